@@ -1,4 +1,4 @@
-"""The decision core: pure functions and values, without clock, files or sockets.
+"""The decision core: pure functions and values that use no clock, files or sockets.
 
 Public API:
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cpsched.predictors.base import Predictor
     from cpsched.registration import Registration
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     "dispatchers.base": ("Dispatcher",),
     "errors": ("CpschedError", "InvalidValue", "PluginError", "UnknownName", "PluginLoadError"),
     "feasibility": ("Violation", "verify"),
@@ -60,7 +60,7 @@ _HOMES = {
     "predictors.base": ("Predictor",),
 }  # fmt: skip
 """Public names by module."""
-_HOME_OF = {name: f"cpsched.{module}" for module, names in _HOMES.items() for name in names}
+_MODULE_BY_NAME = {name: f"cpsched.{module}" for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 __all__ = [
     "NEVER",
@@ -93,4 +93,4 @@ __all__ = [
     "verify",
 ]
 
-__getattr__, __dir__ = lazy_attributes(globals(), _HOME_OF)
+__getattr__, __dir__ = lazy_attributes(globals(), _MODULE_BY_NAME)

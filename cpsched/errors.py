@@ -4,8 +4,8 @@ An exception means that the program or its environment failed. Infeasible, late 
 
     CpschedError            base of all exceptions of this package
     ├── InvalidValue        a value violates a rule; the message names both (exit code 2)
-    ├── UnknownName         unknown dispatcher, predictor, parameter, ...; the message lists the known names
-    ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message gives the reason
+    ├── UnknownName         unknown dispatcher, predictor or parameter; the message lists the known names
+    ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message states the reason
     ├── PluginError         a plug-in violated its contract; the message gives file and line (exit code 1)
     │   └── PolicyError         the plug-in is a dispatcher or predictor
     ├── SimulationError     base of the errors of `cpsched_sim`
@@ -46,10 +46,10 @@ class UnknownName(CpschedError, LookupError):
         self.name = name
 
 
-RAISED = (Exception, SystemExit)
-"""The exceptions of a plug-in that are caught; `SystemExit` counts as a failure."""
+CAUGHT_EXCEPTIONS = (Exception, SystemExit)
+"""The plug-in exceptions that are caught. `SystemExit` counts as a failure."""
 
-METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
+CHECKED_METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
 """Methods whose results are checked, by kind of plug-in."""
 
 
@@ -64,7 +64,7 @@ class PluginError(CpschedError):
 
     def __init__(self, part: str, of: object, what: str, place: SourceLocation | None = None) -> None:
         of = unwrap_plugin(of)
-        place = place or plugin_source_location(None, of, METHODS.get(part, ()))
+        place = place or plugin_source_location(None, of, CHECKED_METHODS.get(part, ()))
         name = of if isinstance(of, str) else type(of).__name__
         super().__init__(f"{part} {name}: {what}" + (f" ({escape_controls(str(place))})" if place else ""))
         self.part = part
@@ -74,32 +74,32 @@ class PluginError(CpschedError):
 class PolicyError(PluginError):
     """A dispatcher or predictor raised an exception, or returned a value that its contract does not allow.
 
-    `Policy` raises no other exception for these, so a caller can count one failed decision and continue.
+    `Policy` raises no other exception for these failures, so a caller can count a failed decision and continue.
     """
 
 
 class PluginLoadError(CpschedError):
-    """A plug-in or `package.module:Class` cannot be loaded; the message is `kind words: reason (mine.py:3)`.
+    """A plug-in or `package.module:Class` cannot be loaded. The message is `<kind> <words>: <reason> (mine.py:3)`.
 
     `place` is the line of the plug-in that raised, or None.
     """
 
-    def __init__(self, kind: str, words: str, reason: str, place: SourceLocation | None = None) -> None:
-        super().__init__(f"{kind} {words}: {reason}" + (f" ({escape_controls(str(place))})" if place else ""))
+    def __init__(self, kind: str, name_or_path: str, reason: str, place: SourceLocation | None = None) -> None:
+        super().__init__(f"{kind} {name_or_path}: {reason}" + (f" ({escape_controls(str(place))})" if place else ""))
         self.place = place
         self.kind = kind
-        self.words = words
+        self.words = name_or_path
         self.reason = reason
 
 
-FOREIGN_CHARS = 500
-"""Maximum length of a foreign error's message, so that a plug-in cannot fill a journal."""
+MAX_PLUGIN_MESSAGE_CHARS = 500
+"""Maximum length of a plug-in's error message, so that a plug-in cannot fill the journal."""
 
 
 def exception_message(error: BaseException) -> str:
     """Return the message of an exception, bounded and printable, even if its `__str__` raises."""
     try:
-        return escape_controls(str(error)[:FOREIGN_CHARS])
+        return escape_controls(str(error)[:MAX_PLUGIN_MESSAGE_CHARS])
     except Exception:
         return "(its message cannot be read)"
 
@@ -111,22 +111,22 @@ def describe_exception(error: BaseException) -> str:
 
 def escape_controls(text: str) -> str:
     """Return `text` on one line, with control characters escaped."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape_character(c) for c in text)
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
 def abbreviate(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
-    """Join the first `most` of `things` and count the rest: `n1, n2 and 3 more`."""
+    """Join the first `most` items and count the rest: `n1, n2 and 3 more`."""
     more = len(things) - most
     shown = between.join(map(text, things[:most]))
     return f"{shown}{between.rstrip(', ')} and {more:,} more" if more > 0 else shown
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known name that is most similar to `name`; empty if none is similar."""
+    """Return a hint with the known name most similar to `name`; empty if none is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), 1)

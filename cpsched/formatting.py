@@ -75,7 +75,7 @@ def format_start_change(expected_s: int | None, first_s: int | None) -> str:
 
 def format_amount(resource: str, value: int) -> str:
     """Format an amount of a resource: memory in GiB, all others as a number."""
-    mib = _mib(resource)
+    mib = _mib_per_unit(resource)
     if mib is None:
         return f"{value:,}"
     whole = value * mib
@@ -87,20 +87,22 @@ def format_amount(resource: str, value: int) -> str:
 
 def resource_label(name: str, number: int = 2) -> str:
     """Return the label of a resource next to an amount: `memory` for `memory_mib`, `GPUs (a100)` for `gpu:a100`."""
-    if _mib(name) is not None:
+    if _mib_per_unit(name) is not None:
         return "memory"
     kind, _, model = name.removeprefix("gres/").partition(":")
     plural = "GPUs" if kind in ("gpu", "gpus") else kind
-    words = plural.removesuffix("s") if number == 1 else plural
-    return f"{words} ({model})" if model else words
+    text = plural.removesuffix("s") if number == 1 else plural
+    return f"{text} ({model})" if model else text
 
 
 def format_quantity(name: str, number: int) -> str:
     """Format an amount with its resource: `256 cores`, `1 GPU`, `12 GiB`."""
-    return format_amount(name, number) if _mib(name) is not None else f"{number:,} {resource_label(name, number)}"
+    return (
+        format_amount(name, number) if _mib_per_unit(name) is not None else f"{number:,} {resource_label(name, number)}"
+    )
 
 
-def _mib(resource: str) -> int | None:
+def _mib_per_unit(resource: str) -> int | None:
     return {"memory_mib": 1, "memory_gib": 1024}.get(resource)
 
 
@@ -108,7 +110,7 @@ def _mib(resource: str) -> int | None:
 
 
 def format_count(number: int, one: str, more: str = "") -> str:
-    """Format a count with its noun: `1 node`, `1,608 nodes`; `more` is an irregular plural."""
+    """Format a count with its noun: `1 node`, `1,608 nodes`. `more` is an irregular plural."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 

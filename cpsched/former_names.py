@@ -1,4 +1,4 @@
-"""Former names of modules and classes in settings, journals and command lines, and of package exports.
+"""Former names of modules, classes and package exports, as found in settings, journals and command lines.
 
 Both tables will be removed two minor releases after 0.1.0.
 """
@@ -20,6 +20,7 @@ MODULES: Mapping[str, str] = {
     "cpsched.dispatchers.cp.kit": "cpsched.dispatchers.cp.constraint_dispatcher",
     "cpsched.dispatchers.cp.limit": "cpsched.dispatchers.cp.search_limit",
     "cpsched.dispatchers.cp.objective": "cpsched.dispatchers.cp.cp_objective",
+    "cpsched.dispatchers.cp.per_objective": "cpsched.dispatchers.cp.cp_sat_dispatcher",
     "cpsched.dispatchers.cp.recipe": "cpsched.dispatchers.cp.cp_dispatcher_config",
     "cpsched.dispatchers.cp.recipes": "cpsched.dispatchers.cp.papers",
     "cpsched.dispatchers.cp.recipes.cp19": "cpsched.dispatchers.cp.papers.cp19",
@@ -31,9 +32,10 @@ MODULES: Mapping[str, str] = {
     "cpsched.dispatchers.cp.sizes": "cpsched.dispatchers.cp.model_sizes",
     "cpsched.dispatchers.cp.variables": "cpsched.dispatchers.cp.position_variables",
     "cpsched.dispatchers.cp.window": "cpsched.dispatchers.cp.cp_problem",
-    "cpsched.dispatchers.lists": "cpsched.dispatchers.list_orders",
+    "cpsched.dispatchers.list_orders": "cpsched.dispatchers.list_dispatchers",
+    "cpsched.dispatchers.lists": "cpsched.dispatchers.list_dispatchers",
     "cpsched.dispatchers.lookahead.dispatcher": "cpsched.dispatchers.lookahead.lookahead_dispatcher",
-    "cpsched.dispatchers.lookahead.virtual": "cpsched.dispatchers.lookahead.run_history",
+    "cpsched.dispatchers.lookahead.virtual": "cpsched.dispatchers.lookahead.run_times_and_easy_waits",
     "cpsched.dispatchers.priority": "cpsched.dispatchers.priority_rule",
     "cpsched.dispatchers.slurm.advised": "cpsched.dispatchers.slurm.boosted_slurm",
     "cpsched.dispatchers.slurm.agenda": "cpsched.dispatchers.slurm.pass_schedule",
@@ -45,11 +47,19 @@ MODULES: Mapping[str, str] = {
     "cpsched_sim.testing.tries": "cpsched_sim.testing.example_counts",
     "cpsched_sim.testing.worlds": "cpsched_sim.testing.strategies",
 }
-"""Present module by former module."""
+"""Current module by former module."""
 
 CLASSES: Mapping[str, str] = {
     "cpsched.dispatchers.by_scheme:SchemeDispatcher": "ListSchedulerDispatcher",
-    "cpsched.dispatchers.slurm.advised:Advised": "BoostedSlurmDispatcher",
+    "cpsched.dispatchers.cp.per_objective:PerObjectiveDispatcher": "CpSatDispatcher",
+    "cpsched.dispatchers.lookahead.dispatcher:Lookahead": "LookaheadDispatcher",
+    "cpsched.dispatchers.lookahead.lookahead_dispatcher:Lookahead": "LookaheadDispatcher",
+    "cpsched.dispatchers.priority:PriorityDispatcher": "WaitRatioDispatcher",
+    "cpsched.dispatchers.priority_rule:PriorityDispatcher": "WaitRatioDispatcher",
+    "cpsched.dispatchers.slurm.advised:Advised": "PlanAdvisedSlurmDispatcher",
+    "cpsched.dispatchers.slurm.boosted_slurm:BoostedSlurmDispatcher": "PlanAdvisedSlurmDispatcher",
+    "cpsched.dispatchers.slurm.dispatcher:SlurmDispatcher": "SlurmTwinDispatcher",
+    "cpsched.dispatchers.slurm.slurm_dispatcher:SlurmDispatcher": "SlurmTwinDispatcher",
     "cpsched.errors:PluginFault": "PluginError",
     "cpsched.errors:Unloadable": "PluginLoadError",
     "cpsched.listing:Listing": "Registration",
@@ -62,19 +72,19 @@ CLASSES: Mapping[str, str] = {
     "cpsched_sim.study.study_results:Results": "StudyResults",
     "cpsched_sim.traces.dialect:Dialect": "TraceDialect",
 }
-"""Present name of a class, without its module, by former `package.module:Class`."""
+"""Current name of a class, without its module, by former `package.module:Class`."""
 
 
-def resolve_former_path(words: str) -> str:
-    """Return the present name of `package.module:attribute` or `package.module`."""
-    module, colon, path = words.partition(":")
+def resolve_former_path(dotted_path: str) -> str:
+    """Return the current name of `package.module:attribute` or `package.module`."""
+    module, colon, path = dotted_path.partition(":")
     name, dot, rest = path.partition(".")
     present = CLASSES.get(f"{module}:{name}", name)
     return f"{MODULES.get(module, module)}{colon}{present}{dot}{rest}"
 
 
 def resolve_former_name(package: str, name: str) -> str | None:
-    """Return the present name of an exported class; None if it never had another name."""
+    """Return the current name of an exported class; None if it never had another name."""
     return next(
         (new for old, new in CLASSES.items() if old.split(".")[0] == package and old.endswith(f":{name}")), None
     )

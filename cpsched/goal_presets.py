@@ -1,4 +1,4 @@
-"""Goals of a site: presets that range from short waits for many jobs to early starts of large jobs, with limits.
+"""Goals of a site: presets from short waits for many jobs to early starts of large jobs, with limits.
 
 A preset selects the initial objective of `lookahead`. *Weights* and *limits* define how two configurations are
 compared: by metrics, each as a percentage of a baseline on the same jobs.
@@ -22,15 +22,15 @@ GOAL_METRICS = {
     "longest": "longest wait",
 }
 """The metrics that a goal can weigh or limit; lower is better for all."""
-DEFAULT = "balance"
-"""The goal of a site that sets none."""
-WEIGHTS = "weights"
-"""The name of a goal that is given by weights instead of by a preset."""
+DEFAULT_GOAL = "balance"
+"""The default goal."""
+WEIGHTS_GOAL = "weights"
+"""The name of a goal that is defined by weights, not by a preset."""
 NO_LIMITS = "none"
-MOST_PERCENT = 10_000.0
+MAX_PERCENT = 10_000.0
 
-_LEAST = {"mean_wait": 1.0, "longest": 60.0}
-"""Seconds added to both sides of a ratio, so that waits of 2 s and 1 s on an empty cluster do not differ by 2x."""
+_RATIO_OFFSETS = {"mean_wait": 1.0, "longest": 60.0}
+"""Seconds added to both sides of a ratio. Otherwise, waits of 1 s and 2 s on an empty cluster would differ by 2x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ PRESETS: dict[str, GoalPreset] = {
             {"longest": 150.0},
         ),
         GoalPreset(
-            DEFAULT,
+            DEFAULT_GOAL,
             "A compromise: shorter waits than in arrival order, at no job class's expense",
             "default",
             {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
@@ -63,7 +63,7 @@ PRESETS: dict[str, GoalPreset] = {
         ),
         GoalPreset(
             "large-jobs",
-            "Large jobs and high utilization: jobs with the most work wait least for their size",
+            "Large jobs and high utilization: jobs with the most work wait least relative to their size",
             "large-jobs",
             {"awf": 1.0, "p2sf": 1.0},
             {"longest": 110.0},
@@ -86,48 +86,48 @@ class Goal:
     'large-jobs'
     """
 
-    name: str = DEFAULT
-    weights: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT].weights)
-    limits: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT].limits)
+    name: str = DEFAULT_GOAL
+    weights: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT_GOAL].weights)
+    limits: Mapping[str, float] = field(default_factory=lambda: PRESETS[DEFAULT_GOAL].limits)
 
     @classmethod
     def of(
-        cls, words: str | Mapping[str, float] | None = None, limits: str | Mapping[str, str | float] | None = None
+        cls, goal: str | Mapping[str, float] | None = None, limits: str | Mapping[str, str | float] | None = None
     ) -> Goal:
-        """Return the goal given by the name of a preset, or by weights per metric.
+        """Return the goal for the name of a preset, or for weights by metric.
 
-        `limits` are percentages, as numbers or text such as `103 %`, or the word `none`. The default is the limits of
-        the (nearest) preset. Raise `UnknownName` for an unknown preset or metric, `InvalidValue` for a number out of
-        range.
+        `limits` are percentages, as numbers or text such as `103 %`, or the word `none`. By default, the limits of the
+        preset apply; for weights, those of the nearest preset. Raise `UnknownName` for an unknown preset or metric, and
+        `InvalidValue` for a number out of range.
         """
-        if words is None or isinstance(words, str):
-            stop = _stop(words or DEFAULT)
+        if goal is None or isinstance(goal, str):
+            stop = _find_preset(goal or DEFAULT_GOAL)
             name, weights = stop.name, stop.weights
         else:
-            name, weights = WEIGHTS, _weights(words)
-            stop = _nearest(weights)
-        return cls(name, weights, stop.limits if limits is None else _limits(limits))
+            name, weights = WEIGHTS_GOAL, _check_weights(goal)
+            stop = _nearest_preset(weights)
+        return cls(name, weights, stop.limits if limits is None else _parse_limits(limits))
 
     @classmethod
-    def parse(cls, words: str | None, limits: str | None = None) -> Goal:
-        """Parse a goal from the command line: `waits` or `bsld=2,awf=1`; limits `awf=103,longest=110` or `none`.
+    def parse(cls, goal: str | None, limits: str | None = None) -> Goal:
+        """Parse a goal from the command line, such as `bsld=2,awf=1`, with limits such as `awf=103,longest=110`.
 
         Raise the same errors as `of`.
         """
-        given: str | Mapping[str, float] | None = words
-        if words is not None and "=" in words:
-            given = {name: _number("goal", text) for name, text in _pairs("goal", words)}
-        return cls.of(given, limits if limits in (None, NO_LIMITS) else dict(_pairs("limits", str(limits))))
+        given: str | Mapping[str, float] | None = goal
+        if goal is not None and "=" in goal:
+            given = {name: _parse_number("goal", text) for name, text in _parse_pairs("goal", goal)}
+        return cls.of(given, limits if limits in (None, NO_LIMITS) else dict(_parse_pairs("limits", str(limits))))
 
     @property
     def objective(self) -> str:
         """The objective of `lookahead` for this goal, before site-specific tuning."""
-        return (PRESETS[self.name] if self.name in PRESETS else _nearest(self.weights)).objective
+        return (PRESETS[self.name] if self.name in PRESETS else _nearest_preset(self.weights)).objective
 
     def __str__(self) -> str:
         """Return the goal as text: `balance, awf at most 103 %, longest at most 110 %`."""
         named = self.name
-        if named == WEIGHTS:
+        if named == WEIGHTS_GOAL:
             named = " ".join(f"{name}={weight:g}" for name, weight in self.weights.items())
         return ", ".join((named, *(f"{name} at most {percent:g} %" for name, percent in self.limits.items())))
 
@@ -137,65 +137,65 @@ class Goal:
         return math.exp(sum(weight * math.log(ratios[name]) for name, weight in self.weights.items()) / total)
 
     def exceeded_limits(self, ratios: Mapping[str, float]) -> dict[str, float]:
-        """Return the metrics that exceed their limits, as percentages of the baseline."""
+        """Return the metrics that exceed their limits, with their percentages of the baseline."""
         return {name: 100 * ratios[name] for name, most in self.limits.items() if ratios[name] > most / 100 + 1e-9}
 
 
 def ratios_to_baseline(figures: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """Return each metric divided by the baseline's; arrays element by element."""
+    """Return each metric divided by the baseline's; arrays are divided element by element."""
     return {
-        name: (figures[name] + _LEAST.get(name, 0.0)) / (baseline[name] + _LEAST.get(name, 0.0))
+        name: (figures[name] + _RATIO_OFFSETS.get(name, 0.0)) / (baseline[name] + _RATIO_OFFSETS.get(name, 0.0))
         for name in GOAL_METRICS
     }
 
 
-def _stop(name: str) -> GoalPreset:
+def _find_preset(name: str) -> GoalPreset:
     if name not in PRESETS:
         raise UnknownName("goal", name, PRESETS)
     return PRESETS[name]
 
 
-def _weights(given: Mapping[str, float]) -> dict[str, float]:
+def _check_weights(given: Mapping[str, float]) -> dict[str, float]:
     for name, weight in given.items():
-        _known(name)
+        _require_known_metric(name)
         numeric = isinstance(weight, int | float) and not isinstance(weight, bool)
         require(
-            numeric and 0 <= weight <= MOST_PERCENT,
+            numeric and 0 <= weight <= MAX_PERCENT,
             f"goal.{name}",
             weight,
-            f"must be a weight from 0 to {MOST_PERCENT:g}",
+            f"must be a weight from 0 to {MAX_PERCENT:g}",
         )
     found = {name: float(weight) for name, weight in given.items() if weight}
-    require(bool(found), "goal", dict(given), "must give at least one metric a positive weight")
+    require(bool(found), "goal", dict(given), "must contain at least one positive weight")
     return found
 
 
-def _limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
+def _parse_limits(given: str | Mapping[str, str | float]) -> dict[str, float]:
     if isinstance(given, str):
         require(given == NO_LIMITS, "limits", given, f"must be percentages by metric, or {NO_LIMITS}")
         return {}
     found = {}
     for name, value in given.items():
-        _known(name)
-        percent = _number(f"limits.{name}", str(value).strip().removesuffix("%"))
-        require(0 < percent <= MOST_PERCENT, f"limits.{name}", value, f"must be above 0 %, at most {MOST_PERCENT:g} %")
+        _require_known_metric(name)
+        percent = _parse_number(f"limits.{name}", str(value).strip().removesuffix("%"))
+        require(0 < percent <= MAX_PERCENT, f"limits.{name}", value, f"must be above 0 %, up to {MAX_PERCENT:g} %")
         found[name] = percent
     return found
 
 
-def _known(name: str) -> None:
+def _require_known_metric(name: str) -> None:
     if name not in GOAL_METRICS:
         raise UnknownName("metric", name, GOAL_METRICS)
 
 
-def _number(field: str, text: str) -> float:
+def _parse_number(field: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise InvalidValue(field, text, "must be a number") from None
 
 
-def _pairs(field: str, text: str) -> list[tuple[str, str]]:
+def _parse_pairs(field: str, text: str) -> list[tuple[str, str]]:
     found = [tuple(map(str.strip, word.split("=", 1))) for word in text.split(",") if word.strip()]
     require(bool(found) and all(len(pair) == 2 for pair in found), field, text, "must be NAME=NUMBER,...")
     names = [pair[0] for pair in found]
@@ -203,11 +203,11 @@ def _pairs(field: str, text: str) -> list[tuple[str, str]]:
     return [(pair[0], pair[1]) for pair in found]
 
 
-def _nearest(weights: Mapping[str, float]) -> GoalPreset:
-    """Return the preset whose weights have the most similar direction; the middle preset wins ties."""
+def _nearest_preset(weights: Mapping[str, float]) -> GoalPreset:
+    """Return the preset whose weights have the most similar direction; in a tie, the middle preset."""
 
     def likeness(stop: GoalPreset) -> float:
         length = math.sqrt(sum(weight**2 for weight in stop.weights.values()))
         return sum(weights.get(name, 0.0) * weight for name, weight in stop.weights.items()) / length
 
-    return max(PRESETS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT))
+    return max(PRESETS.values(), key=lambda stop: (likeness(stop), stop.name == DEFAULT_GOAL))

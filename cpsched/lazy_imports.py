@@ -16,7 +16,7 @@ _VERSION = "__version__"
 def lazy_attributes(
     package: dict[str, Any], home_of: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, given its globals and the module of each public name.
+    """Return a package's `__getattr__` and `__dir__`, given its globals and the module of each public name.
 
     `__version__` is the version of the distribution. `__dir__` omits the package's own imports.
     """

@@ -1,4 +1,4 @@
-"""Build HTML and SVG elements from values; all text and attributes are escaped."""
+"""Build HTML and SVG elements from values, with all text and attributes escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Markup(str):
 
 
 def escape_markup(value: object) -> str:
-    """Return a value as markup: text is escaped, floats are rounded to one decimal."""
+    """Return a value as markup, with text escaped and floats rounded to one decimal."""
     if isinstance(value, Markup):
         return value
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
@@ -29,8 +29,8 @@ def escape_markup(value: object) -> str:
 def make_element(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element, such as `make_element("a", "x < y", href="?a&b")`.
 
-    In attribute names an underscore becomes a hyphen, and a trailing one is dropped (`class_`). None omits the
-    attribute.
+    In attribute names, an underscore becomes a hyphen, and a trailing underscore is dropped (`class_`). An attribute
+    whose value is None is omitted.
     """
     given = "".join(
         f' {each.rstrip("_").replace("_", "-")}="{escape_markup(value)}"'

@@ -1,8 +1,8 @@
-"""Metrics of a schedule: one table used by summaries, reports, plots, the demo and the exporter.
+"""Metrics of a schedule, in one table for summaries, reports, plots, the demo and the exporter.
 
-Symbols as in debs24: W wait, D run time, F = W + D response time, r processors of a job. r is the number of units times
-the first resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns have one
-entry per job, results are float64.
+Symbols are those of debs24: W wait, D run time, F = W + D response time, r processors of a job. r is the number of
+units times the first resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns
+have one entry per job, and results are float64.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.errors import FOREIGN_CHARS, RAISED, PluginError, describe_exception, escape_controls
+from cpsched.errors import CAUGHT_EXCEPTIONS, MAX_PLUGIN_MESSAGE_CHARS, PluginError, describe_exception, escape_controls
 from cpsched.model import BSLD_BOUND_S, EndedJob, IntArray, Job
 from cpsched.registration import Registration
 from cpsched.registry import Registry
-from cpsched.traceback_origin import plugin_source_location, source_location_of
+from cpsched.traceback_origin import definition_location, plugin_source_location
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class ScheduleData:
     """The jobs of a schedule, as int64 columns of equal length.
 
     `machine` is the number of processors of the cluster. `jobs` holds the jobs in the same order, for metrics that need
-    users or accounts. Both can be omitted for metrics that do not use them.
+    users or accounts. Both may be omitted for metrics that do not use them.
     """
 
     submit_s: IntArray
@@ -126,9 +126,9 @@ class ScheduleData:
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
-        """Return the number of waiting jobs as a step function: (ascending times in s, length from each time on).
+        """Return the number of waiting jobs over time: (ascending times in s, length from each time on).
 
-        A job that starts on submission never waits.
+        A job that starts at its submission is never counted.
         """
         return step_counts(self.submit_s, self.start_s)
 
@@ -152,10 +152,11 @@ def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = No
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table: name, formula and direction of a metric.
+    """One row of the table: the name, formula and direction of a metric.
 
-    `of` computes the metric from the jobs that ran (at least one). `per_job` is the column if the metric is a mean.
-    `compared` metrics appear in comparisons, as percentages of the baseline; `drawn` metrics appear in plots.
+    `of` computes the metric from the jobs that ran; there is at least one. `per_job` is the column if the
+    metric is a mean. `compared` metrics appear in comparisons, as percentages of the baseline; `drawn` metrics appear
+    in plots.
     """
 
     name: str
@@ -173,18 +174,18 @@ class Metric:
     drawn: bool = False
 
     def compute(self, measures: ScheduleData) -> float:
-        """Return the result of `of` as a number; raise `PluginError` if it raises or is not a finite number."""
+        """Return the result of `of`; raise `PluginError` if it fails or returns no finite number."""
         try:
             value = self.of(measures)
             number = value.item() if isinstance(value, np.number) else value
             fine = isinstance(number, int | float) and math.isfinite(number)
-        except RAISED as error:
-            place = plugin_source_location(error) or source_location_of(self.of)
+        except CAUGHT_EXCEPTIONS as error:
+            place = plugin_source_location(error) or definition_location(self.of)
             raise PluginError("metric", self.name, describe_exception(error), place) from error
         if not fine:
-            found = escape_controls(repr(value)[:FOREIGN_CHARS])
+            found = escape_controls(repr(value)[:MAX_PLUGIN_MESSAGE_CHARS])
             raise PluginError(
-                "metric", self.name, f"returned {found}: must be a finite number", source_location_of(self.of)
+                "metric", self.name, f"returned {found}: must be a finite number", definition_location(self.of)
             )
         return number
 
@@ -232,6 +233,6 @@ def known_metrics() -> Registry[Metric]:
     return Registry("metric", "cpsched.metrics", Metric, (), tuple(rows))
 
 
-def metric(words: str | Metric) -> Metric:
+def metric(name_or_metric: str | Metric) -> Metric:
     """Return the metric by name or `package.module:METRIC`; raise `UnknownName`, `PluginLoadError`, `InvalidValue`."""
-    return words if isinstance(words, Metric) else known_metrics().build(words)
+    return name_or_metric if isinstance(name_or_metric, Metric) else known_metrics().build(name_or_metric)

@@ -6,8 +6,8 @@ of reservations selects the classic list schedulers:
 - `STRICT`: the first job that does not fit ends the round (first come, first served).
 - `GREEDY`: every job that fits starts.
 - 1: the first job that must wait reserves its earliest start (EASY backfilling).
-- K: the first K jobs that must wait reserve theirs (Slurm's backfill).
-- `EVERY`: all jobs that must wait reserve theirs (conservative backfilling).
+- K: the first K jobs that must wait reserve their earliest starts (Slurm's backfill).
+- `EVERY_JOB`: all jobs that must wait reserve their earliest starts (conservative backfilling).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cpsched.kernels.node_list_scheduling import earliest_start_of_extra_job, pl
 from cpsched.kernels.pool_list_scheduling import plan_on_pool
 from cpsched.kernels.queue_orders import GREEDY, STRICT
 from cpsched.kernels.scheduling_state import (
-    TO_ITS_END,
+    WHOLE_QUEUE,
     ListSchedulerParameters,
     SchedulingState,
     copy_starts,
@@ -50,7 +50,7 @@ from cpsched.model import (
     frozen_array,
 )
 from cpsched.model.job_table import COLUMNS
-from cpsched.wait_reasons import wait_reasons_of
+from cpsched.wait_reasons import explain_waits
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -70,14 +70,14 @@ class QueueOrder:
     sentence: str
     source: str
     code: int = queue_orders.GIVEN
-    """Code of the order in the kernels, if they implement it."""
+    """The order's code in the kernels, if they implement it."""
     by: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], npt.ArrayLike] | None = None
-    """Computes the sort keys from E, r, s and W of the queued jobs, if the kernels do not implement the order."""
+    """A function that computes sort keys from E, r, s and W of the queued jobs, if no kernel implements the order."""
 
 
 TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
-ABOVE_ONE = 1 + 1e-15
-"""Substitute for r = 1, because UNICEP divides by log2(r). Jobs of one processor come before all larger ones."""
+ONE_PROCESSOR = 1 + 1e-15
+"""Substitute for r = 1, because UNICEP divides by log2(r). Thus, jobs with one processor precede all larger jobs."""
 
 ORDERS: dict[str, QueueOrder] = {
     order.name: order
@@ -94,7 +94,7 @@ ORDERS: dict[str, QueueOrder] = {
         QueueOrder("wfp3", "-r*(W/E)^3", "", "Largest processors x (wait / estimate) cubed first", TANG,
               by=lambda E, r, s, W: -r * (W / E) ** 3),
         QueueOrder("unicep", "-W/(log2(r)*E)", "", "Largest wait / (log of processors x estimate) first", TANG,
-              by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ABOVE_ONE)) * E)),
+              by=lambda E, r, s, W: -W / (np.log2(np.maximum(r, ONE_PROCESSOR)) * E)),
         QueueOrder("f1", "r*log10(E) + 870*log10(s)", "", "Smallest F1 first", SC17,
               by=lambda E, r, s, W: r * np.log10(E) + 870 * np.log10(s)),
         QueueOrder("f2", "r*E^0.5 + 25600*log10(s)", "", "Smallest F2 first", SC17,
@@ -114,26 +114,26 @@ else:
     """A key of `ORDERS`; command lines list them as choices."""
 
 SortKey = Callable[[Job], Any]
-"""Function that returns the sort key of a job, of any sortable type; smaller first, ties by arrival."""
+"""A function that returns a job's sort key, of any sortable type; smaller first, ties by arrival."""
 
 Allocation = Literal["first-fit", "best-fit"]
 """Node selection: in index order, or nodes with the fewest free resources first (mod17)."""
 
 ALLOCATIONS: dict[Allocation, int] = {"first-fit": queue_orders.FIRST_FIT, "best-fit": queue_orders.BEST_FIT}
 
-EVERY = NEVER
-"""Number of reservations: one for every job that must wait."""
+EVERY_JOB = NEVER
+"""Value of `reservations`: every job that must wait reserves its earliest start."""
 
 ARRIVAL_ORDER = frozen_array([])
-"""No positions: the queue keeps its own order."""
+"""No positions: the queue keeps its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListSchedulerSpec:
     """The parameters of a list scheduler.
 
-    - `reservations`: how many of the jobs that cannot start reserve their earliest start, first in order. Other jobs
-      start only if they delay none of these. Special values are `STRICT`, `GREEDY` and `EVERY`.
+    - `reservations`: how many of the jobs that cannot start reserve their earliest starts, in order. Other jobs
+    start only if they delay none of them. Special values are `STRICT`, `GREEDY` and `EVERY_JOB`.
     - `order`: a key of `ORDERS`; None if the caller passes positions.
     - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
     - `allocation`: node selection.
@@ -148,19 +148,19 @@ class ListSchedulerSpec:
 
     @property
     def compiled(self) -> bool:
-        """Whether the compiled kernels implement the order, so that no positions are needed."""
+        """Whether the kernels implement the order. If so, no positions are needed."""
         return self.order is not None and ORDERS[self.order].by is None
 
     def __post_init__(self) -> None:
         count = isinstance(self.reservations, int) and self.reservations >= STRICT
-        require(count, "reservations", self.reservations, "must be a whole number, 0 or more, or STRICT")
+        require(count, "reservations", self.reservations, "must be a whole number of at least 0, or STRICT")
         for name, order in (("order", self.order), ("backfill", self.backfill)):
             require(order is None or order in ORDERS, name, order, f"must be one of {', '.join(ORDERS)}")
         require(ORDERS[self.backfill].by is None, "backfill", self.backfill, "must be an order in the compiled kernels")
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def method(self, whole: bool) -> ListSchedulerParameters:
-        """Return the parameters for the kernels; `whole` requests the whole plan instead of only the starts."""
+        """Return the parameters for the kernels; `whole` requests the whole plan, not only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
@@ -180,7 +180,7 @@ def plan(
     allocation: Allocation = "first-fit",
     need: Need = "plan",
 ) -> Decision:
-    """Return a decision by list scheduling: place the queued jobs one by one, in `order`.
+    """Decide by list scheduling: place the queued jobs one by one, in `order`.
 
     `order` is one of:
 
@@ -203,15 +203,15 @@ def plan(
     >>> plan(snapshot, order=lambda job: job.walltime_s).plan_by_job(snapshot)
     {1: 30, 2: 0}
     """
-    count = EVERY if reservations is None else reservations
+    count = EVERY_JOB if reservations is None else reservations
     if isinstance(order, str):
-        return plan_with(list_scheduler_of(count, order, backfill, allocation), snapshot, need)
+        return plan_by_spec(list_scheduler_of(count, order, backfill, allocation), snapshot, need)
     positions = queue_positions(snapshot, order)
-    return plan_with(list_scheduler_of(count, None, backfill, allocation), snapshot, need, positions)
+    return plan_by_spec(list_scheduler_of(count, None, backfill, allocation), snapshot, need, positions)
 
 
 def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntArray:
-    """Return the positions of the queued jobs, int64[Q], sorted by a function of a job or by an array of numbers."""
+    """Return the queue positions, int64[Q], sorted by a function of a job or by an array of numbers."""
     if callable(order):
         keys = [order(job) for job in snapshot.queued_jobs()]
         require(all(key == key for key in keys), "order", order, "must not return NaN")
@@ -226,10 +226,10 @@ def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntAr
     return np.argsort(numbers, kind="stable").astype(np.int64)
 
 
-def plan_with(
+def plan_by_spec(
     scheme: ListSchedulerSpec, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER
 ) -> Decision:
-    """Return the decision of `scheme`; `positions` is the queue order if the scheme has none."""
+    """Return the decision of `scheme`; `positions` is the queue order if `scheme` defines none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
@@ -237,46 +237,46 @@ def plan_with(
         positions = queue_positions(snapshot, by(*(column.astype(np.float64) for column in columns)))
     n, whole = len(snapshot.queue), need == "plan"
     if not n:
-        return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
+        return Decision(NO_STARTS, kernel_effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
     carried = snapshot.carried
-    site = carried if isinstance(carried, SchedulingState) else scheduling_state_of(snapshot)
+    site = carried if isinstance(carried, SchedulingState) else get_scheduling_state(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
     count = schedule(site, scheme.method(whole), positions)
     starts = Starts(*copy_starts(site.draft), True) if count else NO_STARTS
-    cost = effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
+    cost = kernel_effort("none-starts" if not count else "all-start" if count == n else "some-start", n)
     if not whole:
         return Decision(starts, cost)
     plan_s = get_planned_starts(site.draft, n)
-    return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
+    return Decision(starts, cost, plan_s, explain_waits(snapshot, starts, plan_s))
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
     """Return the earliest start (s) of each queued job that delays no job before it in `positions`, int64[Q].
 
-    This is the plan that `plan` makes with that order, but without wait reasons. Use it to plan one queue many times.
+    The starts equal those of `plan` with that order, without wait reasons. Use it to plan one queue many times.
     """
     n = len(snapshot.queue)
     if not n:
         return ARRIVAL_ORDER
-    site = scheduling_state_of(snapshot)
+    site = get_scheduling_state(snapshot)
     schedule = plan_on_pool if snapshot.cluster.counted else plan_on_nodes
-    schedule(site, list_scheduler_of(EVERY, None).method(True), positions)
+    schedule(site, list_scheduler_of(EVERY_JOB, None).method(True), positions)
     return get_planned_starts(site.draft, n)
 
 
 class WillRunEstimator:
-    """The queue of a snapshot, placed once, to compute when one more job would start.
+    """A snapshot's queue, placed once, to compute when one more job would start.
 
-    Jobs are placed in the order `positions` (int64[Q]), each as early as it delays no job before it. The last row of
-    the snapshot's table must be free: it is overwritten with the additional job.
+    Jobs are placed in the order `positions` (int64[Q]), each at its earliest start that delays no job before it. The
+    last row of the snapshot's table must be free, because the additional job overwrites it.
     """
 
     def __init__(self, snapshot: Snapshot, positions: IntArray) -> None:
-        self._cluster, self._site = snapshot.cluster, scheduling_state_of(snapshot)
+        self._cluster, self._site = snapshot.cluster, get_scheduling_state(snapshot)
         plan_on_nodes(
             self._site,
             ListSchedulerParameters(
-                queue_orders.GIVEN, queue_orders.ARRIVAL, EVERY, queue_orders.FIRST_FIT, TO_ITS_END
+                queue_orders.GIVEN, queue_orders.ARRIVAL, EVERY_JOB, queue_orders.FIRST_FIT, WHOLE_QUEUE
             ),
             positions,
         )
@@ -292,7 +292,7 @@ class WillRunEstimator:
         return int(earliest_start_of_extra_job(self._site, len(jobs.jobs) - 1))
 
 
-def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
+def get_scheduling_state(snapshot: Snapshot) -> SchedulingState:
     """Return the kernel state that the snapshot carries, or a new one."""
     if isinstance(snapshot.carried, SchedulingState):
         return snapshot.carried
@@ -312,14 +312,14 @@ def scheduling_state_of(snapshot: Snapshot) -> SchedulingState:
 
 
 @lru_cache(maxsize=4096)
-def effort(path: str, considered: int) -> Effort:
+def kernel_effort(path: str, considered: int) -> Effort:
     """Return the effort of a kernel's decision, cached."""
     return Effort(path, considered)
 
 
 __all__ = [
     "ARRIVAL_ORDER",
-    "EVERY",
+    "EVERY_JOB",
     "GREEDY",
     "ORDERS",
     "STRICT",
@@ -329,6 +329,6 @@ __all__ = [
     "QueueOrder",
     "WillRunEstimator",
     "plan",
-    "plan_with",
+    "plan_by_spec",
     "planned_starts",
 ]

@@ -1,4 +1,4 @@
-"""Entry points of installed packages. No other module reads entry points.
+"""Discover plug-ins through the entry points of installed packages. No other module reads entry points.
 
 A package declares a dispatcher in its pyproject.toml:
 
@@ -18,7 +18,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from cpsched.errors import RAISED, PluginLoadError, describe_exception, did_you_mean, exception_message
+from cpsched.errors import CAUGHT_EXCEPTIONS, PluginLoadError, describe_exception, did_you_mean, exception_message
 from cpsched.former_names import resolve_former_path
 from cpsched.traceback_origin import plugin_source_location
 
@@ -33,7 +33,7 @@ class PluginEntryPoint:
 
 
 def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
-    """Return the entry points of a group, sorted by name; duplicates on the path are merged."""
+    """Return the entry points of a group, sorted by name, with duplicates on the path merged."""
     found = {
         PluginEntryPoint(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
@@ -41,27 +41,27 @@ def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
     return tuple(sorted(found, key=attrgetter("name", "origin", "words")))
 
 
-def load_attribute(kind: str, words: str) -> Any:
+def load_attribute(kind: str, name_or_path: str) -> Any:
     """Import the object at "package.module:attribute" or "package.module"; raise `PluginLoadError` on any failure."""
-    module_name, _, path = resolve_former_path(words).partition(":")
-    module = _imported(kind, words, module_name.strip())
+    module_name, _, path = resolve_former_path(name_or_path).partition(":")
+    module = _import_plugin_module(kind, name_or_path, module_name.strip())
     thing: Any = module
     for name in path.strip().split(".") if path else ():
         if not hasattr(thing, name):
-            hint = did_you_mean(name, _names(thing))
-            raise PluginLoadError(kind, words, f"{module_name} has no attribute {name}{hint}")
+            hint = did_you_mean(name, _public_names(thing))
+            raise PluginLoadError(kind, name_or_path, f"{module_name} has no attribute {name}{hint}")
         thing = getattr(thing, name)
     return thing
 
 
-def _imported(kind: str, words: str, module_name: str) -> ModuleType:
+def _import_plugin_module(kind: str, name_or_path: str, module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
-    except RAISED as error:  # importing a plug-in runs arbitrary code
+    except CAUGHT_EXCEPTIONS as error:  # importing a plug-in runs arbitrary code
         why = describe_exception(error) if not isinstance(error, ImportError) else exception_message(error)
         reason = f"{module_name} cannot be imported: {' '.join(why.split())}"
-        raise PluginLoadError(kind, words, reason, plugin_source_location(error)) from error
+        raise PluginLoadError(kind, name_or_path, reason, plugin_source_location(error)) from error
 
 
-def _names(thing: object) -> Iterable[str]:
+def _public_names(thing: object) -> Iterable[str]:
     return (name for name in dir(thing) if not name.startswith("_"))

@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import RAISED, PolicyError, require
+from cpsched.errors import CAUGHT_EXCEPTIONS, PolicyError, require
 from cpsched.model import ClusterState, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts, Wait
 from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
 
-SPARE = 10_000
-"""Number of estimates kept in addition to twice the number of current jobs.
+MAX_SPARE_ESTIMATES = 10_000
+"""Number of estimates to keep beyond twice the number of current jobs.
 
-A temporarily ineligible job thus keeps its estimate. Above this number, estimates of absent jobs are dropped, because
-a job can disappear without an end record.
+A temporarily ineligible job thus keeps its estimate. Above this number, estimates of absent jobs are dropped, because a
+job can disappear without an end record.
 """
 
-_CONTRACTS = {
+_REQUIRED_ATTRIBUTES = {
     "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
     "predictor": ("cpsched.Predictor", ("fill", "learn", "learns")),
 }
-"""Base class, and the attributes that a class without this base needs, by part of a policy."""
+"""The base class of each part of a policy, and the attributes that a class without this base must have."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """Predictor and dispatcher. A job is predicted once, when first seen; the estimate is kept until the job ends.
+    """A predictor and a dispatcher. A job is predicted once, when first seen, and keeps the estimate until it ends.
 
     `overrun` sets when a running job that has outlived its estimate is expected to end. Methods and properties raise
-    only `PolicyError`, whatever exception the predictor or dispatcher raises.
+    only `PolicyError`, for any exception of the predictor or dispatcher.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
     >>> from cpsched.model import Cluster, Job, Request, ClusterState
@@ -53,9 +53,9 @@ class Policy:
     _estimates: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for part, (base, names) in _CONTRACTS.items():
+        for part, (base, names) in _REQUIRED_ATTRIBUTES.items():
             given = getattr(self, part)
-            lacks = [name for name in names if not _has(given, name)]
+            lacks = [name for name in names if not _has_attribute(given, name)]
             rule = f"must derive from {base}, or have the attributes {', '.join(names)}; it lacks {', '.join(lacks)}"
             require(not isinstance(given, type), part, given, "must be an instance, not a class")
             require(not lacks, part, type(given).__name__, rule)
@@ -67,19 +67,19 @@ class Policy:
         """
         try:
             decision = self.dispatcher.decide(snapshot, need)
-        except RAISED as error:
+        except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
         if type(decision) is not Decision:
-            raise self._fault(f"must return a Decision, not a {type(decision).__name__}")
+            raise self._dispatcher_error(f"must return a Decision, not a {type(decision).__name__}")
         if type(decision.starts) is not Starts or type(decision.effort) is not Effort:
-            raise self._fault("must return a Decision with Starts and Effort")
+            raise self._dispatcher_error("must return a Decision with Starts and Effort")
         if decision.again_s is not None and not (type(decision.again_s) is int and decision.again_s > snapshot.now_s):
-            raise self._fault("again_s must be an int after now_s, or None")
+            raise self._dispatcher_error("again_s must be an int after now_s, or None")
         if need == "plan":
             self._check_plan(decision, snapshot)
         return decision
 
-    def _fault(self, what: str) -> PolicyError:
+    def _dispatcher_error(self, what: str) -> PolicyError:
         return PolicyError("dispatcher", self.dispatcher, what)
 
     def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
@@ -88,11 +88,11 @@ class Policy:
         if plan_s is not None:
             right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
             if not right:
-                raise self._fault("plan_s must be int64 with one entry per queued job")
+                raise self._dispatcher_error("plan_s must be int64 with one entry per queued job")
             if (plan_s < snapshot.now_s).any():
-                raise self._fault("plan_s must not lie in the past")
+                raise self._dispatcher_error("plan_s must not lie in the past")
         if not isinstance(waits, Mapping) or not all(type(wait) is Wait for wait in waits.values()):
-            raise self._fault("waits must map job ids to Wait")
+            raise self._dispatcher_error("waits must map job ids to Wait")
 
     def replace_with(self, other: Policy) -> None:
         """Adopt the predictor, dispatcher and overrun rule of `other`, and drop all estimates."""
@@ -100,16 +100,16 @@ class Policy:
         self._estimates = {}
 
     def add_estimates(self, scene: ClusterState) -> Snapshot:
-        """Return the snapshot of `scene`, with an estimate for every job; `scene` is not changed."""
+        """Return the snapshot of `scene`, with an estimate for every job. `scene` is not changed."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
-        self._estimate(table)
-        return Snapshot.over(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
+        self._estimate_jobs(table)
+        return Snapshot.from_owned_table(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
 
-    def _estimate(self, table: JobTable) -> None:
-        """Write the estimates of all jobs to `table`; predict only jobs without a stored estimate."""
+    def _estimate_jobs(self, table: JobTable) -> None:
+        """Write the estimates of all jobs to `table`, predicting only jobs without a stored estimate."""
         jobs, known = table.jobs, self._estimates
-        if len(known) > 2 * len(jobs) + SPARE:
+        if len(known) > 2 * len(jobs) + MAX_SPARE_ESTIMATES:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
         new = [slot for slot, job in enumerate(jobs) if job.id not in known]
         if new:
@@ -128,23 +128,23 @@ class Policy:
 
     @property
     def predictor_learns(self) -> bool:
-        """Whether the predictor learns; raises `PolicyError` if reading `learns` fails."""
+        """Whether the predictor learns; raise `PolicyError` if reading `learns` fails."""
         return is_trainable("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
-        """Whether the dispatcher learns; raises `PolicyError` if reading `learns` fails."""
+        """Whether the dispatcher learns; raise `PolicyError` if reading `learns` fails."""
         return is_trainable("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """Return the dispatcher's `memory` as JSON: the state besides the snapshot that affects its next decision.
+        """Return the dispatcher's `memory` as JSON: any state besides the snapshot that affects its next decision.
 
         Return None if it has none. Raise `PolicyError` if the dispatcher fails.
         """
         try:
             memory = getattr(self.dispatcher, "memory", None)
             return None if memory is None else memory()
-        except RAISED as error:
+        except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
@@ -153,18 +153,18 @@ class Policy:
             took = getattr(self.dispatcher, "took", None)
             if took is not None:
                 took(seconds)
-        except RAISED as error:
+        except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
         """Restore the dispatcher's state from an earlier `memory`; raise `PolicyError` if it fails."""
         try:
             self.dispatcher.recall(memory)
-        except RAISED as error:
+        except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
-        """Pass an ended job to predictor and dispatcher; raise the first `PolicyError` after both were called."""
+        """Pass an ended job to the predictor and the dispatcher. Raise the first `PolicyError` after calling both."""
         self._estimates.pop(ended.job.id, None)
         faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
@@ -176,8 +176,8 @@ class Policy:
             raise faults[0]
 
 
-def _has(given: object, name: str) -> bool:
-    """Return whether `given` has the attribute; an attribute that raises when read counts as present."""
+def _has_attribute(given: object, name: str) -> bool:
+    """Return whether `given` has the attribute. An attribute that raises when read counts as existing."""
     try:
         return hasattr(given, name)
     except Exception:

@@ -1,4 +1,4 @@
-"""A policy as text: dispatcher, predictor, their settings and the overrun rule.
+"""A policy as text: dispatcher, predictor, their settings, and the overrun rule.
 
 The command line, `bridge.yaml`, the journal and `simulate()` share this type. Example:
 
@@ -48,9 +48,9 @@ class PolicySpec:
     ) -> PolicySpec:
         """Return the spec; each setting goes to the dispatcher, the predictor or the policy, according to its name.
 
-        A name that both share is set on both; `dispatcher.NAME` or `predictor.NAME` selects one.
-        `options` (limit_s, effort, seed) go to the dispatcher only. Raise `UnknownName` for an unknown setting,
-        `InvalidValue` for an option that the dispatcher does not have.
+        If both have the name, both are set; `dispatcher.NAME` or `predictor.NAME` selects one of them. `options`
+        (limit_s, effort, seed) go to the dispatcher only. Raise `UnknownName` for an unknown setting, and
+        `InvalidValue` for an option that the dispatcher lacks.
         """
         names = {
             "dispatcher": setting_names(known.dispatchers.find(dispatcher)),
@@ -81,7 +81,7 @@ class PolicySpec:
     def parse(cls, text: str, known: PolicyRegistries = CORE) -> PolicySpec:
         """Parse `dispatcher [/ predictor] [NAME=VALUE ...]`, quoted as in a shell.
 
-        Raise `InvalidValue` for any other form, `UnknownName` for an unknown setting.
+        Raise `InvalidValue` for any other form, and `UnknownName` for an unknown setting.
         """
         names: list[str] = []
         settings: dict[str, str] = {}
@@ -96,12 +96,12 @@ class PolicySpec:
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """Return text that `parse` accepts; shared settings have a prefix, and `overrun` is omitted if it is None."""
+        """Return text that `parse` accepts, with a prefix for shared settings and without `overrun` if it is None."""
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
     def settings(self) -> dict[str, str]:
-        """Return all settings by name, with `overrun` unless it is None."""
+        """Return all settings by name, including `overrun` unless it is None."""
         shared = self.dispatcher_settings.keys() & self.predictor_settings.keys()
         owners = (("dispatcher", self.dispatcher_settings), ("predictor", self.predictor_settings))
         found = {
@@ -112,7 +112,7 @@ class PolicySpec:
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
-        """Build a new policy. `read` reads files that settings name; `known` may contain more names than the core.
+        """Build a new policy. `read` reads files that settings refer to; `known` may contain more names than the core.
 
         Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
         """
@@ -126,10 +126,10 @@ class PolicySpec:
 
 
 def setting_names(listing: Registration) -> set[str]:
-    """Return the names of the settings of a registration."""
+    """Return a registration's setting names."""
     return {parameter.name for parameter in listing.parameters()}
 
 
 def parse_overrun(text: str) -> Overrun:
-    """Return the overrun rule of that name; raise `InvalidValue`."""
+    """Return the overrun rule with this name; raise `InvalidValue`."""
     return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

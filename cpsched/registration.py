@@ -1,11 +1,11 @@
-"""Registrations: name, summary, source, factory and parameters of everything that can be selected by name.
+"""Registrations: the name, summary, source, factory and parameters of everything that is selected by name.
 
-A module lists its registrations in a tuple `LISTED`; no other file lists them. This file adds a dispatcher:
+A module lists its registrations in a tuple `REGISTRATIONS`; no other file lists them. This file adds a dispatcher:
 
     class Newest(Dispatcher):
         ...
 
-    LISTED = (Registration("newest", "Last come, first served.", "folklore", Newest),)
+    REGISTRATIONS = (Registration("newest", "Last come, first served.", "folklore", Newest),)
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 from cpsched.errors import InvalidValue, UnknownName
 
-REQUIRED = "(must be given)"
+REQUIRED_PARAMETER = "(must be given)"
 """Default of a required parameter."""
 
 
 class FileReader(Protocol):
-    """Reads a file that a setting names. Programs pass the reader, because the core opens no files."""
+    """Reads a file that a setting refers to. Programs pass the reader, because the core opens no files."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
         """Return the content of the JSON file at `path`, or of a text file if `text` is true."""
@@ -32,7 +32,7 @@ class FileReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileParameter:
-    """Marks a parameter whose setting is the path of a JSON file, or of a text file if `text` is true.
+    """Marks a parameter that is set by the path of a JSON file, or of a text file if `text` is true.
 
     With `waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None`, the setting is
     `ewt_file=PATH` and the factory gets the content of the file.
@@ -46,7 +46,7 @@ class FileParameter:
 class Parameter:
     """A keyword of a factory, and how `--set NAME=VALUE` sets it.
 
-    `name` is the name of the setting, `keyword` the name of the factory's argument. They differ only for files.
+    `name` names the setting, `keyword` the factory's argument. They differ only for file parameters.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Parameter:
 
     def parse(self, text: str) -> object:
         """Parse `text` as a value of this parameter; raise `InvalidValue` if it is not valid."""
-        kinds = _members(self.type)
+        kinds = _union_members(self.type)
         if type(None) in kinds and text.lower() in ("none", ""):
             return None
         for kind in kinds:
@@ -79,9 +79,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A name in a registry. `fixed` holds the arguments of `factory` that define this variant.
+    """A name in a registry. `fixed` holds the `factory` arguments that define this variant.
 
-    `factory` is a class, or a function that returns an instance. `origin` is the package of a plug-in, and empty for
+    `factory` is a class, or a function that returns an instance. `origin` is a plug-in's package, and empty for
     built-ins.
     """
 
@@ -93,11 +93,11 @@ class Registration:
     origin: str = ""
 
     def defaults(self) -> dict[str, Any]:
-        """Return the default of each parameter, by parameter name."""
+        """Return the parameters' defaults by name."""
         return {parameter.name: parameter.default for parameter in self.parameters()}
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters and their defaults, without those that cannot be given as text."""
+        """Return the parameters that can be given as text, with their defaults."""
         factory = self.factory
         takes = factory.__init__ if inspect.isclass(factory) else factory
         hints = typing.get_type_hints(takes, include_extras=True)
@@ -106,19 +106,19 @@ class Registration:
             if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD) or argument.name.startswith("_"):
                 continue
             default = self.fixed.get(argument.name, argument.default)
-            default = REQUIRED if default is argument.empty else default
-            kind = hints.get(argument.name, _type_of(default))
+            default = REQUIRED_PARAMETER if default is argument.empty else default
+            kind = hints.get(argument.name, _infer_type(default))
             marks = [mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, FileParameter)]
             if marks:
                 found.append(Parameter(marks[0].setting, str | None, default, argument.name, True, marks[0].text))
-            elif all(_is_spelled(member) for member in _members(kind)):
+            elif all(_is_text_type(member) for member in _union_members(kind)):
                 found.append(Parameter(argument.name, kind, default, argument.name))
         return tuple(found)
 
     def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
-        """Build an instance. `settings` are strings as on the command line; `read` reads the files that they name.
+        """Build an instance. `settings` are strings as on the command line; `read` reads the files that they refer to.
 
-        Raise `UnknownName` for an unknown setting, `InvalidValue` for an invalid value.
+        Raise `UnknownName` for an unknown setting, and `InvalidValue` for an invalid value.
         """
         known = {parameter.name: parameter for parameter in self.parameters()}
         values: dict[str, object] = dict(self.fixed)
@@ -133,26 +133,26 @@ class Registration:
                 value = read(name, text, True) if parameter.is_text else read(name, text)
             values[parameter.keyword] = value
         for name, parameter in known.items():
-            if parameter.default is REQUIRED and parameter.keyword not in values:
+            if parameter.default is REQUIRED_PARAMETER and parameter.keyword not in values:
                 raise InvalidValue(name, "", f"is required by {self.name}")
         return self.factory(**values)
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union; for any other type, the type itself."""
+def _union_members(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union; for any other type, only the type itself."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return typing.get_args(kind)
     return (kind,)
 
 
-def _is_spelled(kind: Any) -> bool:
+def _is_text_type(kind: Any) -> bool:
     """Return whether a value of this type can be given as text."""
     return kind in (int, float, str, bool, type(None)) or typing.get_origin(kind) is typing.Literal
 
 
-def _type_of(default: object) -> Any:
-    """Return the type of an argument without annotation, inferred from its default."""
-    if default is None or default is REQUIRED:
+def _infer_type(default: object) -> Any:
+    """Infer the type of an argument without annotation from its default."""
+    if default is None or default is REQUIRED_PARAMETER:
         return str | None
     return type(default)
 

@@ -2,9 +2,9 @@
 
 The command line, `bridge.yaml` and `simulate()` accept the same three forms:
 
-- the name of a built-in (`easy`), declared in a tuple `LISTED` by the module that defines it;
-- a name that an installed package declares as an entry point (group `cpsched.dispatchers`, ...);
-- `package.module:Class`, anything that Python can import.
+- the name of a built-in (`easy`), declared in a tuple `REGISTRATIONS` by the module that defines it;
+- a name that an installed package declares as an entry point, for example in the group `cpsched.dispatchers`;
+- `package.module:Class`, for any class that Python can import.
 
 Built-ins are found by iterating over the modules of a package, so a new file needs no entry elsewhere.
 """
@@ -20,7 +20,14 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from cpsched import plugin_discovery
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import RAISED, CpschedError, InvalidValue, PluginLoadError, UnknownName, describe_exception
+from cpsched.errors import (
+    CAUGHT_EXCEPTIONS,
+    CpschedError,
+    InvalidValue,
+    PluginLoadError,
+    UnknownName,
+    describe_exception,
+)
 from cpsched.plugin_discovery import PluginEntryPoint
 from cpsched.predictors.base import Predictor
 from cpsched.registration import FileReader, Registration, first_sentence
@@ -31,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plug-in that cannot be used, with a one-line reason."""
+    """A plug-in that cannot be used, and a one-line reason."""
 
     name: str
     error: str
@@ -41,8 +48,8 @@ class BrokenPlugin:
 class Registry(Generic[T]):
     """All registrations of one kind.
 
-    Built-ins are the `LISTED` tuples of the modules in `packages`. `group` is the entry-point group of plug-ins. `base`
-    is the required base class. `more` holds registrations that the calling program adds.
+    Built-ins are the `REGISTRATIONS` tuples of the modules in `packages`. `group` is the entry-point group of plug-ins.
+    `base` is the required base class. `more` holds registrations that the calling program adds.
     """
 
     kind: str
@@ -60,7 +67,7 @@ class Registry(Generic[T]):
         for package in self.packages:
             for module in iter_modules(import_module(package).__path__):
                 if not module.ispkg:
-                    yield from getattr(import_module(f"{package}.{module.name}"), "LISTED", ())
+                    yield from getattr(import_module(f"{package}.{module.name}"), "REGISTRATIONS", ())
         yield from self.more
 
     def plugins(self) -> tuple[PluginEntryPoint, ...]:
@@ -72,107 +79,112 @@ class Registry(Generic[T]):
         return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.plugins())})
 
     def iterate_registrations(self) -> Iterator[Registration | BrokenPlugin]:
-        """Yield all registrations and load plug-ins; a plug-in that fails to load is yielded as `BrokenPlugin`."""
+        """Load plug-ins and yield all registrations; yield `BrokenPlugin` for a plug-in that fails to load."""
         own = list(self.builtins())
         yield from own
         for plugin in self.plugins():
             try:
-                listing = self._of_plugin(plugin, {listing.name for listing in own})
+                listing = self._plugin_registration(plugin, {listing.name for listing in own})
                 listing.parameters()
                 yield listing
             except CpschedError as error:
                 yield BrokenPlugin(plugin.name, str(error))
-            except Exception as error:  # unresolvable annotations or an unreadable signature
-                yield BrokenPlugin(plugin.name, str(self._unloadable(plugin, f"{type(error).__name__}: {error}")))
+            except Exception as error:  # annotations may be unresolvable, or the signature unreadable
+                yield BrokenPlugin(
+                    plugin.name, str(self._plugin_load_error(plugin, f"{type(error).__name__}: {error}"))
+                )
 
-    def find(self, words: str) -> Registration:
-        """Return the registration named `words`; raise `UnknownName` with the known names, or `PluginLoadError`."""
+    def find(self, name_or_path: str) -> Registration:
+        """Return the registration named `words`. Raise `UnknownName` with the known names, or `PluginLoadError`."""
         for listing in self.more:
-            if listing.name == words:
+            if listing.name == name_or_path:
                 return listing
-        if ":" in words:
-            return self.registration_of(plugin_discovery.load_attribute(self.kind, words), words)
+        if ":" in name_or_path:
+            return self.registration_of(plugin_discovery.load_attribute(self.kind, name_or_path), name_or_path)
         for listing in self.builtins():
-            if listing.name == words:
+            if listing.name == name_or_path:
                 return listing
         for plugin in self.plugins():
-            if plugin.name == words:
-                return self._of_plugin(plugin, ())
-        raise UnknownName(self.kind, words, self.names())
+            if plugin.name == name_or_path:
+                return self._plugin_registration(plugin, ())
+        raise UnknownName(self.kind, name_or_path, self.names())
 
-    def registration_of(self, thing: Any, words: str = "", origin: str = "") -> Registration:
+    def registration_of(self, thing: Any, name_or_path: str = "", origin: str = "") -> Registration:
         """Return the registration of a class, of a factory function, or of an instance.
 
-        Raise `InvalidValue` for anything else.
+        Raise `InvalidValue` for any other object.
         """
-        name = words or import_path_of(thing)
+        name = name_or_path or import_path(thing)
         if isinstance(thing, Registration):
             return replace(thing, name=name, origin=origin)
         if isinstance(thing, self.base):
             return Registration(
-                name, first_sentence(type(thing)), origin or import_path_of(thing), lambda: thing, origin=origin
+                name, first_sentence(type(thing)), origin or import_path(thing), lambda: thing, origin=origin
             )
         if inspect.isclass(thing) and not issubclass(thing, self.base):
-            raise self._refused(name, f"must derive from {self._base()}")
+            raise self._invalid_name(name, f"must derive from {self._base_class_name()}")
         if not callable(thing):
-            raise self._refused(
-                words or repr(thing), f"must be a {self.kind}: a name, package.module:Class, a class or an instance"
+            raise self._invalid_name(
+                name_or_path or repr(thing),
+                f"must be a {self.kind}: a name, package.module:Class, a class or an instance",
             )
-        return Registration(name, first_sentence(thing), origin or import_path_of(thing), thing, origin=origin)
+        return Registration(name, first_sentence(thing), origin or import_path(thing), thing, origin=origin)
 
-    def build(self, words: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
-        """Build an instance of `words`, see `Registration.build`; raise `PluginLoadError` if the constructor raises."""
-        listing = self.find(words)
+    def build(self, name_or_path: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
+        """Build an instance of `words` (see `Registration.build`). Raise `PluginLoadError` if the constructor fails."""
+        listing = self.find(name_or_path)
         try:
             made = listing.build(settings, read)
         except CpschedError:
             raise
-        except RAISED as error:
+        except CAUGHT_EXCEPTIONS as error:
             raise PluginLoadError(
-                self.kind, words, f"cannot be built: {describe_exception(error)}", plugin_source_location(error)
+                self.kind, name_or_path, f"cannot be built: {describe_exception(error)}", plugin_source_location(error)
             ) from error
-        return self.require_valid(made, words)
+        return self.require_valid(made, name_or_path)
 
-    def require_valid(self, thing: object, words: str) -> T:
+    def require_valid(self, thing: object, name_or_path: str) -> T:
         """Return `thing` if it derives from `base`; raise `InvalidValue` otherwise."""
         if not isinstance(thing, self.base):
-            made = f"builds a {type(thing).__name__}, which does not derive from {self._base()}"
-            raise self._refused(words, made)
+            made = f"builds a {type(thing).__name__}, which does not derive from {self._base_class_name()}"
+            raise self._invalid_name(name_or_path, made)
         return cast(T, thing)
 
-    def _of_plugin(self, plugin: PluginEntryPoint, taken: Collection[str]) -> Registration:
+    def _plugin_registration(self, plugin: PluginEntryPoint, taken: Collection[str]) -> Registration:
         if plugin.name in taken:
-            raise self._unloadable(plugin, "this name belongs to a built-in; rename the entry point")
+            raise self._plugin_load_error(plugin, "this name belongs to a built-in; rename the entry point")
         rivals = [other.origin for other in self.plugins() if other.name == plugin.name and other != plugin]
         if rivals:
-            raise self._unloadable(plugin, f"{' and '.join(rivals)} declares the same name; uninstall one of them")
+            raise self._plugin_load_error(
+                plugin, f"{' and '.join(rivals)} declares the same name; uninstall one of them"
+            )
         try:
             return self.registration_of(
                 plugin_discovery.load_attribute(self.kind, plugin.words), plugin.name, plugin.origin
             )
         except (PluginLoadError, InvalidValue) as error:
-            raise self._unloadable(
+            raise self._plugin_load_error(
                 plugin, error.reason if isinstance(error, PluginLoadError) else error.rule
             ) from error
 
-    def _base(self) -> str:
+    def _base_class_name(self) -> str:
         return f"{self.base.__name__} ({self.base.__module__})"
 
-    def _refused(self, words: str, rule: str) -> InvalidValue:
-        return InvalidValue(self.kind, words, rule)
+    def _invalid_name(self, name_or_path: str, rule: str) -> InvalidValue:
+        return InvalidValue(self.kind, name_or_path, rule)
 
-    def _unloadable(self, plugin: PluginEntryPoint, why: str) -> PluginLoadError:
+    def _plugin_load_error(self, plugin: PluginEntryPoint, why: str) -> PluginLoadError:
         return PluginLoadError(self.kind, plugin.name, f"plug-in {plugin.words} of {plugin.origin}: {why}")
 
 
-def import_path_of(thing: Any) -> str:
+def import_path(thing: Any) -> str:
     """Return `package.module:Class` of a class, a function or an instance."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 class PolicyRegistries(NamedTuple):
-    """The registries in which the two names of a policy are looked up."""
+    """The registries in which a policy's two names are looked up."""
 
     dispatchers: Registry[Dispatcher]
     predictors: Registry[Predictor]
@@ -193,11 +205,11 @@ PREDICTORS: Registry[Predictor] = Registry("predictor", "cpsched.predictors", Pr
 CORE = PolicyRegistries(DISPATCHERS, PREDICTORS)
 
 
-def dispatcher(words: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
-    """Build a dispatcher from its name or `package.module:Class`; errors as in `Registry.build`."""
-    return DISPATCHERS.build(words, settings)
+def dispatcher(name_or_path: str, settings: Mapping[str, str] | None = None) -> Dispatcher:
+    """Build a dispatcher from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
+    return DISPATCHERS.build(name_or_path, settings)
 
 
-def predictor(words: str, settings: Mapping[str, str] | None = None) -> Predictor:
-    """Build a predictor from its name or `package.module:Class`; errors as in `Registry.build`."""
-    return PREDICTORS.build(words, settings)
+def predictor(name_or_path: str, settings: Mapping[str, str] | None = None) -> Predictor:
+    """Build a predictor from its name or `package.module:Class`. Raise the same errors as `Registry.build`."""
+    return PREDICTORS.build(name_or_path, settings)

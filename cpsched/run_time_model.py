@@ -1,4 +1,4 @@
-"""Distribution of a job's run time as a share of its walltime, from similar ended jobs of its user."""
+"""Model a job's run time as a share of its walltime, from similar ended jobs of its user."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from cpsched.errors import require
 from cpsched.model import EndedJob, Job
 
-_OTHER_WALLTIME, _OTHER_UNITS, _OTHER_NAME = 0.2, 0.5, 0.4
-"""Weight factors of an ended job whose walltime, units or name differ from those of the predicted job."""
-_HALVED_AFTER = 10
-"""Number of later jobs of the user after which an ended job has half its weight."""
+_WALLTIME_DIFFERS_WEIGHT, _UNITS_DIFFER_WEIGHT, _NAME_DIFFERS_WEIGHT = 0.2, 0.5, 0.4
+"""Weight factors of an ended job whose walltime, units or name differ from the predicted job's."""
+_WEIGHT_HALF_LIFE_JOBS = 10
+"""Number of the user's later jobs after which an ended job's weight has halved."""
 PRIOR_WEIGHT = 3.0
-"""Weight of the site's jobs relative to a user's."""
-_SITE_REMEMBERS = 400
+"""Weight of the site's jobs relative to the user's own."""
+_MAX_SITE_JOBS = 400
 REFRESH_INTERVAL_JOBS = 50
 """Number of ended jobs between two updates of the site's distribution."""
-_SITE_ATOMS = 20
+_SITE_QUANTILES = 20
 """Number of quantiles that represent the site's shares."""
 
 Weighed = Sequence[tuple[float, float]]
@@ -40,15 +40,15 @@ class RunTimeSample:
     def similarity(self, job: Job) -> float:
         """Return the weight of this ended job for predicting `job`, at most 1."""
         return (
-            (1.0 if self.walltime_s == job.walltime_s else _OTHER_WALLTIME)
-            * (1.0 if self.units == job.request.units else _OTHER_UNITS)
-            * (1.0 if self.name == job.name else _OTHER_NAME)
+            (1.0 if self.walltime_s == job.walltime_s else _WALLTIME_DIFFERS_WEIGHT)
+            * (1.0 if self.units == job.request.units else _UNITS_DIFFER_WEIGHT)
+            * (1.0 if self.name == job.name else _NAME_DIFFERS_WEIGHT)
         )
 
 
 @dataclass(slots=True)
 class RunTimeModel:
-    """Run time / walltime of ended jobs: the last `remember` jobs of each user, and the last 400 of the site.
+    """Run time / walltime of ended jobs: the last `remember` of each user, and the last 400 of the site.
 
     Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's jobs are mixed in as a
     prior. For unknown users, they are the only input.
@@ -65,7 +65,7 @@ class RunTimeModel:
     """
 
     remember: int = 40
-    site: deque[float] = field(default_factory=lambda: deque(maxlen=_SITE_REMEMBERS))
+    site: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SITE_JOBS))
     """Shares of the site's last jobs, oldest first."""
     ended: int = 0
     """Number of ended jobs so far."""
@@ -85,21 +85,21 @@ class RunTimeModel:
             known.appendleft(RunTimeSample(share, job.walltime_s, job.request.units, job.name))
         self.site.append(share)
         if self.ended % REFRESH_INTERVAL_JOBS == 0:
-            at = (np.arange(_SITE_ATOMS) + 0.5) / _SITE_ATOMS
+            at = (np.arange(_SITE_QUANTILES) + 0.5) / _SITE_QUANTILES
             shares = np.quantile(np.array(self.site), at, method="inverted_cdf")
-            self._atoms = tuple((float(share), PRIOR_WEIGHT / _SITE_ATOMS) for share in shares)
+            self._atoms = tuple((float(share), PRIOR_WEIGHT / _SITE_QUANTILES) for share in shares)
         self.ended += 1
         self._found.clear()
 
     def weigh_user_history(self, job: Job) -> Weighed:
-        """Return (share, weight) of each ended job of the user for predicting `job`, newest first."""
+        """Return (share, weight) for each ended job of the user, newest first, with weights for predicting `job`."""
         return [
-            (ran.share, 0.5 ** (age / _HALVED_AFTER) * ran.similarity(job))
+            (ran.share, 0.5 ** (age / _WEIGHT_HALF_LIFE_JOBS) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
         ]
 
     def distribution(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shares of the walltime that `job` may run, ascending, and their probabilities: float64[A] each."""
+        """Return run times of `job` as ascending shares of its walltime, and their probabilities: float64[A] each."""
         key = (job.user, job.walltime_s, job.request.units, job.name)
         if key not in self._found:
             weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
@@ -110,8 +110,8 @@ class RunTimeModel:
     def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
         """Return run times of `job` (s), int64, at the quantiles `at` (0 to 1), given that it has run for `elapsed_s`.
 
-        All exceed `elapsed_s`. A job that has run longer than all similar jobs runs to its walltime. A job that has
-        exceeded its walltime runs for one more second.
+        All results exceed `elapsed_s`. A job that has run longer than all similar jobs is taken to run to its walltime.
+        A job that has exceeded its walltime is taken to run for one more second.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -124,22 +124,22 @@ class RunTimeModel:
         return found
 
 
-FADES = 0.5 ** (1 / _HALVED_AFTER)
-"""Factor by which each later ended job of the user reduces an ended job's weight."""
-_SITE_FADES = 1 - 1 / _SITE_REMEMBERS
-MOST_USERS = 5000
-"""Maximum number of users; above it, the user whose jobs ended longest ago is dropped."""
+USER_DECAY = 0.5 ** (1 / _WEIGHT_HALF_LIFE_JOBS)
+"""Factor by which each later ended job of the same user reduces an ended job's weight."""
+_SITE_DECAY = 1 - 1 / _MAX_SITE_JOBS
+MAX_USERS = 5000
+"""Maximum number of users; above it, the user whose last job ended longest ago is dropped."""
 
 
 @dataclass(slots=True)
-class MeanWalltimeShares:
+class MeanRunToWalltimeRatios:
     """Mean run time / walltime by user: a variant of `RunTimeModel` with less state.
 
     Recent jobs of the user have larger weights. The site's mean is mixed in as in `RunTimeModel`, but walltime, units
     and name are not compared. Before any job has ended, the share is 1.
 
     >>> from cpsched.model import Request
-    >>> shares, job = MeanWalltimeShares(), Job(1, 0, 100, Request(1, (1,)), user="ada")
+    >>> shares, job = MeanRunToWalltimeRatios(), Job(1, 0, 100, Request(1, (1,)), user="ada")
     >>> for _ in range(100):
     ...     shares.learn(EndedJob(job, 0, 25))
     >>> round(shares.mean_run_share("ada"), 6), round(shares.mean_run_share("bob"), 6)
@@ -149,27 +149,27 @@ class MeanWalltimeShares:
     site: tuple[float, float] = (0.0, 0.0)
     """Total weight and weighted sum of shares, over all ended jobs."""
     users: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """The same per user; the user whose jobs ended longest ago comes first."""
+    """Total weight and weighted sum by user. The user whose last job ended longest ago comes first."""
 
     def learn(self, ended: EndedJob) -> None:
         """Record run time / walltime of an ended job."""
         share, user = min(1.0, ended.run_s / ended.job.walltime_s), ended.job.user
         count, total = self.site
-        self.site = count * _SITE_FADES + 1, total * _SITE_FADES + share
+        self.site = count * _SITE_DECAY + 1, total * _SITE_DECAY + share
         if user:
             count, total = self.users.pop(user, (0.0, 0.0))
-            self.users[user] = count * FADES + 1, total * FADES + share
-            if len(self.users) > MOST_USERS:
+            self.users[user] = count * USER_DECAY + 1, total * USER_DECAY + share
+            if len(self.users) > MAX_USERS:
                 del self.users[next(iter(self.users))]
 
     def mean_run_share(self, user: str) -> float:
-        """Return the expected run time / walltime of a job of `user`, above 0, at most 1."""
+        """Return the expected run time / walltime of a job of `user`, above 0 and at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0
         return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
-        """Return the state as JSON; each user is one string, as the journal stores only changed strings of a list."""
+        """Return the state as JSON, with one string per user, because the journal stores only changed strings."""
         users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
         return {"site": list(self.site), "users": users}
 

@@ -1,4 +1,4 @@
-"""Find where a plug-in's error occurred in its author's code: file and line, from a traceback or a definition."""
+"""Locate a plug-in's error in its author's code, as file and line, from a traceback or a definition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import NamedTuple
 
-_OURS = ("cpsched", "cpsched_sim", "cpsched_bridge")
+_CPSCHED_PACKAGES = ("cpsched", "cpsched_sim", "cpsched_bridge")
 
 
 class SourceLocation(NamedTuple):
@@ -22,63 +22,63 @@ class SourceLocation(NamedTuple):
 
 
 def unwrap_plugin(of: object) -> object:
-    """Return the plug-in inside one of our wrappers (`stands_for`); return any other object unchanged."""
-    return getattr(of, "stands_for", of) if _is_ours(type(of).__module__) else of
+    """Return the plug-in inside one of cpsched's wrappers (`stands_for`); return any other object unchanged."""
+    return getattr(of, "stands_for", of) if _is_cpsched_module(type(of).__module__) else of
 
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
 ) -> SourceLocation | None:
-    """Return the line of the plug-in `of` that raised `error`, or returned an invalid value if `error` is None.
+    """Return the line of the plug-in `of` that raised `error` or, if that is None, returned an invalid value.
 
-    - The deepest traceback line in the folder of the first file that is not ours.
+    - The deepest traceback line in the folder of the first file outside cpsched.
     - If there is no such file, the definition of the first of `methods` that the author wrote.
-    - For our own code, the deepest traceback line; None for our own exceptions.
+    - For cpsched's own code, the deepest traceback line; None for its own exceptions.
     """
     of = unwrap_plugin(of)
     if isinstance(error, SyntaxError) and error.filename:
         return SourceLocation(error.filename, error.lineno or 1)
-    lines = list(_lines_of(error))
-    if of is not None and _is_ours(type(of).__module__):
-        return lines[-1][1] if lines and not _is_ours(type(error).__module__) else None
-    foreign = [place for module, place in lines if not _is_ours(module)]
-    if foreign:  # skip lines of packages that the plug-in calls
-        folder = _folder_of(foreign[0].file)
-        return [place for place in foreign if _folder_of(place.file) == folder][-1]
-    return next(_definitions(of, methods), None)
+    lines = list(_traceback_lines(error))
+    if of is not None and _is_cpsched_module(type(of).__module__):
+        return lines[-1][1] if lines and not _is_cpsched_module(type(error).__module__) else None
+    foreign = [place for module, place in lines if not _is_cpsched_module(module)]
+    if foreign:  # skip packages that the plug-in calls
+        folder = _parent_folder(foreign[0].file)
+        return [place for place in foreign if _parent_folder(place.file) == folder][-1]
+    return next(_find_definitions(of, methods), None)
 
 
-def _lines_of(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
+def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
     """Yield (module, location) of each traceback line, outermost first, without Python's standard library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
         module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` sets __main__
         if not (code.co_filename.startswith("<frozen ") or str(module).partition(".")[0] in sys.stdlib_module_names):
-            yield str(module), SourceLocation(code.co_filename, step.tb_lineno, _named(code))
+            yield str(module), SourceLocation(code.co_filename, step.tb_lineno, _function_name(code))
         step = step.tb_next
 
 
-def source_location_of(function: object) -> SourceLocation | None:
-    """Return where a foreign Python function is defined; None for our own code and for built-ins."""
+def definition_location(function: object) -> SourceLocation | None:
+    """Return where a plug-in's Python function is defined; None for cpsched's own code and for built-ins."""
     code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType) or _is_ours(getattr(function, "__module__", "") or ""):
+    if not isinstance(code, CodeType) or _is_cpsched_module(getattr(function, "__module__", "") or ""):
         return None
-    return SourceLocation(code.co_filename, code.co_firstlineno, _named(code))
+    return SourceLocation(code.co_filename, code.co_firstlineno, _function_name(code))
 
 
-def _definitions(of: object, methods: Iterable[str]) -> Iterator[SourceLocation]:
-    found = (source_location_of(getattr(type(of), name, None)) for name in methods)
+def _find_definitions(of: object, methods: Iterable[str]) -> Iterator[SourceLocation]:
+    found = (definition_location(getattr(type(of), name, None)) for name in methods)
     return (place for place in found if place is not None)
 
 
-def _named(code: CodeType) -> str:
+def _function_name(code: CodeType) -> str:
     return "" if code.co_name == "<module>" else code.co_name
 
 
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in _OURS
+def _is_cpsched_module(module: str) -> bool:
+    return module.partition(".")[0] in _CPSCHED_PACKAGES
 
 
-def _folder_of(file: str) -> str:
+def _parent_folder(file: str) -> str:
     return file.rpartition("/")[0]

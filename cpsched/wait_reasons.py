@@ -1,4 +1,4 @@
-"""Reasons why queued jobs wait, and the jobs that they wait behind."""
+"""Explain why queued jobs wait, and which jobs they wait behind."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cpsched.model import (
     Wait,
 )
 
-MOST_NAMED = 8
-"""Maximum number of jobs named in a wait."""
+MAX_LISTED_JOBS = 8
+"""Maximum number of jobs that a wait lists."""
 
 
-def wait_reasons_of(
+def explain_waits(
     snapshot: Snapshot,
     starts: Starts,
     plan_s: IntArray,
@@ -35,28 +35,30 @@ def wait_reasons_of(
     """Return a `Wait` for every queued job that does not start, by job id; `plan_s` int64[Q] is in queue order.
 
     - A job that does not fit on the empty cluster waits forever, behind no job.
-    - A job with a known start waits behind the jobs that are expected to end then, or else behind those that start now.
-    - A job without a known start waits behind the jobs that have one, or else behind the first that cannot start.
+    - A job with a known start waits behind the jobs that are expected to end then. If there are none, it waits behind
+      the jobs that start now.
+    - A job without a known start waits behind the jobs that have one. If there are none, it waits behind the first job
+      that cannot start.
 
-    The reason is what the free nodes lack after `starts`. A job that lacks nothing has the code `planned` if it has a
-    planned start, else `unplanned` if other jobs have one, else `PRIORITY`.
+    The reason is what the free nodes lack after `starts`. If they lack nothing, the code is the argument `planned` if
+    the job has a planned start, the argument `unplanned` if only other jobs have one, and `PRIORITY` otherwise.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = free_after_starts(snapshot, starts)
-    ends = _ends(snapshot, plan_s)
-    starting = tuple(table.jobs[slot].id for slot in starts.slots[:MOST_NAMED].tolist())
+    ends = _job_ids_by_end(snapshot, plan_s)
+    starting = tuple(table.jobs[slot].id for slot in starts.slots[:MAX_LISTED_JOBS].tolist())
     pairs = [p for p in zip(snapshot.queue.tolist(), plan_s.tolist(), strict=True) if p[0] not in started]
-    with_plan = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MOST_NAMED]
+    with_plan = tuple(table.jobs[slot].id for slot, start_s in pairs if start_s != NEVER)[:MAX_LISTED_JOBS]
     fitting, later = PendingReason(unplanned if with_plan else PendingCode.PRIORITY), PendingReason(planned)
     known: dict[tuple[int, ...], PendingReason | None] = {}
     unplanned_waits: dict[tuple[PendingReason | None, bool], Wait] = {}
     waits: dict[int, Wait] = {}
     first_waiting: tuple[int, ...] = ()
-    for (slot, start_s), requested in zip(pairs, _asked(table, [slot for slot, _ in pairs]), strict=True):
+    for (slot, start_s), requested in zip(pairs, _request_keys(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
         # Queues of 50,000 jobs occur, so each distinct request is checked only once.
         if requested not in known:
-            known[requested] = _lacking(job.request, snapshot, free)
+            known[requested] = _lacking_resources(job.request, snapshot, free)
         lacking = known[requested]
         if lacking is not None and lacking.code is PendingCode.NEVER:
             waits[job.id] = Wait(lacking)
@@ -72,7 +74,7 @@ def wait_reasons_of(
     return waits
 
 
-def _asked(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _request_keys(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the request of each slot's job as a tuple of numbers; equal tuples mean equal requests."""
     at = np.array(slots, np.int64)
     columns = table.units[at], table.sharing[at], table.node_set[at], *table.per_unit[at].T
@@ -90,19 +92,19 @@ def free_after_starts(snapshot: Snapshot, starts: Starts) -> IntArray:
     return free
 
 
-def _ends(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
+def _job_ids_by_end(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, list[int]]:
     """Return the ids of running and planned jobs by the second at which they are expected to end."""
     table, found = snapshot.table, defaultdict[int, list[int]](list)
     planned = plan_s + np.where(plan_s == NEVER, 0, table.estimate_s[snapshot.queue])
     slots, seconds = np.append(snapshot.running, snapshot.queue), np.append(table.end_s[snapshot.running], planned)
     known = seconds != NEVER
     for slot, end_s in zip(slots[known].tolist(), seconds[known].tolist(), strict=True):
-        if len(found[end_s]) < MOST_NAMED:
+        if len(found[end_s]) < MAX_LISTED_JOBS:
             found[end_s].append(table.jobs[slot].id)
     return found
 
 
-def _lacking(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
+def _lacking_resources(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
     """Return what the free nodes, or the empty cluster, lack for `request`; None if it fits."""
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:

@@ -1,4 +1,4 @@
-"""Adds the manual pages to a wheel, in share/man/man1: `man` finds them beside the program's bin folder."""
+"""Add the manual pages to a wheel, in share/man/man1, where `man` finds them next to the program's bin folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ManualPages(BuildHookInterface[Any]):
-    """Hatchling calls it for each wheel."""
+    """A build hook that Hatchling calls for each wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the pages and name them; an editable install has none."""
+        """Write the pages and register them; an editable install has none."""
         if version == "editable":
             return
         sys.path[:0] = [str(Path(self.root, folder)) for folder in ("", "sim", "bridge")]

@@ -1,4 +1,4 @@
-"""The example settings files of this folder, from the models that check settings: `make example-settings`."""
+"""Write this folder's example settings files from the settings models (`make example-settings`)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ DEPLOY = Path(__file__).resolve().parent
 _WIDTH = 120
 _EMPTY = '""'
 _OF_PBS: dict[str, Any] = {"left_queue": "leftq", "bin": "/opt/pbs/bin"}
-"""Options that the example sets: control mode needs the first, and packages install into the second."""
+"""Options set in the example: control mode requires the first, and PBS packages install into the second."""
 
 
 def every_setting() -> str:
-    """The example that names every setting with its default."""
-    head = "# /etc/cpsched/bridge.yaml: every setting with its default. Leave out what you do not change.\n"
+    """Return the example with every setting and its default."""
+    head = "# /etc/cpsched/bridge.yaml: every setting with its default. Omit settings that you do not change.\n"
     return "\n".join([head, *_lines(Settings())]) + "\n"
 
 
 def beside_pbs() -> str:
-    """The example for PBS, with every option of its adapter."""
-    head = "# /etc/cpsched/bridge.yaml beside PBS; bridge.example.yaml names the settings of every adapter.\n"
+    """Return the example for PBS, with every option of its adapter."""
+    head = "# /etc/cpsched/bridge.yaml for PBS; bridge.example.yaml contains the settings that all adapters share.\n"
     mode, adapter = Settings.model_fields["mode"], "adapter: pbs"
     lines = [*_comment(mode.description or "", ""), f"mode: {mode.default}", adapter, "options:"]
     return "\n".join([head, *lines, *_lines(PbsOptions(**_OF_PBS), "  ")]) + "\n"
 
 
 def _lines(section: Section, indent: str = "") -> Iterator[str]:
-    """Each setting below its description; a section below its first sentence."""
+    """Yield each setting below its description, and each section below its first sentence."""
     plain: dict[str, Any] = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -50,7 +50,7 @@ def _lines(section: Section, indent: str = "") -> Iterator[str]:
 
 
 def _meaning(field: FieldInfo) -> str:
-    """Return the description, with the words that may be written where it does not name each of them."""
+    """Return the description, with the permitted values unless it mentions all of them."""
     description, kinds = field.description or "", (field.annotation, *get_args(field.annotation))
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     return description if all(word in description for word in words) else f"{description} One of: {', '.join(words)}."
@@ -61,7 +61,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 FILES = {DEPLOY / "bridge.example.yaml": every_setting, DEPLOY / "bridge.pbs.example.yaml": beside_pbs}
-"""Each file with the function that writes it."""
+"""Each file and the function that returns its content."""
 
 
 if __name__ == "__main__":

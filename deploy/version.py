@@ -1,9 +1,10 @@
-"""The version of this source tree, for the build: it moves with every commit, so that a newer wheel replaces an older.
+"""Compute the version of this source tree, which grows with every commit, so that newer wheels replace older ones.
 
 - The commit tagged `v0.1.0`: 0.1.0.
 - Any other commit: 0.1.0.dev20261125134501+g0123abcd, the commit's time in UTC and its hash.
-- A source distribution: the version it was made as.
-- A copy of the tree without git: 0.1.0.dev0+tree.0123abcd4567, a digest of the packages; such versions have no order.
+- A source distribution: the version recorded in it.
+- A copy of the tree without git: 0.1.0.dev0+tree.0123abcd4567, with a digest of the packages; these versions are not
+  ordered.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = "0.1.0"
-"""The release that commits lead to: CHANGELOG.md and CITATION.cff name it, too."""
+"""The next release, which CHANGELOG.md and CITATION.cff also state."""
 PACKAGES = ("cpsched", "sim/cpsched_sim", "bridge/cpsched_bridge")
 
 
 def version(root: Path = ROOT) -> str:
-    """The version of the tree at `root`."""
+    """Return the version of the source tree at `root`."""
     if (made := root / "PKG-INFO").is_file():
         return re.findall(r"^Version: (\S+)$", made.read_text(), re.MULTILINE)[0]
     if (root / ".git").exists() and (found := _of_commit(root)):
@@ -34,7 +35,7 @@ def version(root: Path = ROOT) -> str:
 
 
 def _of_commit(root: Path) -> str:
-    """The version of the commit that is checked out; "" where git is absent or refuses to look."""
+    """Return the version of the current commit, or "" if git is missing or fails."""
     git = "git", "-C", str(root)
     form = ("--date=format-local:%Y%m%d%H%M%S", "--format=%cd %h %D", "--abbrev=8", "--decorate=short")
     try:

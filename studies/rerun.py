@@ -1,8 +1,8 @@
-"""Rerun the papers' studies and compare each schedule with the committed one: `python studies/rerun.py [STUDY ...]`.
+"""Rerun the papers' studies and compare each schedule with the committed one.
 
-A study without a name is skipped if its committed cases took over an hour. `cpsched study run` shows the
-tables of a study.
-The exit code is 1 if a study could not be run or a schedule differs.
+Usage: `python studies/rerun.py [STUDY ...]`. Without arguments, studies whose committed cases took over an hour are
+skipped. `cpsched study run` shows the tables of a study. The exit code is 1 if a study could not be run or a schedule
+differs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ LONG_S = 3600
 
 
 def results(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file of results."""
+    """Return the lines of a results file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def schedules(lines: list[dict[str, Any]]) -> dict[tuple[str, str, str, int], str]:
-    """Return (trace, window, policy, seed) -> digest of the schedule, for cases that ended."""
+    """Return each ended case's schedule digest by (trace, window, policy, seed)."""
     ended = (line for line in lines if line["result"]["outcome"] == "ended")
     names = ("trace", "window", "policy", "seed")
     return {tuple(line["labels"][name] for name in names): line["result"]["schedule_sha256"] for line in ended}
 
 
 def rerun(name: str, skip_long: bool) -> bool:
-    """Run one study into build/studies and print what differs; return whether nothing does."""
+    """Run one study in build/studies and print the differences; return whether there are none."""
     study, out = STUDIES / name / "study.yaml", BUILT / name
     committed = results(STUDIES / name / "results.jsonl")
     minutes = sum(line["made"]["wall_s"] for line in committed) / 60
@@ -39,7 +39,7 @@ def rerun(name: str, skip_long: bool) -> bool:
         print(f"{name}: skipped, its committed cases took {minutes:.0f} min")
         return True
     print(f"{name}: its committed cases took {minutes:.0f} min", flush=True)
-    (out / "results.jsonl").unlink(missing_ok=True)  # those of an earlier run
+    (out / "results.jsonl").unlink(missing_ok=True)  # from an earlier run
     subprocess.run([Path(sys.executable).with_name("cpsched"), "study", "run", study, "--out", out], check=False)
     if not (out / "results.jsonl").exists():
         print(f"{name}: could not be run")

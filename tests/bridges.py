@@ -15,9 +15,9 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import PriorityBoostLimits
-from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
-from cpsched_bridge.cycle.startup import BridgeStartup
+from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import Backend, LoopClock, Observation
@@ -25,7 +25,7 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import PauseFile
-from cpsched_bridge.telemetry.cycle_follower import ForecastOutcomeTracker
+from cpsched_bridge.telemetry.forecast_outcomes import ForecastOutcomeTracker
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.builders import a_cluster
@@ -54,14 +54,14 @@ def a_bridge(
     in_force: EffectiveConfig | None = None,
     policy: Policy | None = None,
     fallback: Policy | None = None,
-    startup: BridgeStartup | None = None,
+    startup: BridgeStartupSteps | None = None,
     systemd: SystemdNotifier | None = None,
     **settings: Any,
 ) -> OpenBridge:
     """A bridge, by default in control mode, whose files are in `state_dir`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
-    parts = BridgeParts(
+    parts = BridgeComponents(
         backend=backend,
         policy=policy or Policy(WalltimePredictor(), dispatcher or FirstFit()),
         in_force=in_force or EffectiveConfig(spec, configured.policy.fallback_spec()),
@@ -72,7 +72,7 @@ def a_bridge(
         settings=configured,
         listeners=listeners,
         fallback=fallback,
-        startup=startup or BridgeStartup(),
+        startup=startup or BridgeStartupSteps(),
         systemd=systemd or SystemdNotifier(),
     )
     return OpenBridge(parts)
@@ -107,7 +107,7 @@ class Metrics:
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
-        self._exporter(self._following.follow(report))
+        self._exporter(self._following.record_report(report))
 
     def value(self, name: str, **labels: str) -> float | None:
         """Return the value of one series, or None."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cpsched.feasibility import amounts_used
-from cpsched.jit.handles import Handle
+from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
@@ -60,10 +60,10 @@ def a_snapshot(
     return Snapshot.of(now_s, cluster, free, queue, running, known | dict(estimates or {}))
 
 
-def plain(handle: Handle) -> Any:
+def plain(handle: SharedStruct) -> Any:
     """Return the fields of a handle without compiled access, for plain Python."""
     fields = handle.__getstate__().items()
-    return SimpleNamespace(**{name: plain(each) if isinstance(each, Handle) else each for name, each in fields})
+    return SimpleNamespace(**{name: plain(each) if isinstance(each, SharedStruct) else each for name, each in fields})
 
 
 def words(reason):

@@ -4,7 +4,7 @@ import numpy as np
 
 from cpsched.feasibility import malformed_decision, start_columns, verify
 from cpsched.jit.decorators import kernel
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.fit_rules import QUEUED, Starting, verify_and_take_starts
 from cpsched.kernels.scheduling_state import NodeResourceState, machine_handle
 from cpsched.model import JobTable

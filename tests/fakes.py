@@ -15,7 +15,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placement, RunningJob, Snapshot, Starts, Wait
-from cpsched_bridge.equivalence import BackoffKey, equivalence_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
     Check,
@@ -100,13 +100,18 @@ class FakeJob:
         return self.start_s is not None and self.end_s is None
 
 
-def groups_of(job: Job) -> tuple[BackoffKey, ...]:
+def groups_of(job: Job) -> tuple[BackoffGroupKey, ...]:
     """Return the groups of a job: itself, equal requests, its association, its access to the partition."""
     association, access = ("association", (job.user, job.account)), ("access", ("", job.user, "", ""))
-    return BackoffKey("job", (str(job.id),)), equivalence_key(job), BackoffKey(*association), BackoffKey(*access)
+    return (
+        BackoffGroupKey("job", (str(job.id),)),
+        equivalence_key(job),
+        BackoffGroupKey(*association),
+        BackoffGroupKey(*access),
+    )
 
 
-def obstacle_of(stubborn: str, groups: Sequence[BackoffKey]) -> ClusterReason | None:
+def obstacle_of(stubborn: str, groups: Sequence[BackoffGroupKey]) -> ClusterReason | None:
     """Return the reason that the cluster gives for a released stubborn job."""
     own, alike, association, access = groups
     return {
@@ -195,7 +200,7 @@ class FakeCluster:
             known = replace(job, ineligible="Dependency") if stubborn == "ineligible" else job
             self.jobs[job.id] = FakeJob(known, hold, run_s=run_s, stubborn=stubborn)
             if stubborn == "left":
-                self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_us=True))
+                self.left.append(UnmanagedJob(job.id, "heterogeneous job", user=job.user, held_for_bridge=True))
 
     def cancel(self, job_id: int) -> None:
         del self.jobs[job_id]
@@ -374,7 +379,7 @@ class FakeCluster:
         return self._batch("hand_back", job_ids, [partial(self.hand_back_one, id) for id in job_ids])
 
     def hand_back_one(self, job_id: int) -> Outcome:
-        self.left = [replace(each, held_for_us=False) if each.job_id == job_id else each for each in self.left]
+        self.left = [replace(each, held_for_bridge=False) if each.job_id == job_id else each for each in self.left]
         fake = self.jobs.get(job_id)
         if fake is None or not fake.pending or fake.hold is Hold.USER:
             return Outcome(job_id, "refused", "not pending, or held by its owner")

@@ -12,10 +12,10 @@ from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
-from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, Lookahead
+from cpsched.dispatchers.cp.cp_sat_dispatcher import CpSatDispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import ALL_CANDIDATES, LookaheadDispatcher
 from cpsched.jit.decorators import kernel
-from cpsched.jit.handles import Reals
+from cpsched.jit.shared_structs import Reals
 from cpsched.kernels.order_moves import ALL_MOVES
 from cpsched.kernels.plan_costs import start_cost
 from cpsched.kernels.scheduling_state import SchedulingState
@@ -23,7 +23,7 @@ from cpsched.kernels.search_state import OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
 
-class Ablated(Lookahead):
+class Ablated(LookaheadDispatcher):
     """`lookahead` with parts left out.
 
     - `candidates`: bits of the orders tried: last round's, reg, sjf, saf, spf, laf, Smith's.
@@ -49,7 +49,7 @@ class Ablated(Lookahead):
         found.reservations = NEVER if reservations is None else reservations
 
 
-class Priced(Lookahead):
+class Priced(LookaheadDispatcher):
     """`lookahead` with accessible prices."""
 
     def weights(self, count: int) -> Reals:
@@ -99,7 +99,7 @@ def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
     rest = dict(settings)
     certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")
     found: Dispatcher = registry.dispatcher(name, rest)
-    if isinstance(found, ConstraintDispatcher | PerObjectiveDispatcher):
+    if isinstance(found, ConstraintDispatcher | CpSatDispatcher):
         found.certain = certain == "yes"
     if isinstance(found, ConstraintDispatcher):
         found.in_order = equal == "in-order"

@@ -70,7 +70,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Ledger, "_write", full)
+    monkeypatch.setattr(Ledger, "_write_transitions", full)
 
 
 def setting(store: Store, name: str) -> Any:

@@ -84,7 +84,7 @@ from pathlib import Path  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = (
-    "cpsched.kernels", "cpsched.registry", "cpsched_sim.experiments.compare", "cpsched_sim.terminal_tables",
+    "cpsched.kernels", "cpsched.registry", "cpsched_sim.experiments.parallel_comparison", "cpsched_sim.terminal_tables",
     "cpsched_sim.cli.simulate_commands", "cpsched_bridge.program.bootstrap", "cpsched_bridge.program.terminal_views",
     "cpsched_bridge.adapters.mock",
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Fail on the retired words of tools/words.yaml: `python tools/lint_words.py [--prune] [--all] [PATH ...]`.
 
 It reads Markdown outside of code blocks, notebooks' text, Python docstrings, comments and string literals, and comments
-of YAML, TOML, shell, Lua, Make and systemd files. Names are left out: code in backticks, and strings of one word.
-`--all` reads the files of the list `unclean` as well, and `--prune` removes clean ones from the list. The last line
+of YAML, TOML, shell, Lua, Make and systemd files. Names are ignored: code in backticks, and strings of one word.
+`--all` also reads the files in the list `unclean`, and `--prune` removes clean files from that list. The last line
 reports long sentences of Markdown, which do not fail the check.
 """
 
@@ -23,16 +23,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tools" / "words.yaml"
 OURS = ("tools/words.yaml", "cpsched/former_names.py")
-"""Files that hold retired words as data."""
+"""Files that contain retired words as data."""
 RECORDED = re.compile(r"^(studies/|docs/releases/|tests/(data|golden|corpus/data)/)")
 COMMENTED = {".yaml", ".yml", ".toml", ".sh", ".lua", ".mk", ".service", ".timer", ".conf", ""}
 STRINGS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 LONG = 25
-"""Words of a sentence."""
+"""Maximum number of words in a sentence."""
 
 
 def main() -> int:
-    """Print what is found; return the exit code."""
+    """Print the findings; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--prune", action="store_true")
@@ -50,13 +50,13 @@ def main() -> int:
         lines = TABLE.read_text(encoding="utf-8").splitlines(keepends=True)
         TABLE.write_text("".join(line for line in lines if line.strip()[2:] not in clean), encoding="utf-8")
     elif clean:
-        print(f"{TABLE.relative_to(ROOT)}: --prune removes what has no retired word: {', '.join(clean)}")
+        print(f"{TABLE.relative_to(ROOT)}: these have no retired word, and --prune removes them: {', '.join(clean)}")
     print(long_sentences(list(found)))
     return int(any(checked.values()) or bool(clean and not given.prune))
 
 
 def files(paths: list[str]) -> list[str]:
-    """Return the files of the repository that are checked."""
+    """Return the files of the repository to check."""
     listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
     named = (path for path in listed.stdout.splitlines() if path not in OURS and not RECORDED.match(path))
     return [path for path in named if (ROOT / path).is_file()]
@@ -94,12 +94,12 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
 
 
 def without_code(text: str) -> str:
-    """Return Markdown with its code blocks emptied, line by line."""
+    """Return Markdown line by line, with empty lines in place of code blocks."""
     return re.sub(r"^( *)```.*?^\1```", lambda hit: "\n" * hit[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
 
 
 def long_sentences(paths: list[str]) -> str:
-    """Return how many sentences of Markdown are long, and where the longest is."""
+    """Return how many Markdown sentences are long, and where the longest one is."""
     sentences = [
         (len(sentence.split()), path)
         for path in paths

@@ -5,6 +5,6 @@
   page and API), `adapters` (the clusters), `program` (the command line).
 """
 
-from cpsched.copies import check_copies
+from cpsched.installation_check import check_copies
 
 check_copies(__file__)

@@ -1,4 +1,4 @@
-"""What one cycle of the bridge did, as a value for journal, metrics, log and page."""
+"""Define the report of one cycle, which the journal, metrics, log and page use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from cpsched.formatting import format_count
 from cpsched.model import Decision, EndedJob, Job, Placement, Snapshot
 from cpsched_bridge.ports import Check, Lease, Observation, Outcome
 
@@ -18,10 +19,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
-OK = "ok"
+OK_RESULT = "ok"
 """Result of a successful cycle; otherwise the name of the failure."""
 
-STOPPED = "stopped"
+STOPPED_EVENT = "stopped"
 """The last event of a bridge. A journal without it belongs to a bridge that was killed."""
 
 
@@ -33,27 +34,30 @@ class CycleEvent:
     detail: str
     job_id: int | None = None
     times: int = 1
-    """Number of equal events that it represents."""
+    """Number of equal events that this event represents."""
 
 
 LATE_INTERVALS = 10.0
-"""Intervals of delay after which a cycle is recorded as late. Until then the previous cycle counts as fresh."""
-MOST_ALIKE = 20
+"""Number of intervals after which a delayed cycle counts as late. Until then, the previous cycle counts as fresh."""
+MAX_EVENTS_PER_KIND = 20
 """Maximum number of events of one kind per cycle that are recorded individually."""
 
 
-def summarize_events(happenings: Sequence[CycleEvent]) -> list[CycleEvent]:
-    """Keep the first `MOST_ALIKE` events of each kind, and summarise the others in one."""
-    told: list[CycleEvent] = []
+def summarize_events(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
+    """Keep the first `MAX_EVENTS_PER_KIND` events of each kind, and summarize the others in one."""
+    summary: list[CycleEvent] = []
     beyond = Counter[str]()
     counts = Counter[str]()
-    for happening in happenings:
+    for happening in bridge_events:
         counts[happening.kind] += 1
-        if counts[happening.kind] <= MOST_ALIKE:
-            told.append(happening)
+        if counts[happening.kind] <= MAX_EVENTS_PER_KIND:
+            summary.append(happening)
         else:
             beyond[happening.kind] += happening.times
-    return told + [CycleEvent(kind, f"and {times} more of these", times=times) for kind, times in beyond.items()]
+    return summary + [
+        CycleEvent(kind, f"and {format_count(times, 'more event')} of this kind", times=times)
+        for kind, times in beyond.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +65,37 @@ class PriorityBoostReport:
     """What advise mode found and changed when it last read the cluster's order."""
 
     jobs: int
-    """Entries of the cluster's list that were ordered."""
+    """Number of entries in the cluster's queue that were ordered."""
     raised: int
-    """Entries with a boost of the bridge, by the last commands."""
+    """Number of entries with the bridge's boost after the last commands."""
     changes: int
-    """Jobs whose boost changed."""
+    """Number of jobs whose boost changed."""
     in_order: float
-    """Share of pairs of these jobs that the cluster ranked in the order of the plan before the change."""
+    """Share of pairs of these jobs that the cluster ranked in plan order before the change."""
     theirs: int
-    """Jobs with another actor's boost, which does not change."""
+    """Number of jobs with another actor's boost, which the bridge does not change."""
 
 
 @dataclass(slots=True, eq=False)
 class CycleReport:
-    """Filled during the cycle; read-only afterwards."""
+    """The report of one cycle, which is filled during the cycle and read-only afterwards."""
 
     number: int
     mode: Mode
     at_unix_s: float
-    result: str = OK
-    """`OK`, or the snake-case name of the failure."""
+    result: str = OK_RESULT
+    """`OK_RESULT`, or the snake-case name of the failure."""
     seconds: dict[Phase, float] = field(default_factory=dict)
-    """Duration of each phase that ran."""
+    """Duration in seconds of each phase that ran."""
     observation: Observation | None = None
     snapshot: Snapshot | None = None
-    """The input of the decision, with an estimate for every job."""
+    """The input to the decision, with an estimate for every job."""
     decision: Decision | None = None
     """The decision, if it is valid."""
     fallback: bool = False
     """Whether the fallback decided instead of the configured policy."""
     waits_for: str = ""
-    """What a decision waits for. Nothing was decided then, and nothing failed."""
+    """What a decision is waiting for; if set, the cycle made no decision and did not fail."""
     policy_failure: str = ""
     """The policy's failure in snake case, if there is a snapshot but no decision."""
     recorded: Any = None
@@ -104,41 +108,41 @@ class CycleReport:
     starts: dict[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """The outcome of each command: (start, hold, hand_back or advise; outcome)."""
-    happenings: list[CycleEvent] = field(default_factory=list)
+    """The kind (start, hold, hand_back or advise) and outcome of each command."""
+    bridge_events: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
-    """Times from a decision to the running job, for jobs first seen running in this cycle."""
+    """Seconds from the decision until the job ran, for jobs first seen running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
     """Jobs first seen running or ended in this cycle, with their start second."""
     ended: list[EndedJob] = field(default_factory=list)
     past: list[EndedJob] = field(default_factory=list)
     """Jobs that ended before the bridge started, as read in this cycle."""
     waiting: list[Job] = field(default_factory=list)
-    """The jobs that were decided on."""
+    """The jobs for which a decision was made."""
     limited: Mapping[int, str] = field(default_factory=dict)
-    """By job id, the site's limit that keeps a job from being decided on, with its usage."""
+    """Site limits, with usage, that exclude jobs from the decision, by job id."""
     put_off: frozenset[int] = frozenset()
-    """Jobs that back off after failed starts of their own or of their group."""
+    """Jobs that back off after failed starts of their own or in their group."""
     failing_users: int = 0
-    """Users with only failed starts, in control mode."""
+    """Number of users with only failed starts, in control mode."""
     advised: PriorityBoostReport | None = None
     """The last result of advise mode; None in other modes."""
     starting: int = 0
-    """Jobs released but not yet running."""
+    """Number of jobs that are released but not running yet."""
     kept: int = 0
-    """Jobs that the bridge may hold."""
+    """Number of jobs that the bridge may hold."""
     stuck: int = 0
-    """Jobs on which repeated commands have had no effect for too long."""
+    """Number of jobs on which repeated commands have had no effect for too long."""
     gap_s: float = 0.0
-    """Seconds by which the cycle began late; 0 if the delay is not notable."""
+    """Seconds by which the cycle began late; 0 if the delay is small."""
     pause_s: float = 0.0
     """Seconds from the start of this cycle to the next, as planned before its result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
     checks: Sequence[Check] | None = None
-    """The requirements of control mode, as checked in this cycle; None: not checked."""
+    """Results of the checks of control mode's requirements in this cycle; None if none ran."""
     paused: str = ""
-    """Why the bridge is not in control although configured; empty otherwise."""
+    """Why the bridge is not in control although it is configured to be; empty if it is."""
     rival: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 
@@ -149,4 +153,4 @@ class CycleReport:
 
     def add_event(self, kind: str, detail: str, job_id: int | None = None) -> None:
         """Record an event."""
-        self.happenings.append(CycleEvent(kind, detail, job_id))
+        self.bridge_events.append(CycleEvent(kind, detail, job_id))

@@ -1,7 +1,6 @@
-"""The effective settings with values and sources.
+"""Compute the effective settings, with values and sources, once when a bridge or a command starts.
 
-They are computed once, when a bridge or a command starts. Decisions use them; the journal, the page, `cpsched doctor`
-and `cpsched config` show them.
+Decisions use the settings; the journal, the page, `cpsched doctor` and `cpsched config` show them.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Source = Literal["file", "goal", "adapter", "dispatcher", "predictor", "default"
 Otherwise it is the program's default."""
 Json = Any
 
-_EXPANDED = ("options", "policy.dispatcher_settings", "policy.predictor_settings")
-"""Settings that are shown by their parts."""
+_EXPANDED_SETTINGS = ("options", "policy.dispatcher_settings", "policy.predictor_settings")
+"""Settings whose parts are shown as separate settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class EffectiveConfig:
         return "; ".join(map(str, self.decision_settings))
 
     def check(self) -> Check:
-        """Return the policy as a line of `cpsched doctor`."""
+        """Return the policy as a check for `cpsched doctor`."""
         fallback = "none" if self.fallback is None else str(self.fallback)
         return Check("policy", True, f"{self.policy}; fallback {fallback}; `cpsched config` shows every setting")
 
@@ -75,8 +74,9 @@ def to_yaml(value: Json) -> str:
 def adapter_defaults(spec: PolicySpec, can: Capabilities) -> dict[str, str]:
     """Return the dispatcher settings that the adapter implies, unless `spec` sets them.
 
-    If the adapter ranks jobs, a dispatcher with a choice of order uses the site's, and one with an objective weighs the
-    site's priorities as much as that objective. A dispatcher with an unset time limit gets the adapter's.
+    If the adapter ranks jobs, a dispatcher with a choice of order uses the site's order. A dispatcher with an objective
+    gives the site's priorities the same weight as its objective. A dispatcher with an unset time limit gets the
+    adapter's time limit.
     """
     offered, found = DISPATCHERS.find(spec.dispatcher).defaults(), dict[str, str]()
     if can.priorities and offered.get("order") == "reg":
@@ -94,23 +94,25 @@ def with_adapter_defaults(spec: PolicySpec, can: Capabilities) -> PolicySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ConfiguredPolicy:
     """A policy: as configured, with the adapter's defaults, and as built."""
 
-    said: PolicySpec
+    configured_spec: PolicySpec
     spec: PolicySpec
     policy: Policy
     of_goal: Collection[str] = ()
     """Dispatcher settings that the goal implies."""
 
     def rows(self, can: Capabilities, prefix: str = "") -> Iterator[EffectiveSetting]:
-        """Yield the parameters of dispatcher and predictor, and the overrun rule."""
-        spec, heeded = self.spec, adapter_defaults(self.said, can)
-        for row in _parameters(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, heeded, "dispatcher"):
+        """Yield the parameters of the dispatcher and the predictor, and the overrun rule."""
+        spec, adapter_settings = self.spec, adapter_defaults(self.configured_spec, can)
+        for row in _list_parameters(
+            DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, adapter_settings, "dispatcher"
+        ):
             row = replace(row, source="goal") if row.name in self.of_goal else row
             yield replace(row, name=f"policy.{prefix or 'dispatcher_settings.'}{row.name}")
         if not prefix:
-            for row in _parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
+            for row in _list_parameters(PREDICTORS, spec.predictor, spec.predictor_settings, (), "predictor"):
                 yield replace(row, name=f"policy.predictor_settings.{row.name}")
         source: Source = "dispatcher" if spec.overrun is None else "file"
         yield EffectiveSetting(f"policy.{prefix}overrun", self.policy.overrun, source)
@@ -120,23 +122,25 @@ def build_effective_config(
     settings: Settings,
     options: Section,
     can: Capabilities,
-    said: PolicySpec,
+    configured: PolicySpec,
     policy: Policy,
     fallback: Policy | None,
 ) -> EffectiveConfig:
     """Return the effective settings with an adapter's `options`; the policies were built from the settings.
 
-    `said` is the policy as configured.
+    `configured` is the policy as configured.
     """
-    first = _Part(said, with_adapter_defaults(said, can), policy, settings.policy.goal_settings())
+    first = _ConfiguredPolicy(
+        configured, with_adapter_defaults(configured, can), policy, settings.policy.goal_settings()
+    )
     second = None
     if fallback is not None:
-        second = _Part(
+        second = _ConfiguredPolicy(
             settings.policy.fallback_spec(), with_adapter_defaults(settings.policy.fallback_spec(), can), fallback
         )
     rows = [
-        *(row for row in _rows(settings) if row.name != "policy.overrun"),
-        *_rows(options, "options."),
+        *(row for row in _list_settings(settings) if row.name != "policy.overrun"),
+        *_list_settings(options, "options."),
         *first.rows(can),
         *(second.rows(can, "fallback.") if second is not None else ()),
         EffectiveSetting("adapter.ranks_jobs", can.priorities, "adapter"),
@@ -146,34 +150,36 @@ def build_effective_config(
     return EffectiveConfig(first.spec, None if second is None else second.spec, tuple(rows))
 
 
-def _rows(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
-    """Yield the settings of a section."""
+def _list_settings(section: Section, prefix: str = "") -> Iterator[EffectiveSetting]:
+    """Yield the settings in a section."""
     plain = section.model_dump(mode="json")
     if isinstance(section, Settings):
         plain["heartbeat"] = str(section.heartbeat_path)
     for name in type(section).model_fields:
         value, full = getattr(section, name), f"{prefix}{name}"
         if isinstance(value, Section):
-            yield from _rows(value, f"{full}.")
-        elif full not in _EXPANDED:
+            yield from _list_settings(value, f"{full}.")
+        elif full not in _EXPANDED_SETTINGS:
             yield EffectiveSetting(full, plain[name], "file" if name in section.model_fields_set else "default")
 
 
-def _parameters(
-    known: Registry[Any], words: str, settings: Mapping[str, str], heeded: Collection[str], own: Source
+def _list_parameters(
+    known: Registry[Any], name_or_path: str, settings: Mapping[str, str], adapter_settings: Collection[str], own: Source
 ) -> Iterator[EffectiveSetting]:
     """Yield the parameters of a dispatcher or a predictor."""
-    for parameter in known.find(words).parameters():
+    for parameter in known.find(name_or_path).parameters():
         name = parameter.name
         if name in settings:
             yield EffectiveSetting(
-                name, _plain(parameter.parse(settings[name])), "adapter" if name in heeded else "file"
+                name, _to_plain_json(parameter.parse(settings[name])), "adapter" if name in adapter_settings else "file"
             )
         else:
-            yield EffectiveSetting(name, _plain(parameter.default), own)
+            yield EffectiveSetting(name, _to_plain_json(parameter.default), own)
 
 
-def _plain(value: object) -> Json:
+def _to_plain_json(value: object) -> Json:
     """Return a parameter's value as JSON. Values other than text, flags and finite numbers become text."""
-    said = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
-    return value if said else str(value)
+    is_scalar = (
+        value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+    )
+    return value if is_scalar else str(value)

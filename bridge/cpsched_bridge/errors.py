@@ -1,13 +1,13 @@
-"""The exceptions of the bridge.
+"""Define the bridge's exceptions.
 
 An exception means that the cluster, the network or the configuration failed. A failed start is a result.
 
-    BridgeError              a `CpschedError`: base of all exceptions of this package
-    ├── BackendError         the cluster did not do as asked: the cycle failed, the loop backs off
+    BridgeError              a `CpschedError`: base of all exceptions in this package
+    ├── BackendError         a call to the cluster failed: the cycle fails, the loop backs off
     │   ├── BackendUnavailable   not reached: nothing took effect
     │   │   ├── BackendStarting      the process that calls the cluster is still starting: retry
     │   │   ├── BackendStartFailed   that process ends or hangs before its first call
-    │   │   └── AnswerNotUnderstood  reached, but the answer is incomplete or has another form
+    │   │   └── AnswerNotUnderstood  reached, but the answer is incomplete or has an unexpected format
     │   ├── BackendTimeout       no answer within the deadline: the call may have taken effect
     │   │   └── BackendDied      the called process ended during the call, which may have taken effect
     │   └── CommandRefused       the cluster refused the whole call (privilege, version)
@@ -33,7 +33,7 @@ from cpsched.errors import CpschedError
 
 
 class BridgeError(CpschedError):
-    """Base of everything this package raises on purpose."""
+    """The base class of this package's exceptions."""
 
     exit_code = 1
     """Exit code of a command: 2 for invalid input, 1 for failures."""
@@ -44,7 +44,7 @@ class BackendError(BridgeError):
 
 
 class BackendUnavailable(BackendError):
-    """The cluster was not reached. The call had no effect."""
+    """The cluster could not be reached. The call had no effect."""
 
 
 class BackendStarting(BackendUnavailable):
@@ -56,7 +56,7 @@ class BackendStartFailed(BackendUnavailable):
 
 
 class AnswerNotUnderstood(BackendUnavailable):
-    """The cluster's answer is incomplete or has another form. The call had no effect."""
+    """The cluster's answer is incomplete or has an unexpected format. The call had no effect."""
 
 
 class BackendTimeout(BackendError):
@@ -64,7 +64,7 @@ class BackendTimeout(BackendError):
 
 
 class BackendDied(BackendTimeout):
-    """The process that calls the cluster ended during a call, which may have had an effect. Retry at once."""
+    """The process that calls the cluster ended during a call, which may have had an effect. Retry immediately."""
 
 
 class CommandRefused(BackendError):
@@ -120,7 +120,7 @@ class AddressInUse(BridgeError):
 
 
 class NoLedger(BridgeError):
-    """Jobs were released by the cluster's records alone. Without a ledger, other held jobs are unknown."""
+    """Jobs were released without a ledger. The cluster's records may not show all held jobs."""
 
 
 class CorruptFile(BridgeError):

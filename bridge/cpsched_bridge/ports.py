@@ -22,16 +22,16 @@ from enum import StrEnum
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import escape_controls, require
-from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, reason_from
-from cpsched.site.admission import QueueLimitStatus
-from cpsched_bridge.equivalence import BackoffKey
+from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, to_pending_reason
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched_bridge.backoff_groups import BackoffGroupKey
 
 Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
-"""Machine-readable reason why a command was refused; `Outcome.detail` is the text for people.
+"""Machine-readable reason why a command was refused; `Outcome.detail` is the human-readable text.
 
-- `not_sent`: the command was not sent, and the job is not at fault: an earlier command got no answer, or other jobs
-  have taken the capacity since the decision.
+- `not_sent`: the command was not sent, for reasons unrelated to the job. An earlier command got no answer, or other
+  jobs have taken the capacity since the decision.
 - `held_by_administrator`: an administrator held the job after the bridge had read its state.
 """
 
@@ -95,7 +95,7 @@ class ClusterReason:
 
     reason: str
     """The cluster's name for the reason, for example "AssocMaxJobsLimit"."""
-    scope: BackoffKey
+    scope: BackoffGroupKey
     """The group of jobs that the reason applies to, one of the job's `PendingJob.groups`."""
     transient: bool = False
     """Whether a released job may show this reason briefly and still start."""
@@ -105,7 +105,7 @@ class ClusterReason:
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A fully modelled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
+    """A fully modeled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
 
     `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned` means
     that the job still has a node list set by the bridge (see `Backend.observe`).
@@ -116,7 +116,7 @@ class PendingJob:
     pinned: bool = False
     label: str = ""
     obstacle: ClusterReason | None = None
-    groups: tuple[BackoffKey, ...] = ()
+    groups: tuple[BackoffGroupKey, ...] = ()
     """Groups that the cluster may block, for example the job itself or its user in an account or partition."""
     lower_priority: bool = False
     """Whether the cluster starts other jobs first. A start delayed by this does not indicate a broken cluster."""
@@ -126,6 +126,8 @@ class PendingJob:
     """Whether releasing the held job would not help, because the cluster's scheduler cannot start it."""
     holder: Holder = Holder.OWNER
     """The actor that holds the job, if `hold` is `Hold.USER`."""
+    may_preempt: bool = False
+    """Whether the cluster may stop running jobs for it. The bridge does not adopt the job."""
 
     @property
     def holder_reason(self) -> PendingReason:
@@ -134,7 +136,7 @@ class PendingJob:
         return until or PendingReason(PendingCode.HELD_BY, (self.holder.value,))
 
 
-MOST_TASKS = 500
+MAX_PENDING_TASKS = 500
 """Maximum number of pending tasks per job array in an observation. The remaining tasks appear as these start."""
 
 
@@ -144,19 +146,19 @@ class UnmanagedJob:
 
     The bridge never holds or starts this job. A `reason` given as text becomes a reason with the code `other`.
 
-    `held_for_us`: the submit plugin held the job although the bridge cannot model it. `pinned`: the job is not held but
-    has a node list set by the bridge. The bridge releases the job in both cases.
+    `held_for_bridge`: the submit plugin held the job although the bridge cannot model it. `pinned`: the job is not held
+    but has a node list set by the bridge. The bridge releases the job in both cases.
     """
 
     job_id: int
     reason: PendingReason
     label: str = ""
     user: str = ""
-    held_for_us: bool = False
+    held_for_bridge: bool = False
     pinned: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", reason_from(self.reason))
+        object.__setattr__(self, "reason", to_pending_reason(self.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,21 +228,24 @@ class Lease:
 class Observation:
     """A consistent snapshot of the cluster's state.
 
-    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modelled or not. Rows of nodes
+    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modeled or not. Rows of nodes
       that are drained, down, not responding or reserved are 0.
     - `pending`: pending jobs in order of arrival.
-    - `running`: every running job that could be modelled, including jobs that the bridge did not start.
-    - `ended`: jobs that ran and have ended since this backend object's previous observation, by end time. After a
-      reconnect, a job may occur twice. A job in none of the lists was cancelled before it ran or purged by the cluster.
+    - `running`: every running job that could be modeled, including jobs that the bridge did not start.
+    - `ended`: jobs that ran and have ended since this backend object's previous observation, sorted by end time. After
+      a reconnect, a job may occur twice. A job in none of the lists was cancelled before it ran or purged by the
+      cluster.
     - `limits`: the status of the pending jobs under the site's limits; None if the adapter does not support limits.
     - `notes`: texts, recorded as events, that state which data could not be read and what the adapter used instead.
     - `outages`: why, and until when, nodes accept no jobs. Decisions do not use this field.
-    - `otherwise`: by job id, the resources that the cluster gave to a running job if they differ from the request.
+    - `otherwise`: the resources that the cluster gave to running jobs if they differ from the request, by job id.
     - `claim`: the lease stored on the cluster.
     - `labels`: the names that users see for running and ended jobs, where they differ from the ids.
     - `busy`: the reason to poll the controller less often; empty if there is none.
     - `unusable`: the objects that are excluded because one of their fields is unusable.
     - `cluster_name`: the name that the cluster reports for itself; empty if it has none.
+    - `preemptors`: whose jobs may preempt a running job, such as `QOS high`, by job id.
+    - `checkpoints`: the time of the last checkpoint of a job that may be preempted, by job id.
     """
 
     now_s: int
@@ -250,7 +255,7 @@ class Observation:
     running: tuple[RunningJob, ...] = ()
     ended: tuple[EndedJob, ...] = ()
     left: tuple[UnmanagedJob, ...] = ()
-    limits: QueueLimitStatus | None = None
+    limits: PendingJobLimitsAndUsage | None = None
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
     otherwise: Mapping[int, str] = field(default_factory=dict)
@@ -259,6 +264,8 @@ class Observation:
     busy: str = ""
     unusable: tuple[UnusableObject, ...] = ()
     cluster_name: str = ""
+    preemptors: Mapping[int, str] = field(default_factory=dict)
+    checkpoints: Mapping[int, int] = field(default_factory=dict)
 
     def job_names(self) -> dict[int, str]:
         """Return the names that users see, by job id, for jobs whose name differs from the id."""
@@ -278,7 +285,7 @@ class StartOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeferredStart:
-    """A valid job whose start, if sent now, would not be carried out by the cluster as decided."""
+    """A valid job that the cluster would not start as decided if the start were sent now."""
 
     job_id: int
     why: str
@@ -305,7 +312,7 @@ class QueueRank:
     hidden: bool = False
     """Whether the cluster hides the boost, for example for a held job. `own` and `points` are then 0."""
     kin: int = 0
-    """Id of the array that this task was split off from, from which the entry may have inherited its boost."""
+    """Id of the array from which this task was split off and may have inherited its boost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +339,7 @@ class Outcome:
     job_id: int
     result: Result
     detail: str = ""
-    """Explanation for people; code never compares it."""
+    """Human-readable explanation; code never compares it."""
     code: OutcomeCode = ""
 
 
@@ -352,9 +359,9 @@ class Check:
     """The only mode that the check applies to; empty for every mode that writes to the cluster."""
 
 
-UNKNOWN_NODES = "nodes that take no jobs now, or have another name"
-"""Text for a running job without nodes in its placement, which lists only nodes that become free after the job."""
-RELEASE_POINTLESS = "cannot be released, and is retried"
+UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
+"""Text for a running job without nodes in its placement. Placements list only nodes that the job will free."""
+CANNOT_BE_RELEASED = "cannot be released; the start is retried"
 """Text for a job that the bridge cannot release because the cluster's own scheduler cannot start it."""
 
 
@@ -362,15 +369,15 @@ class Backend(Protocol):
     """A cluster whose jobs the bridge schedules.
 
     The commands take batches and return one outcome per job, in the given order. They are idempotent. They raise
-    `BackendUnavailable` or `CommandRefused` only if no job of the batch was touched, and `BackendTimeout` if all of
-    them may have been touched. In all other cases, they return `unknown` for the jobs in doubt.
+    `BackendUnavailable` or `CommandRefused` only if no job in the batch was changed, and `BackendTimeout` if all of
+    them may have been changed. In all other cases, they return `unknown` for the jobs in doubt.
 
     `adapters/mock/mock_backend.py` is a complete, minimal example.
     """
 
     @property
     def child_starts(self) -> int:
-        """Number of child processes started so far to access the cluster, for the metrics; 0 if none are needed."""
+        """Number of child processes started so far to access the cluster; 0 if none are needed."""
         ...
 
     @property
@@ -412,9 +419,9 @@ class Backend(Protocol):
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
         """Return the starts, in order, with the layout that the cluster would give them. Send no command.
 
-        Called before the starts are recorded and sent. If the cluster accepts only a node list and distributes the
-        units itself, the returned order contains the units that the cluster would place, on the same nodes or a subset
-        of them. All orders of a round fit together.
+        Called before the starts are recorded and sent. Some clusters accept only a node list and distribute the units
+        themselves. The returned order then contains the units as the cluster would place them, on the same nodes or a
+        subset. All orders in a round fit together.
         """
         ...
 
@@ -430,7 +437,7 @@ class Backend(Protocol):
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Hold pending jobs, clear the bridge's pins, and return the outcomes.
 
-        Used to adopt a job, to undo a start, and after a requeue. A job that already runs is not touched, and its
+        Used to adopt a job, to undo a start, and after a requeue. A job that is already running is not changed, and its
         outcome is `refused`. A user's hold never becomes the bridge's. If the cluster shows who holds a job, an
         unpinned job that an administrator has held since the last observation is `refused`, too.
         """
@@ -494,6 +501,18 @@ class SupportsBoost(Protocol):
 
 
 @runtime_checkable
+class SupportsAccountingChecks(Protocol):
+    """A backend that can judge the jobs from the past days by their accounting records."""
+
+    def accounting_checks(self, days: float) -> Sequence[Check]:
+        """Check what share of the jobs from the last `days` days would have been unmanaged, by reason.
+
+        Raise the errors of `Backend`.
+        """
+        ...
+
+
+@runtime_checkable
 class QueueGate(Protocol):
     """A backend that can close whole queues to the cluster's own scheduler, so that future jobs are held as well."""
 
@@ -509,7 +528,7 @@ class LoopClock(Protocol):
     """The clock with which the loop measures time and waits between cycles."""
 
     def monotonic_s(self) -> float:
-        """Return the seconds of a monotonic clock."""
+        """Return the time of a monotonic clock in seconds."""
         ...
 
     def unix_s(self) -> float:
@@ -522,5 +541,5 @@ class LoopClock(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`, less if woken. Return False if the loop must end."""
+        """Wait at most `seconds`, or less if the clock is woken. Return False if the loop must end."""
         ...

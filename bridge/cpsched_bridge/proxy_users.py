@@ -1,6 +1,6 @@
 """Identify the reader of the page from a reverse proxy's header (`page.user_header`).
 
-Any client can send any header, so it is accepted only from trusted peers, by the address of the connection.
+Any client can send any header, so it is accepted only from trusted peers, identified by their addresses.
 `X-Forwarded-For` and similar headers are ignored. A request is rejected if the header is missing, repeated, empty or
 not a user name.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}\$?")
-"""Unix user names. Without comma: two headers that a proxy joined are not a name."""
+"""Unix user names. A comma is invalid, because a proxy joins two headers with a comma."""
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
-_TAKEN = frozenset(
+_RESERVED_HEADERS = frozenset(
     ("accept", "accept-encoding", "accept-language", "authorization", "cache-control", "connection", "content-length",
      "content-type", "cookie", "forwarded", "host", "if-none-match", "origin", "referer", "te", "transfer-encoding",
      "upgrade", "user-agent", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
@@ -31,8 +31,8 @@ class ProxyUserRejected(Exception):
 def validate_header(name: str) -> str:
     """Return a header's name, or an empty text. Raise `ValueError` for a header that cannot name a user."""
     if name and _HEADER.fullmatch(name) is None:
-        raise ValueError("must be the name of a header: letters, digits and -, such as X-Remote-User")
-    if name.lower() in _TAKEN:
+        raise ValueError("must be a header name of letters, digits and hyphens, such as X-Remote-User")
+    if name.lower() in _RESERVED_HEADERS:
         raise ValueError("must be a header that clients do not send, such as X-Remote-User")
     return name
 
@@ -44,7 +44,7 @@ def parse_network(text: str) -> Network:
     except ValueError as error:
         raise ValueError(f"must be addresses or networks, such as 10.0.0.5 or 10.1.0.0/24: {error}") from error
     if found.prefixlen == 0:
-        raise ValueError(f"{text} would trust every client; name the proxies")
+        raise ValueError(f"{text} would trust every client; list the proxies")
     return found
 
 
@@ -57,7 +57,7 @@ def validate_user(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProxyUserIdentifier:
-    """Identifies the reader of each request. Without a `header`, every reader sees all jobs."""
+    """A component that identifies readers. Without a `header`, every reader sees all jobs."""
 
     header: str = ""
     trusted: Sequence[Network] = ()
@@ -69,22 +69,22 @@ class ProxyUserIdentifier:
         """Whether readers see only their own jobs."""
         return bool(self.header)
 
-    def identify_reader(self, peer: str | None, said: Sequence[str]) -> str | None:
-        """Return the reader; None: a reader who sees all jobs. Raise `ProxyUserRejected`.
+    def identify_reader(self, peer: str | None, header_values: Sequence[str]) -> str | None:
+        """Return the reader, or None for a reader who sees all jobs. Raise `ProxyUserRejected`.
 
-        `peer` is the address of the connection, `said` the values of all headers of that name.
+        `peer` is the address of the connection, `header_values` the values of all headers with that name.
         """
         if not self.are_restricted:
             return None
-        if not self._trusts(peer):
+        if not self._is_trusted(peer):
             raise ProxyUserRejected(
-                "this page is served through the site's proxy, which names the user (page.trusted_proxies)"
+                "page.trusted_proxies: requests must come through a trusted proxy that names the user"
             )
-        if len(said) != 1 or _USER.fullmatch(said[0]) is None:
-            raise ProxyUserRejected("the proxy does not name the user (page.user_header)")
-        return None if said[0] in self.operators else said[0]
+        if len(header_values) != 1 or _USER.fullmatch(header_values[0]) is None:
+            raise ProxyUserRejected("page.user_header: the proxy must name the user in this header")
+        return None if header_values[0] in self.operators else header_values[0]
 
-    def _trusts(self, peer: str | None) -> bool:
+    def _is_trusted(self, peer: str | None) -> bool:
         try:
             address = ip_address(peer or "")
         except ValueError:

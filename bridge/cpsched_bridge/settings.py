@@ -1,4 +1,4 @@
-"""Define and load the bridge's settings file: YAML with described fields, and errors that name file and field."""
+"""Define and load the bridge's settings file, which is YAML; errors state file and field."""
 
 from __future__ import annotations
 
@@ -32,32 +32,40 @@ class RetiredSetting:
     removed_in: str
     instead: str
     adapter: str = ""
-    """The adapter whose option the setting was; empty for a setting of every adapter."""
+    """The adapter that had this option; empty for a setting that every adapter had."""
 
 
 RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
     "guard.max_failed_starts": RetiredSetting("0.1.0", "set circuit_breaker.failing_users"),
-    "guard.window_s": RetiredSetting("0.1.0", "failed starts count for 300 s"),
-    "guard.failed_starts": RetiredSetting("0.1.0", "a user counts as failing after 3 failed starts in a row"),
-    "guard.max_failed_decisions": RetiredSetting("0.1.0", "the bridge pauses after 5 failed decisions in a row"),
+    "guard.window_s": RetiredSetting("0.1.0", "a failed start counts for 300 s"),
+    "guard.failed_starts": RetiredSetting("0.1.0", "a user counts as failing after 3 consecutive failed starts"),
+    "guard.max_failed_decisions": RetiredSetting("0.1.0", "the bridge pauses after 5 consecutive failed decisions"),
     "cycle.reading_share": RetiredSetting("0.1.0", "the bridge spends at most half of its time reading the cluster"),
     "cycle.longest_gap": RetiredSetting("0.1.0", "a cycle that begins 10 intervals late is recorded as an event"),
     "cycle.wake_after_s": RetiredSetting(
-        "0.1.0", "a trigger file starts a cycle at the earliest 1 s after the previous cycle began"
+        "0.1.0", "a trigger file starts a cycle 1 s after the previous cycle began, at the earliest"
     ),
     "start.stuck_s": RetiredSetting("0.1.0", "a hold or release without effect for 120 s is recorded as an event"),
     "advise.depth": RetiredSetting("0.1.0", "advise mode orders the first 100 jobs of the plan"),
     "advise.most_changes": RetiredSetting("0.1.0", "at most 100 boosts change at a time"),
-    "policy.limits": RetiredSetting("0.1.0", "policy.goal has its own limits; `cpsched tune --limits` sets others"),
+    "policy.limits": RetiredSetting(
+        "0.1.0", "policy.goal has its own limits; use `cpsched tune --limits` for different ones"
+    ),
     "page.public": RetiredSetting(
         "0.1.0", "an address other than loopback requires page.user_header and page.trusted_proxies"
     ),
-    "tune": RetiredSetting("0.1.0", "cpsched-tune.timer reports the result of `cpsched tune`; edit policy: yourself"),
+    "tune": RetiredSetting(
+        "0.1.0", "cpsched-tune.timer only reports the result of `cpsched tune`; edit `policy` yourself"
+    ),
     "options.socket": RetiredSetting("0.1.0", "the mock adapter simulates its cluster in the bridge's process", "mock"),
     "options.busy_requests": RetiredSetting("0.1.0", "slurmctld counts as busy at 100 concurrent requests", "slurm"),
     "options.busy_messages": RetiredSetting("0.1.0", "slurmctld counts as busy at 1,000 unsent messages", "slurm"),
-    "options.policy_deadline_s": RetiredSetting("0.1.0", "commands that read the site's policy have 10 s", "slurm"),
-    "options.history_days": RetiredSetting("0.1.0", "the bridge reads jobs of the last 7 days at start", "slurm"),
+    "options.policy_deadline_s": RetiredSetting(
+        "0.1.0", "commands that read the site's policy have a time limit of 10 s", "slurm"
+    ),
+    "options.history_days": RetiredSetting(
+        "0.1.0", "the bridge reads the ended jobs of the last 7 days at startup", "slurm"
+    ),
 }
 """Retired settings by dotted name, including `options.`. The names are never reused."""
 
@@ -72,7 +80,7 @@ class RenamedSetting:
     """New values by old value."""
 
 
-RENAMED: Mapping[str, RenamedSetting] = {
+RENAMED_SETTINGS: Mapping[str, RenamedSetting] = {
     "guard.claim_gone_s": RenamedSetting("lease.duration_s"),
     "guard.failing_users": RenamedSetting("circuit_breaker.failing_users"),
     "policy.own_process": RenamedSetting("policy.isolation", values={"always": "process", "never": "none"}),
@@ -91,8 +99,8 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_what_it_says(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return `value`. Reject a number for a boolean field and a boolean for a number field."""
+    def _check_boolean_or_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Return `value`. Reject a number in a boolean field and a boolean in a number field."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if kind is bool and not isinstance(value, bool):
             raise PydanticCustomError("bool_type", "must be true or false")
@@ -102,7 +110,7 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _is_within_reason(cls, value: Any) -> Any:
+    def _check_range(cls, value: Any) -> Any:
         if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
             raise ValueError(f"must be within {MAX_NUMBER:,}")
         return value
@@ -120,7 +128,7 @@ class PowerCapSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _says_both(self) -> PowerCapSettings:
+    def _check_both_set(self) -> PowerCapSettings:
         if (self.cap_w is None) != (not self.watts):
             raise ValueError("cap_w and watts must be set together")
         return self
@@ -159,7 +167,8 @@ class PolicySettings(Section):
     )
     fallback: str = Field(
         default="easy",
-        description="Dispatcher that decides with requested times if the policy hangs or fails; `none`: no fallback.",
+        description="Dispatcher that decides if the policy hangs or fails, with walltimes as estimates; `none`: no "
+        "fallback.",
     )
     isolation: Literal["auto", "process", "none"] = Field(
         default="auto",
@@ -172,7 +181,7 @@ class PolicySettings(Section):
 
     @field_validator("goal")
     @classmethod
-    def _makes_sense(cls, value: Any) -> Any:
+    def _check_goal(cls, value: Any) -> Any:
         try:
             Goal.of(value)
         except InvalidValue as error:
@@ -204,14 +213,14 @@ class PolicySettings(Section):
         return PolicySpec(
             self.dispatcher,
             self.predictor,
-            {**self.goal_settings(), **_as_texts(self.dispatcher_settings)},
-            _as_texts(self.predictor_settings),
+            {**self.goal_settings(), **_convert_to_text(self.dispatcher_settings)},
+            _convert_to_text(self.predictor_settings),
             self.overrun,
         )
 
 
 class CycleSettings(Section):
-    """How often cycles run, and how much one cycle does."""
+    """The intervals and limits of cycles."""
 
     interval_s: float = Field(
         default=1.0, gt=0, description="Seconds from the start of one cycle to the start of the next."
@@ -237,18 +246,19 @@ class CycleSettings(Section):
     decide_timeout_s: float = Field(
         default=60.0,
         gt=0,
-        description="Time limit of a decision, in seconds, after which the fallback decides; below systemd's watchdog.",
+        description="Time limit for a decision, in seconds; then the fallback decides. "
+        "Must be less than systemd's watchdog interval.",
     )
     checks_every_s: float = Field(
-        default=300.0, ge=0, description="Seconds between repeated checks of `cpsched doctor`; 0: never."
+        default=300.0, ge=0, description="Seconds between runs of the `cpsched doctor` checks; 0: never."
     )
 
 
-class JobStartSettings(Section):
-    """When a start counts as failed, and when the bridge stops trying."""
+class FailedStartSettings(Section):
+    """Rules for failed starts and for adopting jobs."""
 
     timeout_s: int = Field(
-        default=15, gt=0, description="Seconds after which a released job that does not run is held again."
+        default=15, gt=0, description="Seconds after which a released job that is not running is held again."
     )
     max_failures: int = Field(
         default=5,
@@ -257,12 +267,13 @@ class JobStartSettings(Section):
     )
     adopt: bool = Field(
         default=True,
-        description="Hold pending jobs that are not held; false where the submit plugin holds every new job.",
+        description="Whether to hold pending jobs that are not held; "
+        "use false if the submit plugin holds every new job.",
     )
 
 
 class CircuitBreakerSettings(Section):
-    """When the bridge pauses: it then releases all jobs to the cluster's scheduler until `cpsched resume`."""
+    """The conditions under which the bridge pauses and releases all jobs until `cpsched resume`."""
 
     failing_users: int = Field(
         default=3,
@@ -272,7 +283,7 @@ class CircuitBreakerSettings(Section):
 
 
 class LeaseSettings(Section):
-    """The lease of the bridge in control on the cluster."""
+    """The lease that the bridge in control writes to the cluster."""
 
     duration_s: float = Field(
         default=120.0,
@@ -291,8 +302,8 @@ class AdviseModeSettings(Section):
     max_boost: int = Field(
         default=1000,
         gt=0,
-        description="Maximum boost of a job's priority. A job can overtake another job in its tier only if their own "
-        "priorities differ by less than this.",
+        description="Maximum boost of a job's priority. A job can overtake another job in its tier only if "
+        "their own priorities differ by less than this value.",
     )
     every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")
 
@@ -328,26 +339,31 @@ class StatusPageSettings(Section):
         default=(), description="Addresses or networks of the proxies from which `user_header` is accepted."
     )
     operators: tuple[str, ...] = Field(default=(), description="Users of `user_header` who see all jobs.")
+    start_times_file: Path | None = Field(
+        default=None,
+        description="File for web portals, such as `start-times.json`, to which the answer of `/api/v1/jobs` is "
+        "written once per minute, with the jobs of all users; null: none.",
+    )
 
     @field_validator("user_header")
     @classmethod
-    def _is_a_header(cls, value: str) -> str:
+    def _check_header(cls, value: str) -> str:
         return validate_header(value)
 
     @field_validator("trusted_proxies")
     @classmethod
-    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for each in value:
             parse_network(each)
         return value
 
     @field_validator("operators")
     @classmethod
-    def _are_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(validate_user, value))
 
 
-class JournalSettings(Section):
+class RetentionSettings(Section):
     """How long records are kept."""
 
     max_mib: float = Field(
@@ -358,7 +374,7 @@ class JournalSettings(Section):
 
 
 class Settings(Section):
-    """The whole file."""
+    """The whole settings file."""
 
     mode: Literal["shadow", "advise", "control"] = Field(
         default="shadow",
@@ -379,23 +395,24 @@ class Settings(Section):
     )
     on_stop: Literal["release", "keep"] = Field(
         default="release",
-        description="What happens to held jobs when the bridge stops: release them, or keep them for a restart.",
+        description="Action for held jobs when the bridge stops: release them, or keep them for a restart.",
     )
     durable: bool = Field(
-        default=True, description="Keep the ledger safe against power failure, at two disk flushes per change."
+        default=True,
+        description="Protect the ledger against power failure, at the cost of two disk flushes per change.",
     )
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="Format of log lines; auto: text on a terminal, otherwise JSON."
     )
     policy: PolicySettings = Field(default_factory=PolicySettings)
     cycle: CycleSettings = Field(default_factory=CycleSettings)
-    start: JobStartSettings = Field(default_factory=JobStartSettings)
+    start: FailedStartSettings = Field(default_factory=FailedStartSettings)
     advise: AdviseModeSettings = Field(default_factory=AdviseModeSettings)
     circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     page: StatusPageSettings = Field(default_factory=StatusPageSettings)
-    journal: JournalSettings = Field(default_factory=JournalSettings)
+    journal: RetentionSettings = Field(default_factory=RetentionSettings)
     _tree: YamlTree | None = PrivateAttr(default=None)
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
@@ -411,7 +428,7 @@ class Settings(Section):
     def adapter_options(self, model: type[S], where: str) -> S:
         """Return `options` as the adapter's model. Raise `SettingsError` with file, line, field, value and rule."""
         tree = self._tree or YamlTree(Path(where), {}, None)
-        return _parsed(tree, model, ("options",), self.options)
+        return _parse_model(tree, model, ("options",), self.options)
 
     def locate_error(self, error: InvalidSetting, where: str = "settings") -> SettingsError:
         """Return the error with file and line added; `where` names the source of settings that come from no file."""
@@ -438,21 +455,21 @@ def load_settings(path: Path) -> Settings:
     try:
         tree = read_tree(path)
         if tree.content is None:
-            raise tree.make_error((), "empty", "must name a setting, at least `adapter: slurm` or `adapter: mock`")
+            raise tree.make_error((), "empty", "must contain at least `adapter: slurm` or `adapter: mock`")
         if not isinstance(tree.content, dict):
             raise tree.make_error((), type(tree.content).__name__, "must be a mapping of settings")
     except SimulationError as error:
         raise SettingsError(str(error)) from error
     try:
-        warnings = (*_taken_out(tree), *_renamed(tree))
+        warnings = (*_remove_retired(tree), *_apply_renames(tree))
     except SimulationError as error:
         raise SettingsError(str(error)) from error
-    settings = _parsed(tree, Settings)
+    settings = _parse_model(tree, Settings)
     settings._tree, settings._warnings = tree, warnings  # noqa: SLF001
     return settings
 
 
-def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
+def _find_section(tree: YamlTree, name: str) -> dict[str, Any] | None:
     """Return the mapping in the file that contains a setting, or None if the file does not contain the setting."""
     *sections, last = name.split(".")
     holder = tree.content
@@ -461,13 +478,13 @@ def _holder_of(tree: YamlTree, name: str) -> dict[str, Any] | None:
     return holder if isinstance(holder, dict) and last in holder else None
 
 
-def _taken_out(tree: YamlTree) -> Iterator[str]:
+def _remove_retired(tree: YamlTree) -> Iterator[str]:
     """Remove retired settings from a file's content and yield one warning for each."""
     adapter = tree.content.get("adapter", Settings.model_fields["adapter"].default)
     for name, setting in RETIRED_SETTINGS.items():
         if setting.adapter not in ("", adapter):
             continue
-        if (holder := _holder_of(tree, name)) is not None:
+        if (holder := _find_section(tree, name)) is not None:
             above, _, last = name.rpartition(".")
             rule = f"is ignored: removed in version {setting.removed_in}; {setting.instead}"
             yield str(tree.make_error(name.split("."), plain_text(holder.pop(last)), rule))
@@ -475,24 +492,26 @@ def _taken_out(tree: YamlTree) -> Iterator[str]:
                 del tree.content[above]
 
 
-def _renamed(tree: YamlTree) -> Iterator[str]:
+def _apply_renames(tree: YamlTree) -> Iterator[str]:
     """Replace old names and values in a file's content and yield one warning for each."""
-    for name, setting in RENAMED.items():
-        if (holder := _holder_of(tree, name)) is None:
+    for name, setting in RENAMED_SETTINGS.items():
+        if (holder := _find_section(tree, name)) is None:
             continue
         old, new, last = name.split("."), setting.new.split("."), name.rpartition(".")[2]
         value = holder[last]
         word = setting.values.get(value, value) if isinstance(value, str) else value
         if name == setting.new and word == value:
             continue
-        if name != setting.new and _holder_of(tree, setting.new) is not None:
+        if name != setting.new and _find_section(tree, setting.new) is not None:
             raise tree.make_error(
                 old,
                 plain_text(value),
                 f"must not be set together with {setting.new}, its name since {setting.renamed_in}",
             )
         write = setting.new if isinstance(word, dict | list) else f"{setting.new}: {word}"
-        yield str(tree.make_error(old, plain_text(value), f"is renamed since {setting.renamed_in}: write `{write}`"))
+        yield str(
+            tree.make_error(old, plain_text(value), f"was renamed in version {setting.renamed_in}; write `{write}`")
+        )
         holder[last] = word
         if name != setting.new:
             tree.move(old, new)
@@ -500,15 +519,15 @@ def _renamed(tree: YamlTree) -> Iterator[str]:
 
 def parse_section(model: type[S], content: dict[str, Any], where: str) -> S:
     """Validate `content` that does not come from a settings file. Return the model or raise `SettingsError`."""
-    return _parsed(YamlTree(Path(where), content), model)
+    return _parse_model(YamlTree(Path(where), content), model)
 
 
-def _parsed(tree: YamlTree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
+def _parse_model(tree: YamlTree, model: type[S], at: tuple[str, ...] = (), content: dict[str, Any] | None = None) -> S:
     try:
         return tree.to_model(model, at, content)
     except SimulationError as error:
         raise SettingsError(str(error)) from error
 
 
-def _as_texts(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
+def _convert_to_text(settings: dict[str, str | int | float | bool]) -> dict[str, str]:
     return {name: str(value) for name, value in settings.items()}

@@ -1,1 +1,1 @@
-"""Dispatchers: they decide which queued jobs start now, and on which nodes."""
+"""Dispatchers, which decide which queued jobs start now and on which nodes."""

@@ -23,7 +23,7 @@ class Dispatcher(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` must be called for every ended job; True by default in a class that overrides `learn`."""
+    """Whether `learn` must be called for each ended job; True by default if the class overrides `learn`."""
 
     every_round: bool = False
     """Whether `decide` must run even if no queued job can start, because the dispatcher tracks events."""
@@ -37,34 +37,35 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Return a decision that passes `verify`. Every job of the snapshot has an estimate.
+        """Return a decision that passes `verify`. Every job in the snapshot has an estimate.
 
-        If `need` is "starts", the caller needs only the starts; the decision may omit the plan and the waits.
+        If `need` is "starts", the decision may omit the plan and the waits.
         """
 
     def learn(self, ended: EndedJob) -> None:
         """Learn from an ended job."""
 
     def took(self, seconds: float) -> None:
-        """Receive the time that the last decision took, if the caller measures it; the core reads no clock.
+        """Receive the duration of the last decision, if the caller measures it. The core reads no clock.
 
-        State that depends on it must be part of `memory`.
+        State that depends on this duration must be part of `memory`.
         """
 
     def memory(self) -> Any:
-        """Return the state, besides the snapshot, that the next decision depends on, as JSON; None if there is none.
+        """Return as JSON any state besides the snapshot that the next decision depends on, or None.
 
         State is what the dispatcher keeps between rounds, such as results of `learn`, an order, or a random generator.
         The bridge records it before each `decide`, so that the decision can be replayed. Therefore, this method must be
-        cheap. Small changes between rounds need little space in the journal. JSON means None, booleans, finite numbers,
-        strings, lists, and mappings with string keys.
+        cheap. Results that change little between rounds need little space in the journal. JSON means None, booleans,
+        finite numbers, strings, lists and mappings with string keys.
         """
         return None
 
     def recall(self, memory: Any) -> None:
         """Replace the state with an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
 
-        It is called on a new dispatcher with the same settings, before the first `decide`. Example that keeps an order:
+        This method is called on a new dispatcher with the same settings, before the first `decide`. This example keeps
+        an order:
 
         >>> class Sticky(Dispatcher):
         ...     order: list[int] = []

@@ -12,10 +12,10 @@ from cpsched.registration import Registration
 class EasyDispatcher(ListSchedulerDispatcher):
     """EASY backfilling: the first job that cannot start reserves its earliest start, and no other job may delay it.
 
-    `order` is the order of the queue (`priority`: the site's own). `backfill` is the order of the candidates for
-    backfilling: `fcfs` (the same order) or `shortest` estimate first. The literature calls the reserved start the
-    *shadow time*. `shadow` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, `first_slot` in
-    `cpsched/kernels/availability.py` computes it on nodes.
+    `order` is the queue order (`priority`: the site's own). `backfill` is the order of the candidates for backfilling:
+    `fcfs` (the same order) or `shortest` estimate first. The literature calls the reserved start the *shadow time*.
+    `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, and
+    `earliest_start` in `cpsched/kernels/availability.py` computes it on nodes.
     """
 
     def __init__(
@@ -27,11 +27,11 @@ class EasyDispatcher(ListSchedulerDispatcher):
         self.scheme = ListSchedulerSpec(1, order, "reg" if backfill == "fcfs" else "shortest", allocation)
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration("easy", "EASY backfilling: no job may delay the first pending job.", "Lifka 1995", EasyDispatcher),
     Registration(
         "easy-sjbf",
-        "EASY backfilling, candidates in order of shortest estimate.",
+        "EASY backfilling, candidates with the shortest estimate first.",
         "Tsafrir et al. 2007",
         EasyDispatcher,
         {"backfill": "shortest"},

@@ -11,13 +11,14 @@ from cpsched.model import EndedJob
 class ExpectedQueueWaits:
     """Expected wait in seconds by queue: given values, or the mean wait of the queue's ended jobs.
 
-    For an unknown queue, it is the mean over all queues. It is at least one second, also before any job has ended. In
-    that case, the job that has waited longest is the most urgent.
+    For an unknown queue, it is the mean over all queues. The minimum is one second. This minimum also applies before
+    any job has ended, so that the job that has waited longest is the most urgent.
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
         """Store `given_s`, seconds by queue; raise `InvalidValue` for a value that is not a positive number."""
-        require(given_s is None or isinstance(given_s, Mapping), "expected waits", given_s, "must be seconds per queue")
+        is_valid = given_s is None or isinstance(given_s, Mapping)
+        require(is_valid, "expected waits", given_s, "must map queue names to seconds")
         for queue, seconds in (given_s or {}).items():
             number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             require(number and seconds > 0, queue, seconds, "must be a positive number of seconds")

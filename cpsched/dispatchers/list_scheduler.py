@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Need, Snapshot
-from cpsched.planning import ListSchedulerSpec, plan_with
+from cpsched.planning import ListSchedulerSpec, plan_by_spec
 
 
 class ListSchedulerDispatcher(Dispatcher):
@@ -16,4 +16,4 @@ class ListSchedulerDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_with(self.scheme, snapshot, need)
+        return plan_by_spec(self.scheme, snapshot, need)

@@ -1,4 +1,4 @@
-"""Dispatcher `prb`: the priority rule of mod17 (section 4), most urgent job first, on the fullest nodes."""
+"""Dispatcher `prb`: the priority rule of mod17 (section 4): the most urgent job first, on the fullest nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing_extensions import override
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.model import Decision, EndedJob, IntArray, Need, Snapshot
-from cpsched.planning import GREEDY, STRICT, Allocation, ListSchedulerSpec, plan_with
+from cpsched.planning import GREEDY, STRICT, Allocation, ListSchedulerSpec, plan_by_spec
 from cpsched.registration import FileParameter, Registration
 
 
-class PriorityDispatcher(Dispatcher):
+class WaitRatioDispatcher(Dispatcher):
     """Starts jobs by wait / expected wait of the queue, largest first; ties by smaller demand (processors x estimate).
 
     A job that does not fit is skipped (`greedy`) or ends the round (`strict`). Expected waits are learned from ended
@@ -46,7 +46,7 @@ class PriorityDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_with(self._scheme, snapshot, need, self.by_urgency(snapshot))
+        return plan_by_spec(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
         """Return the queue positions, most urgent job first, int64[Q]."""
@@ -59,11 +59,11 @@ class PriorityDispatcher(Dispatcher):
         return np.lexsort((demand, -urgency)).astype(np.int64)
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "prb",
-        "Largest wait relative to the queue's expected wait first, on the fullest nodes.",
+        "The longest wait relative to the queue's expected wait first, on the fullest nodes.",
         "mod17 section 4",
-        PriorityDispatcher,
+        WaitRatioDispatcher,
     ),
 )

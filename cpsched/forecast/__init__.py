@@ -1,18 +1,20 @@
-"""Forecast job starts as intervals, by simulating the plan with sampled run times.
+"""Forecast job starts as quantiles, by simulating the plan with sampled run times.
 
 - `start_sampling`: starts of all queued jobs for many samples of run times.
 - `hypothetical_jobs`: when a job would start if it were submitted now, and what could start right now.
 - `issued_forecasts`: when each job gets a forecast.
-- `calibration`: corrects intervals with the outcomes of earlier ones, so that their coverage is as intended.
+- `calibration`: turns samples into quantiles that are met as often as stated, using the outcomes of earlier forecasts.
 """
 
 from cpsched.forecast.calibration import (
-    COVERAGE,
     HORIZONS_S,
     INTERVAL_OUTCOMES,
-    IntervalCalibrator,
-    Outcome,
-    StartTimeInterval,
+    INTERVALS,
+    LEVELS,
+    IntervalResult,
+    StartCalibrator,
+    StartForecast,
+    pinball_loss_s,
 )
 from cpsched.forecast.hypothetical_jobs import (
     BackfillWindow,
@@ -22,22 +24,23 @@ from cpsched.forecast.hypothetical_jobs import (
     smaller_requests,
     with_hypothetical_job,
 )
-from cpsched.forecast.issued_forecasts import ISSUE_INTERVAL_S, IssuedStartForecasts
+from cpsched.forecast.issued_forecasts import IssuedStartForecasts
 from cpsched.forecast.start_sampling import SAMPLES, sample_hypothetical_start, sample_starts
 
 __all__ = [
-    "COVERAGE",
     "HORIZONS_S",
+    "INTERVALS",
     "INTERVAL_OUTCOMES",
-    "ISSUE_INTERVAL_S",
+    "LEVELS",
     "SAMPLES",
     "BackfillWindow",
-    "IntervalCalibrator",
+    "IntervalResult",
     "IssuedStartForecasts",
-    "Outcome",
-    "StartTimeInterval",
+    "StartCalibrator",
+    "StartForecast",
     "backfill_windows",
     "hypothetical_job",
+    "pinball_loss_s",
     "planned_queue",
     "sample_hypothetical_start",
     "sample_starts",

@@ -1,17 +1,16 @@
-"""Calibrate start intervals with the outcomes of earlier ones, so that 8 in 10 contain the true start.
+"""Calibrate forecast starts with the outcomes of earlier forecasts, so that each quantile is met as often as stated.
 
 Sampled starts cover the variation of run times, but not later submissions and their priorities. Therefore, the median
-sampled wait is multiplied by two quantiles of the ratio of true to predicted wait. The quantiles are taken over the
-most similar earlier forecasts (split conformal prediction, made local). Each outcome also moves the quantiles. If an
-interval misses the start, the missed end moves outward. If it contains the start, the ends move slightly inward
-(adaptive conformal inference, Gibbs and Candes, NeurIPS 2021). In the long run, 8 in 10 intervals contain the start,
-whatever users submit.
+sampled wait is multiplied by quantiles of the ratio of true to sampled wait. The quantiles are taken over the most
+similar earlier forecasts (split conformal prediction, made local). Each outcome also moves the levels at which the
+quantiles are taken: a missed quantile moves outward, the others move inward (adaptive conformal inference, Gibbs and
+Candes, NeurIPS 2021). In the long run, each interval contains the start as often as intended, whatever users submit.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -22,187 +21,261 @@ import numpy.typing as npt
 from cpsched.errors import require
 from cpsched.model import IntArray, Job
 
-COVERAGE = 0.8
-"""Target share of intervals that contain the true start."""
-HORIZONS_S = (900, 3600, 21600, 86400)
-"""Upper bounds of the horizon classes: 15 min, an hour, six hours, a day; then later. Each has its own quantiles."""
-_TAIL = (1 - COVERAGE) / 2
-_FLOOR_S = 60
-"""Seconds added to all waits before they are compared, so that differences of seconds do not matter."""
-_REMEMBERS = 2000
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+"""Probabilities that a job starts no later than each of its quantiles."""
+MEDIAN = LEVELS.index(0.5)
+INTERVALS = {50: (LEVELS.index(0.25), LEVELS.index(0.75)), 80: (LEVELS.index(0.1), LEVELS.index(0.9)), 95: (0, -1)}
+"""Positions in `LEVELS` of the two ends of each interval, by nominal coverage in percent."""
+HORIZONS_S = (600, 3600, 21600, 86400)
+"""Upper bounds of all horizon classes except the last: 10 min, 1 h, 6 h, 1 d. Each class has its own levels."""
+_ADDED_WAIT_S = 60
+"""Seconds added to all waits before a comparison, so that differences of seconds do not matter."""
+_MAX_OUTCOMES = 4000
 """Maximum number of stored outcomes."""
-_ENOUGH = 30
+_MIN_OUTCOMES = 30
 """Minimum number of outcomes before quantiles of outcomes are used."""
-_NEAREST = 120
+_NEAREST_OUTCOMES = 60
 """Number of most similar outcomes from which quantiles are taken."""
-_UNLIKE = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
-"""Weight of a difference of one, for each logarithm in `StartTimeInterval.features`."""
-_STEP = 0.005
-"""Step by which an outcome moves a quantile."""
-_BEYOND, _STEEP = 0.2, 5.0
-"""How far a quantile may move beyond 0 or 1, and how steeply the logarithm of the ratio grows there."""
-_MOST_LOG = 20.0
+_FEATURE_WEIGHTS = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
+"""Weight of a difference of one, for each logarithm in `StartForecast.features`."""
+_LEVEL_STEP = 0.1
+"""Step by which an outcome moves a level q, as a multiple of q (1 - q): the outermost levels move least."""
+_MAX_PER_BURST = 20
+"""Maximum number of outcomes to learn from per user, hour and horizon; further outcomes are one burst."""
+_MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
+"""How far a level may move beyond 0 or 1, and how steeply the logarithm of the ratio grows there."""
+_MAX_LOG_RATIO = 20.0
 """Maximum logarithm of a ratio."""
-_FAR_S = 10**9
+_MAX_HORIZON_S = 10**9
 """Maximum time from now to a sampled start, s."""
-_AT_ONCE = 128
-"""Number of intervals computed together, so that the distances stay in the processor's cache."""
-_FIRST = (math.log(0.25), math.log(4.0))
-"""Logarithms of the two ratios before any outcome is known."""
+_BATCH_SIZE = 128
+"""Number of forecasts computed together, so that the distances stay in the processor's cache."""
+_INITIAL_LOG_RATIOS = math.log(4.0) * np.array((-1.53, -1.28, -1.0, -0.53, 0.0, 0.53, 1.0, 1.28, 1.53))
+"""Logarithms of the ratios before any outcome is known: a normal distribution, 80 % within a factor of four."""
 
-Outcome = Literal["held", "early", "late"]
-INTERVAL_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+IntervalResult = Literal["held", "early", "late"]
+INTERVAL_OUTCOMES: tuple[IntervalResult, ...] = get_args(IntervalResult)
 """Outcomes of an interval: the true start is inside, before, or after it."""
 Features = tuple[float, ...]
 FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimeInterval:
-    """The interval in which a job is expected to start, in seconds of the cluster's clock, both ends included."""
+class StartForecast:
+    """The forecast start of a job, in seconds on the cluster's clock."""
 
     issued_at_s: int
-    from_s: int
-    to_s: int
-    median_s: int
-    """Median of the sampled starts."""
+    quantiles_s: tuple[int, ...]
+    """Starts by `LEVELS`, ascending."""
     calibrated: bool
-    """Whether enough outcomes were known to calibrate the interval."""
+    """Whether enough outcomes were known to calibrate the forecast."""
+    user: str = field(repr=False)
     features: Features = field(repr=False)
     """The features that define the similarity of forecasts."""
 
     @property
+    def median_s(self) -> int:
+        """The median: the job is equally likely to start before or after it."""
+        return self.quantiles_s[MEDIAN]
+
+    @property
+    def from_s(self) -> int:
+        """Start of the 80 % interval, inclusive."""
+        return self.interval(80)[0]
+
+    @property
+    def to_s(self) -> int:
+        """End of the 80 % interval, inclusive."""
+        return self.interval(80)[1]
+
+    @property
+    def published_s(self) -> list[int]:
+        """The quantiles 5, 10, 25, 50, 75, 90 and 95 %."""
+        return list(self.quantiles_s[1:-1])
+
+    def interval(self, percent: int) -> tuple[int, int]:
+        """Return both ends of the interval with this nominal coverage, a key of `INTERVALS`."""
+        low, high = INTERVALS[percent]
+        return self.quantiles_s[low], self.quantiles_s[high]
+
+    @property
     def horizon(self) -> int:
         """Index of the horizon class, from 0."""
-        return int(_horizons(np.array([self.median_s - self.issued_at_s]))[0])
+        return int(_horizon_classes(np.array([self.median_s - self.issued_at_s]))[0])
 
-    def classify_outcome(self, start_s: int) -> Outcome:
-        """Return the outcome for a job that started at `start_s`."""
+    def classify_outcome(self, start_s: int) -> IntervalResult:
+        """Return the outcome of the 80 % interval for a job that started at `start_s`."""
         return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
+
+    def pinball_s(self, start_s: int) -> float:
+        """Return the mean pinball loss of the quantiles 5 to 95 % for a job that started at `start_s`, in seconds."""
+        return pinball_loss_s(self.quantiles_s, start_s)
+
+
+def pinball_loss_s(quantiles_s: Sequence[int], start_s: int) -> float:
+    """Return the mean pinball loss in seconds of quantiles by `LEVELS`, without the two outermost."""
+    pairs = list(zip(LEVELS, quantiles_s, strict=True))[1:-1]
+    return sum(max(at * (start_s - told_s), (at - 1) * (start_s - told_s)) for at, told_s in pairs) / len(pairs)
+
+
+def _nominal_levels() -> list[list[float]]:
+    return [list(LEVELS) for _ in range(len(HORIZONS_S) + 1)]
 
 
 @dataclass(slots=True)
-class IntervalCalibrator:
-    """Computes intervals from sampled starts, and learns from true starts."""
+class StartCalibrator:
+    """Computes the quantiles of starts from sampled starts, and learns from true starts."""
 
-    _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_REMEMBERS))
-    _below: list[float] = field(default_factory=lambda: [_TAIL] * (len(HORIZONS_S) + 1))
-    """Quantiles of the lower end, by horizon class."""
-    _above: list[float] = field(default_factory=lambda: [1 - _TAIL] * (len(HORIZONS_S) + 1))
+    _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_MAX_OUTCOMES))
+    _levels: list[list[float]] = field(default_factory=_nominal_levels)
+    """Levels at which the quantiles of the ratios are taken, by horizon class."""
+    _burst: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Number of outcomes in the current hour, by user and horizon class."""
+    _burst_hour: int = 0
     _columns: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def past_errors(self) -> Sequence[tuple[Features, float]]:
-        """Features of each recorded outcome, and the logarithm of true / predicted wait; oldest first."""
+        """Features of each recorded outcome, and the logarithm of true / sampled wait; oldest first."""
         return list(self._known)
 
     @property
-    def lower_quantiles(self) -> list[float]:
-        """Quantiles of the lower end, by horizon class."""
-        return list(self._below)
+    def is_calibrated(self) -> bool:
+        """Whether enough outcomes are known to calibrate forecasts."""
+        return len(self._known) >= _MIN_OUTCOMES
 
     @property
-    def upper_quantiles(self) -> list[float]:
-        """Quantiles of the upper end, by horizon class."""
-        return list(self._above)
+    def levels(self) -> list[list[float]]:
+        """Levels of the quantiles, by horizon class."""
+        return [list(each) for each in self._levels]
 
     @classmethod
-    def from_memory(
-        cls, known: Sequence[tuple[Features, float]], below: Sequence[float], above: Sequence[float]
-    ) -> IntervalCalibrator:
-        """Restore a calibrator from its state; raise `InvalidValue` if the state is invalid."""
+    def from_memory(cls, known: Sequence[tuple[Features, float]], levels: Sequence[Sequence[float]]) -> StartCalibrator:
+        """Restore a calibrator from its state; raise `InvalidValue` for an invalid state."""
         found = cls()
         for features, _ in known:
             cls.require_features(features)
-        for name, ends in (("below", below), ("above", above)):
-            require(len(ends) == len(HORIZONS_S) + 1, name, ends, f"must have {len(HORIZONS_S) + 1} quantiles")
-        require(all(-_BEYOND <= end <= 0.5 for end in below), "below", below, "must be quantiles of the lower end")
-        require(all(0.5 <= end <= 1 + _BEYOND for end in above), "above", above, "must be quantiles of the upper end")
+        require(
+            [len(each) for each in levels] == [len(LEVELS)] * (len(HORIZONS_S) + 1)
+            and all(-_MAX_LEVEL_EXCESS <= level <= 1 + _MAX_LEVEL_EXCESS for each in levels for level in each),
+            "levels", levels, "must list the quantile levels of each horizon",
+        )  # fmt: skip
         found._known.extend(known)
-        found._below, found._above = list(below), list(above)
+        found._levels = [list(each) for each in levels]
         return found
 
     @staticmethod
     def require_features(features: Features) -> None:
-        """Raise `InvalidValue` unless the number of features is right."""
-        require(len(features) == len(_UNLIKE), "features", features, f"must have {len(_UNLIKE)} entries")
+        """Raise `InvalidValue` unless the number of features is correct."""
+        require(
+            len(features) == len(_FEATURE_WEIGHTS), "features", features, f"must have {len(_FEATURE_WEIGHTS)} entries"
+        )
 
-    def predict_intervals(
+    def forecast(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
-    ) -> list[StartTimeInterval]:
-        """Return the interval of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled starts."""
+    ) -> list[StartForecast]:
+        """Return the forecast of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled starts.
+
+        A job with a sampled start at `NEVER` has no forecast, so the caller must omit it.
+        """
         if not jobs:
             return []
-        low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _FAR_S)
-        features = [_features(now_s, job, plan_s[j], low[j], middle[j], high[j]) for j, job in enumerate(jobs)]
-        calibrated = len(self._known) >= _ENOUGH
-        wait_s = np.maximum(0, np.rint(middle).astype(np.int64) - now_s)
-        ends = self._ends(np.array(features), _horizons(wait_s)) if calibrated else _FIRST
-        from_s, to_s = (
-            np.maximum(0.0, (wait_s + _FLOOR_S) * np.exp(np.minimum(end, _MOST_LOG)) - _FLOOR_S) for end in ends
+        low, middle, high = np.minimum(np.quantile(drawn_s, (0.1, 0.5, 0.9), axis=0), now_s + _MAX_HORIZON_S)
+        features = [_compute_features(now_s, job, plan_s[j], low[j], middle[j], high[j]) for j, job in enumerate(jobs)]
+        calibrated = self.is_calibrated
+        logs = (
+            self._log_ratio_quantiles(np.array(features))
+            if calibrated
+            else np.tile(_INITIAL_LOG_RATIOS, (len(jobs), 1))
         )
-        rows = zip(np.floor(from_s).tolist(), np.ceil(to_s).tolist(), wait_s.tolist(), features, strict=True)
+        told = _waits_from_logs(np.array(features)[:, :1], logs)
+        told = np.maximum.accumulate(np.rint(told).astype(np.int64), axis=1)
         return [
-            StartTimeInterval(now_s, now_s + int(begin), now_s + int(end), now_s + wait, calibrated, known)
-            for begin, end, wait, known in rows
+            StartForecast(now_s, tuple((now_s + told[j]).tolist()), calibrated, job.user, features[j])
+            for j, job in enumerate(jobs)
         ]
 
-    def _ends(self, features: FloatArray, horizons: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the logarithms of the ratios for the lower and upper ends of the intervals, float64[J] each.
-
-        `features` float64[J, F] and `horizons` int64[J] describe the intervals.
-        """
+    def _log_ratio_quantiles(self, features: FloatArray) -> FloatArray:
+        """Return the logarithms of the ratios, float64[J, levels], for `features` float64[J, F]."""
         if self._columns is None:
             self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
         columns, ratios = self._columns
-        below, above = np.array(self._below)[horizons], np.array(self._above)[horizons]
-        low, high = np.empty(len(features)), np.empty(len(features))
-        for first in range(0, len(features), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            near = _nearest(columns, ratios, features[part])
-            low[part] = _quantiles(near, np.maximum(below[part], 0.0))
-            high[part] = _quantiles(near, np.minimum(above[part], 1.0))
-        return low + _STEEP * np.minimum(below, 0.0), high + _STEEP * np.maximum(above - 1.0, 0.0)
+        found, levels = np.empty((len(features), len(LEVELS))), np.array(self._levels)
+        for first in range(0, len(features), _BATCH_SIZE):
+            part = slice(first, first + _BATCH_SIZE)
+            near = _nearest_ratios(columns, ratios, features[part])
+            middle = _interpolate_quantiles(near, np.full((len(near), 1), LEVELS[MEDIAN]))
+            at = levels[_horizon_classes(np.rint(_waits_from_logs(features[part, :1], middle))[:, 0])]
+            found[part] = _interpolate_quantiles(near, np.clip(at, 0.0, 1.0)) + _EXCESS_SLOPE * (
+                at - np.clip(at, 0.0, 1.0)
+            )
+        return found
 
-    def record_outcome(self, told: StartTimeInterval, start_s: int) -> None:
+    def record_outcome(self, told: StartForecast, start_s: int) -> None:
         """Record that the job with forecast `told` started at `start_s`."""
-        told_s, wait_s = max(0, told.median_s - told.issued_at_s), max(0, start_s - told.issued_at_s)
-        self._known.append((told.features, math.log((wait_s + _FLOOR_S) / (told_s + _FLOOR_S))))
+        if self._exceeds_burst_limit(told, start_s):
+            return
+        wait_s = max(0, start_s - told.issued_at_s)
+        self._known.append((told.features, math.log(wait_s + _ADDED_WAIT_S) - told.features[0]))
         self._columns = None
-        at = told.horizon
-        below = self._below[at] + _STEP * (_TAIL - (start_s < told.from_s))
-        above = self._above[at] - _STEP * (_TAIL - (start_s > told.to_s))
-        self._below[at], self._above[at] = min(max(below, -_BEYOND), 0.5), max(min(above, 1 + _BEYOND), 0.5)
+        levels = self._levels[told.horizon]
+        for q, (level, quantile_s) in enumerate(zip(LEVELS, told.quantiles_s, strict=True)):
+            step = _LEVEL_STEP * level * (1 - level)
+            if q < MEDIAN:
+                levels[q] = min(max(levels[q] + step * (level - (start_s < quantile_s)), -_MAX_LEVEL_EXCESS), 0.5)
+            elif q > MEDIAN:
+                levels[q] = min(max(levels[q] + step * (level - (start_s <= quantile_s)), 0.5), 1 + _MAX_LEVEL_EXCESS)
+
+    def _exceeds_burst_limit(self, told: StartForecast, start_s: int) -> bool:
+        """Return whether enough outcomes were recorded for the same user and horizon this hour."""
+        if start_s // 3600 != self._burst_hour:
+            self._burst.clear()
+            self._burst_hour = start_s // 3600
+        self._burst[told.user, told.horizon] += 1
+        return bool(told.user) and self._burst[told.user, told.horizon] > _MAX_PER_BURST
 
 
-def _horizons(wait_s: IntArray) -> IntArray:
+def _waits_from_logs(middle: FloatArray, logs: FloatArray) -> FloatArray:
+    """Return waits in seconds for the logarithms of the sampled wait and of its ratios."""
+    found: FloatArray = np.maximum(0.0, np.exp(np.minimum(middle + logs, _MAX_LOG_RATIO + 5)) - _ADDED_WAIT_S)
+    return found
+
+
+def _horizon_classes(wait_s: npt.NDArray[np.generic]) -> IntArray:
     """Return the horizon class, from 0, of each wait in seconds."""
     return np.searchsorted(HORIZONS_S, wait_s, side="left")
 
 
-def _nearest(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the ratios of the outcomes most similar to each row of `features`, ascending: float64[J, at most 120]."""
-    if len(ratios) <= _NEAREST:
+def _nearest_ratios(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
+    """Return the ratios of the outcomes most similar to each row of `features`, ascending: float64[J, at most 60]."""
+    if len(ratios) <= _NEAREST_OUTCOMES:
         return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
     unlike = np.zeros((len(features), len(ratios)))
-    for at, counts in enumerate(_UNLIKE):
+    for at, counts in enumerate(_FEATURE_WEIGHTS):
         unlike += counts * np.abs(columns[:, at] - features[:, at, None])
-    return np.sort(ratios[np.argpartition(unlike, _NEAREST, axis=1)[:, :_NEAREST]], axis=1)
+    return np.sort(ratios[np.argpartition(unlike, _NEAREST_OUTCOMES, axis=1)[:, :_NEAREST_OUTCOMES]], axis=1)
 
 
-def _quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the quantile `at` float64[J] of each row, by linear interpolation."""
+def _interpolate_quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
+    """Return the quantiles `at` float64[J, L] of each row, by linear interpolation."""
     places = at * (ascending.shape[1] - 1)
     below = np.floor(places).astype(np.int64)
-    rows, above = np.arange(len(ascending)), np.minimum(below + 1, ascending.shape[1] - 1)
-    low, high = ascending[rows, below], ascending[rows, above]
+    above = np.minimum(below + 1, ascending.shape[1] - 1)
+    low, high = np.take_along_axis(ascending, below, 1), np.take_along_axis(ascending, above, 1)
     found: FloatArray = low + (places - below) * (high - low)
     return found
 
 
-def _features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
+def _compute_features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
     """Return the logarithms of median wait, spread of sampled waits, area, walltime, time in queue and planned wait."""
-    waits = [max(0.0, start_s - now_s) + _FLOOR_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
+    waits = [max(0.0, start_s - now_s) + _ADDED_WAIT_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
     area = max(1, job.request.units * job.request.per_unit[0]) * job.walltime_s
-    given = (waits[1], waits[2] / waits[0], area, job.walltime_s, max(0, now_s - job.submit_s) + _FLOOR_S, waits[3])
+    given = (
+        waits[1],
+        waits[2] / waits[0],
+        area,
+        job.walltime_s,
+        max(0, now_s - job.submit_s) + _ADDED_WAIT_S,
+        waits[3],
+    )
     return tuple(math.log(each) for each in given)

@@ -1,6 +1,6 @@
-"""Compute when a job that is not submitted would start, and what could start now without delaying other jobs.
+"""Compute when a job that has not been submitted would start, and which jobs could start now without delaying others.
 
-Both use the present plan: all queued jobs keep their order, and the additional job comes last.
+Both use the current plan: all queued jobs keep their order, and the additional job comes last.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def hypothetical_job(now_s: int, walltime_s: int, request: Request) -> Job:
 def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Snapshot:
     """Return the snapshot with `job` appended to its queue; the job's estimate is its walltime.
 
-    `before` int64[B] selects positions of the queue, in that order; by default all. Raise `InvalidValue` for a request
-    that does not match the cluster.
+    `before` (int64[B]) selects queue positions, in that order; the default is all of them. Raise `InvalidValue` for a
+    request that does not match the cluster.
     """
     queue = snapshot.queue if before is None else snapshot.queue[before]
     alone = JobTable.of(snapshot.cluster, [job])
@@ -41,7 +41,7 @@ def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None 
 
 
 def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
-    """Return the queue placed in the order of `plan_s` int64[Q]; its `start_s` gives the start of additional jobs."""
+    """Return the queue placed in the order of `plan_s` (int64[Q]), as the basis for starts of additional jobs."""
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_hypothetical_job(snapshot, hypothetical_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
@@ -61,25 +61,26 @@ class BackfillWindow:
 
 
 def backfill_windows(snapshot: Snapshot, queue: WillRunEstimator, node_set: int = 0) -> list[BackfillWindow]:
-    """Return the largest requests that could start right now on `node_set`, by walltime in `WINDOWS_S`, longest last.
+    """Return the largest requests that could start right now on `node_set`, one per walltime in `WINDOWS_S`.
 
-    Omit a window if a longer one is as large. Whole nodes come first. `queue` is the `planned_queue` of the snapshot.
+    Longer windows come later. Omit a window if a longer one is as large. Whole nodes come first. `queue` is the
+    `planned_queue` of the snapshot.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
     found: list[BackfillWindow] = []
     if not snapshot.cluster.counted:
-        found += _windows(snapshot, queue, whole)
-    return found + _windows(snapshot, queue, Request(1, one_core, False, False, node_set))
+        found += _find_windows(snapshot, queue, whole)
+    return found + _find_windows(snapshot, queue, Request(1, one_core, False, False, node_set))
 
 
-def _windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request) -> list[BackfillWindow]:
+def _find_windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request) -> list[BackfillWindow]:
     member = snapshot.cluster.node_sets[request.node_set]
     capacity, free = snapshot.cluster.capacity[member], snapshot.free[member]
     most = int((free == capacity).all(axis=1).sum()) if request.exclusive else int(free[:, 0].sum())
     found: list[BackfillWindow] = []
     for walltime_s in WINDOWS_S:
-        most = _most(most, queue, hypothetical_job(snapshot.now_s, walltime_s, request))
+        most = _max_startable_units(most, queue, hypothetical_job(snapshot.now_s, walltime_s, request))
         if found and found[-1].units == most:
             found.pop()
         if not most:
@@ -88,8 +89,8 @@ def _windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request) -> l
     return found
 
 
-def _most(most: int, queue: WillRunEstimator, job: Job) -> int:
-    """Return the largest number of units, at most `most`, with which a job like `job` would start now; 0 if none."""
+def _max_startable_units(most: int, queue: WillRunEstimator, job: Job) -> int:
+    """Return how many units, at most `most`, a job like `job` could use if it started now; 0 if it could not start."""
 
     def starts(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s

@@ -1,6 +1,8 @@
 """Record when each job gets a forecast: one rule for the bridge and for replays.
 
-A job gets a forecast when it is first planned. Once per hour, all pending jobs get a new one.
+A job gets a forecast when it is first planned, and again 10 min, 40 min, 160 min, ... later: each interval is four
+times as long. Forecasts become rarer, so that a job that waits for days counts little more than a job that waits an
+hour.
 """
 
 from __future__ import annotations
@@ -8,38 +10,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cpsched.forecast.calibration import StartTimeInterval
+from cpsched.forecast.calibration import StartForecast
 
-ISSUE_INTERVAL_S = 3600
-"""Seconds between two forecasts of all pending jobs."""
-_MOST_TOLD = 200_000
-"""Maximum number of stored jobs, because some are cancelled, and limits can keep others waiting forever."""
+FIRST_PAUSE_S = 600
+"""Seconds from the first forecast of a job to the second."""
+PAUSE_FACTOR = 4
+"""Factor by which the time since the first forecast grows from each forecast to the next."""
+_MAX_STORED_JOBS = 200_000
+"""Maximum number of stored jobs. It is needed because jobs can be cancelled, or wait forever at a limit."""
 
 
 @dataclass(slots=True)
 class IssuedStartForecasts:
-    """The forecasts of jobs that have not started; the caller chooses the number that identifies a job."""
+    """The forecasts of jobs that have not started. The caller chooses the number that identifies a job."""
 
-    most: int = _MOST_TOLD
-    told: dict[int, list[StartTimeInterval]] = field(default_factory=dict)
-    """Intervals of each job, oldest first."""
-    look_s: int | None = None
-    """Time (s) at which all jobs get new forecasts; None means immediately."""
+    most: int = _MAX_STORED_JOBS
+    told: dict[int, list[StartForecast]] = field(default_factory=dict)
+    """Forecasts of each job, oldest first."""
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
         """Return the jobs of `waiting` that are due for a forecast now, in the same order."""
-        refresh_all = self.look_s is None or now_s >= self.look_s
-        return [job for job in waiting if refresh_all or job not in self.told]
+        return [job for job in waiting if now_s >= self._next_due_s(job)]
 
-    def issue(self, now_s: int, intervals: Mapping[int, StartTimeInterval]) -> None:
+    def _next_due_s(self, job: int) -> int:
+        told = self.told.get(job)
+        if not told:
+            return 0
+        return told[0].issued_at_s + FIRST_PAUSE_S * int(PAUSE_FACTOR ** (len(told) - 1))
+
+    def issue(self, forecasts: Mapping[int, StartForecast]) -> None:
         """Store the forecasts of the jobs returned by `due_jobs`."""
-        if intervals and (self.look_s is None or now_s >= self.look_s):
-            self.look_s = now_s + ISSUE_INTERVAL_S
-        for job, interval in intervals.items():
-            self.told.setdefault(job, []).append(interval)
+        for job, told in forecasts.items():
+            self.told.setdefault(job, []).append(told)
         while len(self.told) > self.most:
             del self.told[next(iter(self.told))]
 
-    def take_forecasts(self, job: int) -> list[StartTimeInterval]:
+    def take_forecasts(self, job: int) -> list[StartForecast]:
         """Remove a job that has started, and return its forecasts."""
         return self.told.pop(job, [])

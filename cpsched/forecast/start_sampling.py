@@ -10,18 +10,18 @@ from cpsched.planning import planned_starts
 from cpsched.run_time_model import RunTimeModel
 
 SAMPLES = 15
-"""Number of samples that suffices for a median start."""
-_LIKE = 9
+"""Number of samples that suffice for a median start."""
+_SIMILAR_JOBS = 9
 """Number of jobs with similar planned starts that represent a hypothetical job."""
-_FLOOR_S = 60
-"""Seconds added to all waits before they are compared."""
+_ADDED_WAIT_S = 60
+"""Seconds added to all waits before a comparison."""
 
 
 def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
     """Return sampled starts (s) of the queued jobs, int64[draws, Q]: one row per sample of all run times.
 
-    Jobs are placed in the order of `plan_s` (int64[Q]), each as early as it delays no job before it, with the sampled
-    run time. Later submissions are not included. The same seed gives the same starts.
+    Jobs are placed in the order of `plan_s` (int64[Q]) with sampled run times, each at its earliest start that delays
+    no job before it. Later submissions are not included. The same seed gives the same starts.
     """
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
     table = job_subset(snapshot.table, slots)
@@ -33,22 +33,23 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
     order = np.argsort(plan_s, kind="stable").astype(np.int64)
     found = np.empty((draws, queued), np.int64)
     for draw in range(draws):
-        found[draw] = _planned(snapshot, table, run_s[:, draw], order)
+        found[draw] = _plan_starts(snapshot, table, run_s[:, draw], order)
     return found
 
 
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
-    """Return sampled starts, int64[draws, 1], of a job planned for `planned_s`, from jobs with similar planned starts.
+    """Return sampled starts, int64[draws, 1], of a job planned for `planned_s`.
 
-    `plan_s` int64[Q] are the planned starts of the queue, `drawn_s` int64[draws, Q] the sampled ones. The job gets the
-    ratio of sampled to planned wait of these jobs. The result is empty if no queued job has both.
+    `plan_s` (int64[Q]) are the planned starts of the queue, `drawn_s` (int64[draws, Q]) the sampled ones. The job gets
+    the ratios of sampled to planned wait of the jobs with similar planned starts. The result is empty if no queued job
+    has both.
     """
     known = np.flatnonzero((plan_s != NEVER) & (drawn_s != NEVER).all(axis=0))
     if not len(known):
         return drawn_s[:0, :0]
-    near = known[np.argsort(np.abs(plan_s[known] - planned_s), kind="stable")[:_LIKE]]
-    shares = (drawn_s[:, near] - now_s + _FLOOR_S) / (plan_s[near] - now_s + _FLOOR_S)
-    waits_s = np.median(shares, axis=1) * (planned_s - now_s + _FLOOR_S) - _FLOOR_S
+    near = known[np.argsort(np.abs(plan_s[known] - planned_s), kind="stable")[:_SIMILAR_JOBS]]
+    shares = (drawn_s[:, near] - now_s + _ADDED_WAIT_S) / (plan_s[near] - now_s + _ADDED_WAIT_S)
+    waits_s = np.median(shares, axis=1) * (planned_s - now_s + _ADDED_WAIT_S) - _ADDED_WAIT_S
     return now_s + np.maximum(0, np.rint(waits_s)).astype(np.int64)[:, None]
 
 
@@ -65,7 +66,7 @@ def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -
     return JobTable(jobs=jobs, places=table.places, **columns)
 
 
-def _planned(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:
+def _plan_starts(snapshot: Snapshot, table: JobTable, run_s: IntArray, order: IntArray) -> IntArray:
     queued = len(snapshot.queue)
     table.estimate_s[:] = run_s
     table.end_s[queued:] = np.maximum(table.start_s[queued:] + run_s[queued:], snapshot.now_s + 1)

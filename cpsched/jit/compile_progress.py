@@ -1,4 +1,4 @@
-"""Progress of compilation: which kernel is compiled, how far, and how long it took."""
+"""Report compilation: which kernel is being compiled, how many of its functions are done, and the time spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
-"""Called at every step with the kernel's name, the number of its functions compiled so far, and their total number."""
+"""Called at every step with the kernel's name, the number of functions compiled so far, and their total number."""
 
 _said: set[str] = set()
 
@@ -20,15 +20,15 @@ def log_once(message: str) -> None:
         logging.getLogger("cpsched").warning(message)
 
 
-def _say_that_it_takes_time(name: str, done: int, total: int) -> None:
+def _log_compilation(name: str, done: int, total: int) -> None:
     log_once("compiling kernels; later runs load them from the cache")
 
 
-_watcher: Watcher = _say_that_it_takes_time
+_watcher: Watcher = _log_compilation
 
 
 def set_progress_callback(watcher: Watcher) -> None:
-    """Report progress to `watcher` from now on, instead of logging a single line."""
+    """Report future progress to `watcher` instead of logging a single line."""
     global _watcher
     _watcher = watcher
 
@@ -48,7 +48,7 @@ _check: Callable[[], bool] = bool
 
 @contextmanager
 def cancel_compilation_if(check: Callable[[], bool]) -> Iterator[None]:
-    """Within the block, raise `CompilationCancelled` at the compiler's next step once `check` returns true.
+    """Within the block, raise `CompilationCancelled` at the compiler's next step after `check` returns true.
 
     The compiler calls `check` in its own thread.
     """
@@ -66,12 +66,12 @@ def raise_if_cancelled() -> None:
         raise CompilationCancelled
 
 
-def _step(name: str, done: int, total: int) -> None:
+def _report_progress(name: str, done: int, total: int) -> None:
     raise_if_cancelled()
     _watcher(name, done, total)
 
 
-class CompileProgress:
+class KernelCompileProgress:
     """Progress of one kernel: how many of its functions are compiled. A cached kernel reports no progress."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
@@ -80,13 +80,13 @@ class CompileProgress:
     def begin(self) -> None:
         """Record that the kernel is not in the cache."""
         self._compiles = True
-        _step(self._name, 0, self._total)
+        _report_progress(self._name, 0, self._total)
 
     def done(self, function: Callable[..., Any]) -> None:
         """Record that one function is compiled, for the first time or for additional types."""
         if self._compiles and function in self._waiting:
             self._waiting.remove(function)
-            _step(self._name, self._total - len(self._waiting), self._total)
+            _report_progress(self._name, self._total - len(self._waiting), self._total)
 
     def __enter__(self) -> None:
         _under_way.append(self)
@@ -97,11 +97,11 @@ class CompileProgress:
             _watcher(self._name, self._total, self._total)
 
 
-_under_way: list[CompileProgress] = []
+_under_way: list[KernelCompileProgress] = []
 
 
 def on_function_compiled(function: Callable[..., Any]) -> None:
-    """Record that a subroutine was compiled as a part of the kernels in progress."""
+    """Record that a subroutine was compiled as part of the kernels in progress."""
     for progress in _under_way:
         progress.done(function)
 
@@ -115,7 +115,7 @@ _opening = False
 
 
 def set_clock(clock: Clock) -> None:
-    """Use `clock` for measurements from now on. The core has no clock of its own."""
+    """Use `clock` for all later measurements. The core has no clock of its own."""
     global _clock
     _clock = clock
 
@@ -132,7 +132,7 @@ def is_compiling() -> bool:
 
 @contextmanager
 def measure_compilation() -> Iterator[None]:
-    """Measure the time to load a kernel. A kernel loaded within the block counts as a part of it."""
+    """Measure the time to load a kernel. A kernel loaded within the block counts as part of it."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

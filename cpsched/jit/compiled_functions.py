@@ -1,8 +1,8 @@
-"""Kernels and subroutines: what is compiled, when, and where its code is stored.
+"""Define what is compiled (kernels and subroutines), when, and where the code is stored.
 
 A *kernel* is a compiled function that Python code calls. Importing its module compiles nothing and does not import
 Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A *subroutine* is compiled as
-a part of each kernel that uses it, so it has no cache entry. When called from Python, it runs as plain Python.
+part of each kernel that uses it, so it has no cache entry. When called from Python, it runs as plain Python.
 
 For both, `.py_func` is the plain-Python function. `KERNELS` lists the kernels of all imported modules, so that
 `cpsched warm-up` can compile them. `cpsched.jit.decorators` contains the decorators.
@@ -15,20 +15,25 @@ from collections.abc import Callable
 from typing import Any, cast, get_type_hints
 
 from cpsched.gc_pause import gc_paused
-from cpsched.jit.compile_progress import CompileProgress, measure_compilation, on_function_compiled, raise_if_cancelled
-from cpsched.jit.kernel_cache import KernelCache, called_functions, digest
+from cpsched.jit.compile_progress import (
+    KernelCompileProgress,
+    measure_compilation,
+    on_function_compiled,
+    raise_if_cancelled,
+)
+from cpsched.jit.kernel_cache import KernelCache, called_functions, compiled_code_digest
 
 
 def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return Numba's types of a function's arguments, from its type hints. Numba infers the type of the result."""
-    from cpsched.jit.structs import type_of
+    """Return the Numba types of a function's arguments, from its type hints. Numba infers the type of the result."""
+    from cpsched.jit.numba_struct_types import numba_type_of_hint
 
     hints = get_type_hints(function, include_extras=True)
-    return tuple(type_of(hint) for name, hint in hints.items() if name != "return")
+    return tuple(numba_type_of_hint(hint) for name, hint in hints.items() if name != "return")
 
 
 class CompiledSubroutine:
-    """A subroutine of kernels: compiled for its declared types in compiled code, plain Python if called from Python."""
+    """A subroutine, compiled for its declared types inside a kernel, and plain Python if called from Python."""
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
@@ -48,30 +53,30 @@ class CompiledSubroutine:
 
         options = {"_nrt": self._makes_arrays, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         made = cast(Any, numba.njit)(**options)(self.py_func)
-        made._cache = _Counted(self.py_func)
+        made._cache = _CompilationCountingCache(self.py_func)
         made.compile(argument_types(self.py_func))
         made.disable_compile()
         return made
 
     @property
     def _numba_type_(self) -> Any:
-        """The value that Numba requests when it compiles a function that uses this global."""
+        """The type that Numba requests when it compiles a function that uses this global."""
         return self.dispatcher._numba_type_
 
 
 class CompiledKernel(functools.partial):  # type: ignore[type-arg]
-    """A compiled function that Python code calls, with arguments of the declared types, by position.
+    """A compiled function that Python code calls with positional arguments of the declared types.
 
-    A `partial` is the cheapest callable whose target can be replaced. Until the first call, the target is a function
-    that loads the kernel. Afterwards, it is the compiled function itself, so a call has no overhead.
+    It is a `partial`, the cheapest callable whose target can be replaced. Before the first call, the target is a
+    function that loads the kernel. Afterwards, it is the compiled function itself, so a call has no overhead.
     """
 
     py_func: Callable[..., Any]
 
     def __new__(cls, function: Callable[..., Any]) -> CompiledKernel:
         """Create a kernel that is loaded on its first call."""
-        door: CompiledKernel = super().__new__(cls, lambda *arguments: door.load_or_compile()(*arguments))
-        return door
+        created: CompiledKernel = super().__new__(cls, lambda *arguments: created.load_or_compile()(*arguments))
+        return created
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -80,9 +85,9 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
     def load_or_compile(self) -> Callable[..., Any]:
         """Load or compile the function, once, and return it."""
         with measure_compilation():
-            return self._open()
+            return self._load_under_lock()
 
-    def _open(self) -> Callable[..., Any]:
+    def _load_under_lock(self) -> Callable[..., Any]:
         raise_if_cancelled()
         from numba.core.compiler_lock import global_compiler_lock
 
@@ -99,7 +104,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
 
 TESTED_NUMBA_RELEASES = ("0.68.",)
-"""Prefixes of the Numba versions with which `cpsched.jit.linking` has been tested."""
+"""Prefixes of the Numba versions that `cpsched.jit.linking` has been tested with."""
 
 KERNELS: list[CompiledKernel] = []
 """The kernels of all modules imported so far."""
@@ -114,16 +119,18 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
     from numba.core.compiler_lock import global_compiler_lock
 
     functions = called_functions(function)
-    progress = CompileProgress(function.__name__, functions)
-    made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_pipeline())(function)
-    made._cache = KernelCache(f"{function.__module__}.{function.__qualname__}", digest(functions), progress.begin)
+    progress = KernelCompileProgress(function.__name__, functions)
+    made = cast(Any, numba.njit)(nogil=True, no_cfunc_wrapper=True, **_compiler_options())(function)
+    made._cache = KernelCache(
+        f"{function.__module__}.{function.__qualname__}", compiled_code_digest(functions), progress.begin
+    )
     with measure_compilation(), cast(Any, global_compiler_lock), gc_paused(), progress:
         made.compile(types)
     return cast(Callable[..., Any], made.overloads[types].entry_point)
 
 
-def _pipeline() -> dict[str, Any]:
-    """Return the options that select our compilation steps for tested versions of Numba; otherwise none."""
+def _compiler_options() -> dict[str, Any]:
+    """Return the options that select cpsched's compilation steps for tested versions of Numba, otherwise no options."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
@@ -133,8 +140,8 @@ def _pipeline() -> dict[str, Any]:
     return {"pipeline_class": KernelCompiler}
 
 
-class _Counted:
-    """Stands in for a subroutine's cache: stores nothing, and reports that the subroutine was compiled."""
+class _CompilationCountingCache:
+    """Replaces a subroutine's cache. It stores nothing, but reports that the subroutine was compiled."""
 
     cache_path = None
 

@@ -6,8 +6,9 @@
     @kernel
     def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
 
-An argument is an `int`, a `bool`, a `float`, an array alias or a handle class of `cpsched.jit.handles`, or a tuple
-of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` documents when.
+An argument is an `int`, a `bool`, a `float`, an array alias or a `SharedStruct` class of `cpsched.jit.shared_structs`,
+or a tuple of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` documents
+when they are compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """Make `function` a kernel, which Python code calls with arguments of the declared types, by position."""
+    """Make `function` a kernel, which Python code calls with positional arguments of the declared types."""
     KERNELS.append(CompiledKernel(function))
     return cast(F, KERNELS[-1])
 
@@ -34,12 +35,12 @@ def subroutine(function: F) -> F:
 
 
 def scalar_subroutine(function: F) -> F:
-    """Make `function` a subroutine that takes numbers and arrays and creates no arrays; it counts no references."""
+    """Make `function` a subroutine that takes numbers and arrays, creates no arrays, and counts no references."""
     return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
-class _Owned:
-    """Python's version of `cpsched.jit.structs.owned`, which kernels use."""
+class _OwnedInPython:
+    """The Python version of `cpsched.jit.numba_struct_types.owned`, which kernels use."""
 
     def __call__(self, handle: Any, name: str) -> Any:
         """Return the array itself."""
@@ -49,20 +50,21 @@ class _Owned:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.jit.structs import owned
+        from cpsched.jit.numba_struct_types import owned
 
         return cpu_target.typing_context.resolve_value_type(owned)
 
 
-owned = _Owned()
-"""`owned(handle, "field")`: an array of a handle that a kernel may return. It stays valid if the field is replaced."""
+owned = _OwnedInPython()
+"""`owned(handle, "field")` is an array of a shared struct that a kernel may return. It stays valid if the field is
+replaced."""
 
 
 class ColumnGrower:
-    """`grow(handle, "field other", used, room)`: give columns of a handle room for `room` entries.
+    """`grow(handle, "field other", used, room)` gives columns of a shared struct room for `room` entries.
 
-    It applies a function that grows one column, passed as the field `column` of a handle, to each named field. The
-    first `used` entries are unchanged. Kernels compile faster than with an assignment to each field.
+    It applies a function that grows one column, passed as the field `column` of a shared struct, to each named field.
+    The first `used` entries are unchanged. Kernels compile faster than with an assignment to each field.
     """
 
     def __init__(self, function: Callable[[Any, int, int], None]) -> None:
@@ -79,8 +81,8 @@ class ColumnGrower:
     def _numba_type_(self) -> Any:
         from numba.core.registry import cpu_target
 
-        from cpsched.jit.structs import grow_columns
+        from cpsched.jit.numba_struct_types import grow_columns
 
         made, context = grow_columns(self._one), cpu_target.typing_context
-        context.refresh()  # the context does not have the new definitions yet
+        context.refresh()  # the context does not yet have the new definitions
         return context.resolve_value_type(made)

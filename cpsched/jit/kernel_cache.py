@@ -1,13 +1,13 @@
 """The cache of compiled kernels: one file per kernel, named by a digest of everything its code depends on.
 
-A cache file is searched for in these directories, in this order:
+Cache files are looked up in these directories, in this order:
 
-1. `CPSCHED_CACHE_DIR`, and then in no other directory; or else `NUMBA_CACHE_DIR`;
-2. `__pycache__/kernels` in the installed package, which a shared installation offers to every user who may read it;
+1. `CPSCHED_CACHE_DIR`; if it is set, no other directory is used. Otherwise, `NUMBA_CACHE_DIR`;
+2. `__pycache__/kernels` in the installed package, so that all users of a shared installation can use the files;
 3. the user's own directory: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
 A new file goes to the first writable directory. Cache files are programs, so a directory is skipped if other users may
-write to it, or if it belongs to a user other than the current one, root or the owner of the installation.
+write to it. It must belong to the current user, root or the owner of the installation.
 
 Numba's own cache is not used, because it ignores directories that are not writable. It also trusts the timestamps of
 source files, which change when an installation is copied.
@@ -31,10 +31,10 @@ from typing import Any, cast
 from cpsched.jit.compile_progress import log_once
 
 MAX_CACHED_VERSIONS = 8
-"""Maximum number of files per kernel in a directory, for other source versions or other processors."""
+"""Maximum number of files per kernel in a directory: one per source version and processor type."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
-"""Numba's settings that change the generated code; the environment may set them (`NUMBA_OPT` and so on)."""
+"""The Numba settings that change the generated code; environment variables such as `NUMBA_OPT` set them."""
 
 _log = logging.getLogger("cpsched")
 
@@ -45,49 +45,49 @@ def cache_directories() -> list[Path]:
         return [Path(own)]
     numba_s, home, user = (environ.get(name) for name in ("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"))
     found = [Path(numba_s)] if numba_s else []
-    found.append(_beside())
+    found.append(_installation_cache())
     if user or home:
         found.append((Path(user) if user else Path(f"{home}/.cache")) / "cpsched")
     return found
 
 
 def why_untrusted(folder: Path) -> str | None:
-    """Return why a directory is not trusted: other users could have written to it. None if it is safe or missing."""
+    """Return why a directory is not trusted; None if it is safe or missing."""
     try:
-        state, install = folder.stat(), _package().stat()
+        state, install = folder.stat(), _core_directory().stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         return str(error)
     if state.st_uid not in (0, geteuid(), install.st_uid):
         return f"{folder} belongs to user {state.st_uid}"
-    if state.st_mode & 0o022 & ~(install.st_mode if folder == _beside() else 0):
-        return f"{folder} can be written by others (mode {state.st_mode & 0o777:03o})"
+    if state.st_mode & 0o022 & ~(install.st_mode if folder == _installation_cache() else 0):
+        return f"{folder} is writable by other users (mode {state.st_mode & 0o777:03o})"
     return None
 
 
-def _trusted() -> Iterator[Path]:
+def _trusted_directories() -> Iterator[Path]:
     """Return the trusted directories to search; log each untrusted directory once."""
     for folder in cache_directories():
         if why := why_untrusted(folder):
-            log_once(f"the kernel cache is ignored: {why}; make yourself its only writer, or set CPSCHED_CACHE_DIR")
+            log_once(f"the kernel cache is ignored: {why}. Make it writable only by you, or set CPSCHED_CACHE_DIR")
         else:
             yield folder
 
 
-def _package() -> Path:
-    """Return the directory of the installed core."""
+def _core_directory() -> Path:
+    """Return the directory in which the core is installed."""
     return Path(__file__).parent.parent
 
 
-def _beside() -> Path:
+def _installation_cache() -> Path:
     """Return the cache directory of the installation."""
-    return _package() / "__pycache__" / "kernels"
+    return _core_directory() / "__pycache__" / "kernels"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCacheLocation:
-    """The place where a compiled kernel is stored: in a directory, or only in memory (None)."""
+    """The place where a compiled kernel is stored: a directory, or only memory (None)."""
 
     folder: Path | None
     new: bool
@@ -95,29 +95,29 @@ class KernelCacheLocation:
 
 
 CACHE_LOCATIONS: dict[str, KernelCacheLocation] = {}
-"""Locations of all kernels that this process loaded, by file name."""
+"""Locations of all kernels that this process has loaded, by file name."""
 
 
 class KernelCache:
     """The files of one kernel, with the interface that Numba expects of a cache."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
-        """`made_from` is the digest of all inputs to the code; `on_miss` is called before compilation."""
+        """`made_from` is a digest of everything that the code depends on; `on_miss` is called before compilation."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
-        self.cache_path = str(cache_directories()[0])  # Numba shows it in its statistics
+        self.cache_path = str(cache_directories()[0])  # Numba shows this in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the compiled code; None if it must be compiled. A damaged file counts as missing."""
         from numba.core.compiler import CompileResult
 
         target.refresh()
-        file = self._file_name(signature, target.codegen())
-        for folder in _trusted():
+        file = self._cache_file_name(signature, target.codegen())
+        for folder in _trusted_directories():
             try:
-                found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read(folder / file)))
+                found = cast(Any, CompileResult)._rebuild(target, *pickle.loads(_read_checked_file(folder / file)))
             except FileNotFoundError:
                 continue
-            except Exception as error:  # whatever is wrong with a cache file, the kernel can be compiled
+            except Exception as error:  # compile the kernel if its file is unusable for any reason
                 _log.info("%s is not used: %s", folder / file, error)
                 continue
             CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=False)
@@ -130,13 +130,13 @@ class KernelCache:
         from numba.core import serialize
 
         content = cast(Any, serialize).dumps(compiled._reduce())
-        file = self._file_name(signature, compiled.library.codegen)
-        for folder in _trusted():
+        file = self._cache_file_name(signature, compiled.library.codegen)
+        for folder in _trusted_directories():
             try:
-                _write(folder / file, content)
+                _write_atomically(folder / file, content)
             except OSError:
                 continue
-            _prune(folder, self._name)
+            _remove_old_files(folder, self._name)
             CACHE_LOCATIONS[file] = KernelCacheLocation(folder, new=True)
             return
         CACHE_LOCATIONS[file] = KernelCacheLocation(None, new=True)
@@ -146,7 +146,7 @@ class KernelCache:
             "Ask the owner of the installation to run `cpsched warm-up`, or set CPSCHED_CACHE_DIR to your own directory"
         )
 
-    def _file_name(self, signature: Any, codegen: Any) -> str:
+    def _cache_file_name(self, signature: Any, codegen: Any) -> str:
         """Return the file name, which depends on sources, types, compiler, settings and processor."""
         import llvmlite
         import numba
@@ -154,20 +154,20 @@ class KernelCache:
 
         made_by = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
         how = [str(getattr(numba.config, name, None)) for name in SETTINGS]
-        key = repr((self._made_from, _described(signature), made_by, how, codegen.magic_tuple()))
+        key = repr((self._made_from, _type_to_text(signature), made_by, how, codegen.magic_tuple()))
         return f"{self._name}.{hashlib.sha256(key.encode()).hexdigest()[:24]}.bin"
 
 
-def _described(kind: Any) -> str:
-    """Return a type, a constant or a tuple of them as text; for records, include the fields in their compiled order."""
+def _type_to_text(kind: Any) -> str:
+    """Return a type, a constant, or a tuple of them as text; for records, list the fields in compiled order."""
     if isinstance(kind, tuple):
-        return f"({', '.join(map(_described, kind))})"
+        return f"({', '.join(map(_type_to_text, kind))})"
     if hasattr(kind, "field_dict"):
-        return f"{kind}({', '.join(f'{name}: {_described(field)}' for name, field in kind.field_dict.items())})"
+        return f"{kind}({', '.join(f'{name}: {_type_to_text(field)}' for name, field in kind.field_dict.items())})"
     return f"{kind}{getattr(kind, 'fields', '')}"
 
 
-def _read(file: Path) -> bytes:
+def _read_checked_file(file: Path) -> bytes:
     """Return the content of a cache file; raise `ValueError` if its checksum is wrong."""
     found = file.read_bytes()
     checksum, content = found[:32], found[32:]
@@ -176,19 +176,19 @@ def _read(file: Path) -> bytes:
     return content
 
 
-def _write(file: Path, content: bytes) -> None:
+def _write_atomically(file: Path, content: bytes) -> None:
     """Write a file atomically, so that concurrent readers see either the old or the new content.
 
-    A file in the package's directory gets the read permissions of the package, whatever the umask.
+    A file in the package's directory gets the read permissions of the package, regardless of the umask.
     """
-    shared, package = file.parent == _beside(), _package() / "__init__.py"
+    shared, package = file.parent == _installation_cache(), _core_directory() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
         if not folder.exists():
             folder.mkdir(exist_ok=True)
             folder.chmod(package.parent.stat().st_mode & 0o777)
     if not file.parent.exists():
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        file.parent.chmod(0o755)  # whatever the umask: a directory that a group may write to would be skipped
+        file.parent.chmod(0o755)  # regardless of the umask, because a group-writable directory would be skipped
     unfinished = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
     try:
         unfinished.write_bytes(hashlib.sha256(content).digest() + content)
@@ -199,8 +199,8 @@ def _write(file: Path, content: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _prune(folder: Path, name: str) -> None:
-    """Remove one kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files of killed processes.
+def _remove_old_files(folder: Path, name: str) -> None:
+    """Remove a kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files of killed processes.
 
     Another process may do the same at the same time.
     """
@@ -226,43 +226,43 @@ def called_functions(function: Function) -> list[Function]:
         caller = waiting.pop()
         if id(caller) not in found:
             found[id(caller)] = caller
-            waiting += [value.py_func for _, value in _mentioned(caller) if hasattr(value, "py_func")]
+            waiting += [value.py_func for _, value in _used_globals(caller) if hasattr(value, "py_func")]
     return sorted(found.values(), key=lambda each: (each.__module__, each.__qualname__))
 
 
-def digest(functions: Iterable[Function]) -> str:
-    """Return a digest of everything on which the compiled form of `functions` depends:
+def compiled_code_digest(functions: Iterable[Function]) -> str:
+    """Return a digest of everything that determines the compiled code of `functions`:
 
     - the source of their modules, and of the modules whose record classes they use;
-    - the values of the constants that they use, wherever these are defined;
+    - the values of the constants that they use, from any module;
     - the source of this package.
     """
     modules, constants = set(), []
     for function in functions:
         modules.add(function.__module__)
-        for name, value in _mentioned(function):
+        for name, value in _used_globals(function):
             if isinstance(value, type):
                 modules.add(value.__module__)
             elif isinstance(value, (bool, int, float, str, tuple)) or hasattr(value, "field_dict"):
-                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={_described(value)}")
+                constants.append(f"{function.__module__}.{function.__qualname__}.{name}={_type_to_text(value)}")
     found = hashlib.sha256()
     for module in sorted(modules):
-        found.update(module.encode() + _source(module))
+        found.update(module.encode() + _read_module_source(module))
     for own in sorted(Path(__file__).parent.glob("*.py")):
         found.update(own.name.encode() + own.read_bytes())
     found.update("\n".join(sorted(constants)).encode())
     return found.hexdigest()
 
 
-def _source(module: str) -> bytes:
-    """Return the source of an imported module; empty for a module without a file, such as a built-in one."""
+def _read_module_source(module: str) -> bytes:
+    """Return the source of an imported module; empty for a module without a file, such as a built-in module."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 
 
-def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the globals that a function's code uses, and of the attributes of modules."""
-    names = sorted(_names(function.__code__))
+def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of the globals and module attributes that a function's code uses."""
+    names = sorted(_collect_names(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents
     for name in names:
@@ -273,7 +273,7 @@ def _mentioned(function: Function) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _names(code: CodeType) -> set[str]:
+def _collect_names(code: CodeType) -> set[str]:
     """Return the names of globals and attributes in `code` and in the functions defined in it."""
-    inside = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    inside = (_collect_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inside)

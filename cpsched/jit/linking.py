@@ -1,17 +1,17 @@
 """Compile kernels in half of Numba's time: subroutines become machine code only as parts of kernels.
 
 Numba optimises every function and generates its machine code, and then does both again with the kernel that contains
-the function. Only the kernel is called from Python, so the first time is wasted. Here, the functions below a kernel
-stay as the front end generated them, and are optimised and compiled with the kernel.
+the function. Python calls only the kernel, so the first pass is wasted. Here, the functions below a kernel stay as the
+front end generated them. They are optimised and compiled only with the kernel.
 
-Numba also repeats two lookups, which are cached here:
+Numba also repeats two computations, whose results are cached here:
 
-- The compiler options, which are a part of each key: collected 85,000 times for `plan_on_nodes`.
+- The compiler options, which are part of each key; Numba collects them 85,000 times for `plan_on_nodes`.
 - The signature of a call. For `a + b`, Numba tries all meanings of `+` until one fits, including those for strings,
-  sets and dates, and formats an error message for each that does not fit. The search is the same for each pair of
-  integers.
+sets and dates. It formats an error message for each meaning that does not fit, and repeats this search for each
+pair of integers.
 
-This depends on some internal names of Numba. Therefore, this module is imported only with the versions in
+This depends on internal names of Numba. Therefore, this module is imported only with the versions in
 `cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, Numba compiles the kernels as usual, which
 takes longer.
 """
@@ -35,14 +35,14 @@ from numba.core.types.functions import BaseFunction
 class SubroutineCodeLibrary(codegen.JITCodeLibrary):
     """The code of a function below a kernel, called only by the kernel's code.
 
-    It contains only the function itself. The kernel links in each function below it once.
+    It contains only the function itself. The kernel links in each function that it needs once.
     """
 
     def finalize(self) -> None:
-        """Generate no machine code, and link nothing in.
+        """Generate no machine code and link no other library.
 
         Numba stores the address of the function's environment (its constants) in a global variable, which the kernel's
-        code reads. So only this variable is passed to the linker.
+        code reads. So the linker gets only this variable.
         """
         self._raise_if_finalized()
         for each in self._linking_libraries:
@@ -60,8 +60,8 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
     def _get_module_for_linking(self) -> Any:
         """Return the function with all functions below it, for code that Numba compiles as usual."""
         whole = self.alone().clone()
-        for each in _below(self):
-            whole.link_in(_code(each), preserve=True)
+        for each in _needed_libraries(self):
+            whole.link_in(_linkable_module(each), preserve=True)
         return whole
 
 
@@ -69,15 +69,15 @@ class KernelCodeLibrary(codegen.JITCodeLibrary):
     """The code of a kernel with all functions below it, optimised and compiled together."""
 
     def finalize(self) -> None:
-        """Link in every function below once, then continue as Numba does."""
-        for each in _below(self):
+        """Link in each function below once, then continue as Numba does."""
+        for each in _needed_libraries(self):
             self._reload_init.update(each._reload_init)
-            self._final_module.link_in(_code(each), preserve=True)
+            self._final_module.link_in(_linkable_module(each), preserve=True)
         self._linking_libraries = []
         super().finalize()
 
 
-def _below(library: Any) -> list[Any]:
+def _needed_libraries(library: Any) -> list[Any]:
     """Return the libraries that `library` needs, directly or indirectly, if they contain one function each."""
     found, waiting = dict[Any, None](), list(library._linking_libraries)
     while waiting:
@@ -88,7 +88,7 @@ def _below(library: Any) -> list[Any]:
     return list(found)
 
 
-def _code(library: Any) -> Any:
+def _linkable_module(library: Any) -> Any:
     return library.alone() if isinstance(library, SubroutineCodeLibrary) else library._get_module_for_linking()
 
 
@@ -100,25 +100,25 @@ class KernelCompiler(compiler.Compiler):
         maker = self.state.targetctx.codegen()
         self.state.library = KernelCodeLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
-        with _below_a_door(maker):
+        with _compiling_for_kernel(maker):
             return super().compile_extra(function)
 
 
-def gathered(flags: TargetConfig) -> dict[str, Any]:
-    """Return the value of each option by name, as `TargetConfig.values` does."""
-    return _defaults(type(flags)) | flags._values
+def option_values(flags: TargetConfig) -> dict[str, Any]:
+    """Return the value of each option by name, like `TargetConfig.values`."""
+    return _default_options(type(flags)) | flags._values
 
 
 @cache
-def _defaults(kind: type[TargetConfig]) -> dict[str, Any]:
+def _default_options(kind: type[TargetConfig]) -> dict[str, Any]:
     return {name: option.default for name, option in kind.options.items()}
 
 
-def remembering(search: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for `BaseFunction.get_call_type` that caches the results of `search`.
+def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for `BaseFunction.get_call_type` that caches what `search` returns.
 
-    Results depend on the options too. Numba finds the code of the call by the signature's arguments in `_impl_keys`.
-    Calls that match no signature, and calls with keyword arguments, are not cached.
+    Results also depend on the options. Numba looks up the code of the call in `_impl_keys`, by the signature's
+    arguments. Calls that match no signature, and calls with keyword arguments, are not cached.
     """
     found: dict[Any, tuple[Any, Any]] = {}
     numbers: dict[Any, int] = {}
@@ -144,15 +144,15 @@ def remembering(search: Callable[..., Any]) -> Callable[..., Any]:
     return get_call_type
 
 
-remembered = remembering(BaseFunction.get_call_type)
+remembered = cache_call_types(BaseFunction.get_call_type)
 
 
 @contextmanager
-def _below_a_door(maker: Any) -> Iterator[None]:
+def _compiling_for_kernel(maker: Any) -> Iterator[None]:
     """Within the block, compile all functions as parts of the current kernel, and cache lookups."""
     places = [
         (maker, "_library_class", SubroutineCodeLibrary),
-        (TargetConfig, "values", gathered),
+        (TargetConfig, "values", option_values),
         (BaseFunction, "get_call_type", remembered),
     ]
     before = [getattr(owner, name) for owner, name, _ in places]

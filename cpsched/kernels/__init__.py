@@ -2,7 +2,7 @@
 
 `docs/kernels.md` explains them with an example. Modules:
 
-- `scheduling_state`: the handles for machine, node classes, list scheduler, plan result, workspace and state.
+- `scheduling_state`: the shared structs for machine, node classes, list scheduler, plan result, workspace and state.
 - `fit_rules`: the fit rule, defined once.
 - `queue_orders`: the orders of the queue.
 - `pool_list_scheduling`: list schedulers on a counted pool. `shadow_time_on_pool` computes EASY's shadow time.
@@ -13,7 +13,7 @@
 - `node_selection`: selection of a job's nodes.
 - `node_layout` and `class_ranges`: plans on ranges of nodes instead of single nodes.
 - `order_search`: the search of `lookahead` over orders of the queue. `search_state` holds its state, `plan_costs` its
-  costs, `order_moves` its random moves. `decode_processor_pool` and `decode_nodes` turn an order into a plan.
+  costs, `order_moves` its random moves. `order_to_pool_plan` and `order_to_node_plan` turn an order into a plan.
 - `virtual_easy`: a virtual schedule with the starts of EASY.
 - `slurm_passes`: the main and backfill passes of Slurm's scheduler.
 - `total_profile`: a lower bound on a job's start from the sum over all nodes.
@@ -22,6 +22,5 @@
 Python code calls the functions marked `@kernel`.
 
 Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide by values only (times, amounts, node
-indices), never by storage order. Therefore, the same instant gives the same decision, whether its state was carried
-between rounds or rebuilt.
+indices), never by storage order. Therefore, a state carried between rounds and a rebuilt state give the same decision.
 """

@@ -14,7 +14,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 @subroutine
 def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
-    """Return the index, within the profile of class `g`, of the step at `at_s`."""
+    """Return the index of the step at `at_s` in the profile of class `g`."""
     at, first = groups.at, groups.first[g]
     low, high = 0, groups.length[g]
     while low + 1 < high:
@@ -30,8 +30,8 @@ def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
 def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: int) -> int:
     """Return the number of a job's units that all nodes together hold throughout [start_s, end_s).
 
-    Set `trial.found[g]` to the number of units on one node of class `g`. A round spends most of its time in this
-    function, so it is one loop over plain arrays.
+    Set `trial.found[g]` to the number of units on one node of class `g`. A round spends most of its time here, so the
+    function is one loop over plain arrays.
     """
     groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
     kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
@@ -78,7 +78,7 @@ def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
 
 @subroutine
 def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
-    """Record how the number of a job's units that all nodes together hold changes with the job's start.
+    """Record how the units of a job that all nodes together hold change with the job's start.
 
     Consider starts in [low_s, high_s]. Write the changes to `trial.change_s` and `trial.change_by`, unsorted. Return
     the units for a start at `low_s`, the number of changes, and whether any profile has steps after `high_s`.
@@ -118,7 +118,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                         break
                     j += 1
 
-                # A start at `pos_s` finds `least` units on a node: record the difference from starts just before.
+                # For a start at `pos_s`, a node holds `least` units: record the difference from a start just before.
                 if least != current:
                     if pos_s <= low_s:
                         base += size[g] * (least - current)
@@ -128,7 +128,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                 if least == 0:
                     break
 
-                # A later start in this step finds fewer units once the job reaches a lower step, so continue there.
+                # For a later start in this step, the job may reach a lower step and find fewer units: continue there.
                 while j < n:
                     if j == filled:
                         most = units
@@ -150,10 +150,10 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
 
 @subroutine
 def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
-    """Return a job's earliest start, at `from_s` or later; NEVER if there is none.
+    """Return a job's earliest start from `from_s` on; NEVER if there is none.
 
-    On nodes, this is EASY's shadow time. The loop examines the profiles piece by piece, each piece twice as long as the
-    one before. So its run time depends on the steps up to the result, not on the length of the profile.
+    On nodes, this is EASY's shadow time. The loop examines the profiles in pieces, each twice as long as the one
+    before. So its run time depends on the steps before the result, not on the length of the profiles.
     """
     trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
     low_s, span_s = from_s, duration_s
@@ -175,7 +175,7 @@ def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> int:
-    """Return the number of a job's units, at most `most`, on a node of class `g` at a step."""
+    """Return how many units of a job, at most `most`, fit on a node of class `g` at a step."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
     node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
     found, free, at = most, groups.free, groups.first[g] + step
@@ -186,7 +186,7 @@ def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> 
 
 @subroutine
 def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Give the highest rank to the classes whose nodes become free last.
+    """Give the classes whose nodes become free last the highest rank.
 
     Set `trial.rank[g]` to the time from which a node holds `found[g]` units until `start_s`. A reservation thus leaves
     the nodes that are free now to other jobs.
@@ -205,7 +205,7 @@ def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int)
 
 @subroutine
 def rank_by_fullest(site: SchedulingState) -> None:
-    """Set `trial.rank[g]`, higher for nodes with smaller free amounts now: best fit (mod17).
+    """Set `trial.rank[g]` higher for nodes with smaller free amounts now: best fit (mod17).
 
     The measure is the sum, over resources, of the free amount in millionths of a node's largest capacity.
     """

@@ -1,16 +1,16 @@
-"""Store a plan's classes as ranges of one layout, see `kernels.node_layout`.
+"""Store a plan's classes as ranges of one layout (see `kernels.node_layout`).
 
-A job takes the nodes with the lowest indices of each class. So the class, which is the range [begin, begin + size),
-gives its first places to a new class. The run time of a placement depends on the number of classes, not of nodes. Each
-range that a job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now
-are converted to nodes.
+A job takes the nodes with the lowest indices in each class. A class is the range [begin, begin + size), and its first
+places become a new class. The run time of a placement depends on the number of classes, not nodes. Each range that a
+job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now are converted
+to nodes.
 """
 
 from __future__ import annotations
 
 from cpsched.jit.decorators import subroutine
-from cpsched.kernels.fit_rules import taken_on
-from cpsched.kernels.node_classes import add_edited, hash64
+from cpsched.kernels.fit_rules import amount_taken_on_node
+from cpsched.kernels.node_classes import add_edited_class, hash64
 from cpsched.kernels.node_layout import advance_first_range, make_room_for_heads, open_range_heap
 from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, grow_columns
 from cpsched.model import EXCLUSIVE
@@ -18,7 +18,7 @@ from cpsched.model import EXCLUSIVE
 
 @subroutine
 def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
-    """Record that a job takes `units` units on each of a class's first `count` nodes."""
+    """Record that a job takes `units` units on each of the first `count` nodes of a class."""
     m = trial.moves
     if m == len(trial.moved):
         grow_columns(trial, "moved moved_count moved_units moved_begin", m, m + 8)
@@ -39,7 +39,9 @@ def apply_scaled_move(
     """Apply a move whose job takes `times` times its amounts, or whole nodes if `whole`."""
     trial, groups = site.trial, site.trial.groups
     g, count = trial.moved[m], trial.moved_count[m]
-    new = add_edited(groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole)
+    new = add_edited_class(
+        groups, site.machine, site.jobs, slot, g, trial.moved_units[m], start_s, end_s, -times, whole
+    )
     size, begin = groups.size, groups.begin
     trial.moved_begin[m] = begin[new] = begin[g]
     size[new] = count
@@ -49,7 +51,7 @@ def apply_scaled_move(
 
 @subroutine
 def undo_moves(trial: PlanWorkspace, first: int) -> None:
-    """Undo the moves from `first` on, last one first, so that classes regain their nodes.
+    """Undo the moves from `first` on in reverse order, so that classes get their nodes back.
 
     The caller drops the classes that these moves created.
     """
@@ -65,19 +67,21 @@ def undo_moves(trial: PlanWorkspace, first: int) -> None:
 
 @subroutine
 def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
-    """Return the amount of resource `r` that a job takes; its moves begin at `first`."""
+    """Return the amount of resource `r` that a job takes, given its moves from `first` on."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
-        found += trial.moved_count[m] * taken_on(site.jobs, slot, site.machine, node, trial.moved_units[m], r)
+        found += trial.moved_count[m] * amount_taken_on_node(
+            site.jobs, slot, site.machine, node, trial.moved_units[m], r
+        )
     return found
 
 
 @subroutine
 def placement_hash(trial: PlanWorkspace, first: int) -> int:
-    """Return a hash of the places and units of the moves from `first` on.
+    """Return a hash of places and units in the moves from `first` on.
 
-    The hash does not depend on how the places are split into moves.
+    The hash does not depend on how the places are divided into moves.
     """
     at, count, units, found = trial.moved_begin, trial.moved_count, trial.moved_units, 0
     for m in range(first, trial.moves):

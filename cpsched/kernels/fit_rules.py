@@ -1,4 +1,4 @@
-"""Define the fit rule, once: amounts taken, units that fit, violated rules.
+"""The fit rule, defined once: amounts taken, units that fit, violated rules.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
 and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Matrix
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, Matrix
 from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
-"""A number of units larger than that of any node, and a time after all other times."""
-MOST_UNITS = 1 << 22
-"""Maximum number of units whose product with `value_bounds.MOST_AMOUNT` fits into 64 bits.
+"""More units than any node has, and a time after all other times."""
+MAX_UNITS = 1 << 22
+"""Maximum number of units whose product with `value_bounds.AMOUNT_BOUND` fits in 64 bits.
 
 Up to this number, `units_that_fit` multiplies, which is faster than a division.
 """
@@ -38,7 +38,7 @@ def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int)
     """
     if whole and free != capacity:
         return 0
-    if amount == 0 or (most <= MOST_UNITS and amount * most <= free):
+    if amount == 0 or (most <= MAX_UNITS and amount * most <= free):
         return most
     return min(most, max(0, free) // amount)
 
@@ -78,8 +78,8 @@ def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int
 
 
 @subroutine
-def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """Return how many units of a job's kind fit on a node, given `free` (int64[N, R]).
+def units_fitting_on_node(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
+    """Return how many of a job's units fit on a node, given `free` (int64[N, R]).
 
     Respect node set and sharing rules, but not the job's number of units. For `distinct` jobs, return at most 1.
     """
@@ -91,7 +91,7 @@ def units_on(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, no
 
 
 @subroutine
-def taken_on(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
+def amount_taken_on_node(jobs: JobTable, slot: int, machine: Hardware, node: int, units: int, r: int) -> int:
     """Return the amount of resource `r` that `units` units of a job take on a node."""
     return amount_taken(units, jobs.per_unit[slot, r], jobs.sharing[slot] & EXCLUSIVE, machine.capacity[node, r])
 
@@ -139,7 +139,7 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 """
 
 QUEUED, STARTED = 1, 2
-"""State of a job during verification; any other value means that the job is not in the queue."""
+"""State of a job during verification; any other value: the job is not in the queue."""
 
 
 @subroutine
@@ -202,7 +202,7 @@ def verify_and_take_starts(
 ) -> int:  # fmt: skip
     """Verify all starts in order, and apply them.
 
-    Return -1 if no start violates a rule. Otherwise, return the position of the first start that does, and leave
+    Return -1 if no start violates a rule. Otherwise, return the position of the first that does, and leave
     `free`, its sum and `phase` unchanged.
     """
     for i in range(len(slots)):

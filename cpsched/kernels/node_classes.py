@@ -7,8 +7,8 @@ open-ended. Example: a node with 2 of 8 cores free, whose only job ends at secon
 A profile never changes. A node on which a job starts or ends moves to another class, whose profile is a copy with one
 change. In a plan, ranges of nodes move, see `cpsched.kernels.class_ranges`.
 
-Choices depend on profiles and node indices, never on the number of a class. Therefore, the same instant gives the same
-decision, whether its classes were carried between rounds or rebuilt.
+Choices depend on profiles and node indices, never on class numbers. Therefore, carried classes and rebuilt
+classes give the same decision.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.fit_rules import amount_taken, taken_on
+from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.kernels.fit_rules import amount_taken, amount_taken_on_node
 from cpsched.kernels.scheduling_state import NodeClasses, NodeResourceState, grow_columns
 from cpsched.model import NEVER, IntArray, JobTable
 
@@ -26,31 +26,31 @@ OPEN_ENDED = -NEVER
 
 # ------------------------------------------------------------------------------------------ edges of classes
 
-BLOCK = 64
+BLOCK_NODES = 64
 """Number of nodes in a block."""
 
 
 @scalar_subroutine
-def blocks_of(nodes: int) -> int:
+def count_node_blocks(nodes: int) -> int:
     """Return the number of blocks of `nodes` nodes."""
-    return (nodes + BLOCK - 1) // BLOCK
+    return (nodes + BLOCK_NODES - 1) // BLOCK_NODES
 
 
 @scalar_subroutine
 def move_node(of: Column, edged: Column, node: int, g: int) -> None:
     """Assign a node to class `g`; the caller updates the sizes."""
     of[node] = g
-    edged[node // BLOCK] = edged[min(node + 1, len(of) - 1) // BLOCK] = -1
+    edged[node // BLOCK_NODES] = edged[min(node + 1, len(of) - 1) // BLOCK_NODES] = -1
 
 
 @scalar_subroutine
 def find_edges(of: FixedColumn, edged: Column, edge: Column, block: int) -> None:
-    """Find a block's edges: nodes whose class differs from that of the node before."""
-    count, last = 0, of[block * BLOCK - 1] if block > 0 else -1
-    for node in range(block * BLOCK, min((block + 1) * BLOCK, len(of))):
+    """Find a block's edges: nodes whose class differs from the previous node's."""
+    count, last = 0, of[block * BLOCK_NODES - 1] if block > 0 else -1
+    for node in range(block * BLOCK_NODES, min((block + 1) * BLOCK_NODES, len(of))):
         if of[node] != last:
             last = of[node]
-            edge[block * BLOCK + count] = node
+            edge[block * BLOCK_NODES + count] = node
             count += 1
     edged[block] = count
 
@@ -68,20 +68,20 @@ def hash64(value: int) -> int:
 
 
 @scalar_subroutine
-def line_key(at_s: int, r: int) -> int:
-    """Return the weight, in a signature, of one unit of `r` that a profile gains at `at_s`."""
+def step_hash_weight(at_s: int, r: int) -> int:
+    """Return the weight that a signature gives to one unit of `r` gained by a profile at `at_s`."""
     return hash64(r) if at_s == OPEN_ENDED else hash64(hash64(at_s) + r)
 
 
 @subroutine
-def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """Return a 64-bit hash per node, equal for nodes of the same kind and profile."""
+def node_signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn) -> IntArray:
+    """Return a 64-bit hash per node that is equal for nodes of the same kind and profile."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)
     now, later = np.empty(resources, np.int64), np.empty(resources, np.int64)
     for r in range(resources):
-        now[r] = line_key(OPEN_ENDED, r)
+        now[r] = step_hash_weight(OPEN_ENDED, r)
     for node in range(nodes):
         total = hash64(-1 - kind_of[node])
         for r in range(resources):
@@ -92,11 +92,11 @@ def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn)
     place_node, place_units = jobs.places.node, jobs.places.units
     for slot in running:
         for r in range(resources):
-            later[r] = line_key(jobs.end_s[slot], r)
+            later[r] = step_hash_weight(jobs.end_s[slot], r)
         for at in range(jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]):
             node = place_node[at]
             for r in range(resources):
-                found[node] += taken_on(jobs, slot, machine, node, place_units[at], r) * later[r]
+                found[node] += amount_taken_on_node(jobs, slot, machine, node, place_units[at], r) * later[r]
     return found
 
 
@@ -105,7 +105,7 @@ def signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn)
 
 @subroutine
 def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
-    """Allocate space for `more_groups` classes and `more_steps` steps after those in use."""
+    """Allocate space for `more_groups` more classes and `more_steps` more steps."""
     count, steps = groups.count, groups.steps
     if count + more_groups > len(groups.kind):
         room = count + more_groups
@@ -128,10 +128,10 @@ def build_node_classes(
     `running` is sorted by expected end.
     """
     nodes, resources = machine.free.shape
-    found = signatures(machine, jobs, running)
+    found = node_signatures(machine, jobs, running)
 
-    # Number the classes with a hash table of signatures. The first node of a class leads it; `leader[node]` is that
-    # class, or -1 for other nodes.
+    # Number the classes with a hash table of signatures. The first node of a class leads it:
+    # `leader[node]` is that class, or -1 for other nodes.
     mask = 1
     while mask < 2 * nodes:
         mask *= 2
@@ -157,7 +157,7 @@ def build_node_classes(
             if leader[place_node[at]] >= 0:
                 most[leader[place_node[at]]] += 1
 
-    # Store the profiles one after the other; the first step of each contains the amounts that are free now.
+    # Store the profiles in sequence; the first step of each contains the amounts that are free now.
     groups.count = groups.steps = 0
     make_room(groups, n, most.sum())
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
@@ -187,16 +187,16 @@ def build_node_classes(
                     free[last + 1, r] = free[last, r]
                 last += 1
             for r in range(resources):
-                free[last, r] += taken_on(jobs, slot, machine, node, place_units[at], r)
+                free[last, r] += amount_taken_on_node(jobs, slot, machine, node, place_units[at], r)
     groups.count, groups.steps, groups.peopled = n, step, n
-    groups.of, groups.edged = of, np.full(blocks_of(nodes), -1, np.int64)
+    groups.of, groups.edged = of, np.full(count_node_blocks(nodes), -1, np.int64)
     groups.edge = np.empty(nodes, np.int64)
     return found
 
 
 @subroutine
 def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
-    """Begin a plan on carried classes: copy their numbers, share their profiles.
+    """Begin a plan on carried classes: copy their numbers, and share their profiles.
 
     `of` and its edges are also shared, because a plan does not write them. The plan adds classes and steps after those
     in use.
@@ -216,7 +216,7 @@ def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
 
 
 @subroutine
-def add_edited(
+def add_edited_class(
     groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,  # noqa: E501
     sign: int, whole: int,
 ) -> int:  # fmt: skip
@@ -234,7 +234,7 @@ def add_edited(
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
 
-        # A step of the old profile becomes up to three steps: itself, and one each if the change begins or ends in it.
+        # A step of the old profile becomes up to three steps: itself, and one more for each end of the change in it.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
@@ -259,7 +259,7 @@ def add_edited(
 
 @subroutine
 def drop_empty_classes(groups: NodeClasses) -> None:
-    """Drop a plan's classes without nodes; renumber the others in order."""
+    """Drop a plan's classes without nodes, and renumber the others in order."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     begin = groups.begin
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]

@@ -1,15 +1,15 @@
-"""Lay out the nodes of a plan in a row, class by class, and merge ranges of it.
+"""Arrange the nodes of a plan in a row, class by class, and merge ranges of this layout.
 
 The nodes of a class are a range of places, in index order. The run time of a layout depends on the number of runs
-(nodes of one class with successive indices), not of nodes. For each block of nodes, the beginnings of its runs are
-cached until one of its nodes moves.
+(nodes of one class with successive indices), not on the number of nodes. For each block of nodes, the beginnings of its
+runs are cached until one of its nodes moves.
 """
 
 from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.node_classes import BLOCK, find_edges
+from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.kernels.node_classes import BLOCK_NODES, find_edges
 from cpsched.kernels.scheduling_state import NodeRangeHeap, PlanWorkspace, grow_columns
 
 # ------------------------------------------------------------------------------------------ the layout
@@ -30,9 +30,9 @@ def open_layout(trial: PlanWorkspace) -> None:
 
 @subroutine
 def request_runs(trial: PlanWorkspace, count: int) -> None:
-    """Compute the runs of each class to which one of the first `count` ranges belongs.
+    """Compute the runs of each class that contains one of the first `count` ranges.
 
-    Many plans need the nodes of only a few classes. So the first call lays out only these classes, the second call all.
+    Many plans need the nodes of only a few classes. So the first call computes only these classes, the second call all.
     """
     heads, layout, missing = trial.heads, trial.layout, False
     for i in range(count):
@@ -49,7 +49,7 @@ def request_runs(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def build_runs(trial: PlanWorkspace) -> None:
-    """Find the runs of the requested classes, by a counting sort of all runs."""
+    """Find the runs of the requested classes with a counting sort of all runs."""
     groups, layout = trial.groups, trial.layout
     of, edged, edge, nodes, count = groups.of, groups.edged, groups.edge, len(groups.of), layout.groups
     grow_columns(layout, "node at since until", 0, nodes)
@@ -57,14 +57,14 @@ def build_runs(trial: PlanWorkspace) -> None:
         layout.since, layout.until, layout.first, layout.asked, layout.ahead, layout.next,
     )  # fmt: skip
 
-    # The runs in index order, and their number per class.
+    # List the runs in index order, and count them by class.
     runs, goes_on = 0, 0
     for g in range(count):
         ahead[g] = 0
     for block in range(len(edged)):
         if edged[block] < 0:
             find_edges(of, edged, edge, block)
-        for i in range(block * BLOCK, block * BLOCK + edged[block]):
+        for i in range(block * BLOCK_NODES, block * BLOCK_NODES + edged[block]):
             if goes_on:
                 until[runs - 1] = edge[i]
             goes_on = asked[of[edge[i]]]
@@ -122,7 +122,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
         else:
             high = middle
 
-    # The rest of this run belongs to one class, so no other range has a node between two of its nodes.
+    # The rest of this run belongs to one class, so no other range has a node between its nodes.
     if low + 1 == runs or last < at[low + 1]:
         return last, low
     return at[low + 1], low + 1
@@ -140,7 +140,7 @@ def make_room_for_heads(heads: NodeRangeHeap, count: int) -> None:
 
 @scalar_subroutine
 def sift_down(heap: Column, key: FixedColumn, count: int, at: int) -> None:
-    """Restore a heap in which only the entry at `at` may be too high."""
+    """Restore a heap in which only the entry at `at` can be too high."""
     entry = heap[at]
     while 2 * at + 1 < count:
         child = 2 * at + 1

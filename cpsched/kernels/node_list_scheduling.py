@@ -7,7 +7,7 @@ finds with `availability.earliest_start` (EASY's shadow time). Later jobs start 
 from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.availability import (
     count_units_by_class,
     earliest_start,
@@ -19,10 +19,18 @@ from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import OPEN_ENDED, build_node_classes, copy_for_plan, drop_empty_classes
 from cpsched.kernels.node_layout import open_layout
 from cpsched.kernels.node_selection import select_nodes
-from cpsched.kernels.pool_list_scheduling import LOOK_AGAIN, MAX_COVERED, open_plan
-from cpsched.kernels.queue_orders import ARRIVAL, BEST_FIT, GREEDY, STRICT, position_of, positions_of, sorted_positions
+from cpsched.kernels.pool_list_scheduling import CHECK_INTERVAL_JOBS, MIN_PLANNED_JOBS, open_plan
+from cpsched.kernels.queue_orders import (
+    ARRIVAL,
+    BEST_FIT,
+    GREEDY,
+    STRICT,
+    queue_position_at,
+    queue_positions,
+    sorted_positions,
+)
 from cpsched.kernels.scheduling_state import (
-    TO_ITS_END,
+    WHOLE_QUEUE,
     ListSchedulerParameters,
     PlanWorkspace,
     SchedulingState,
@@ -30,19 +38,19 @@ from cpsched.kernels.scheduling_state import (
 )
 from cpsched.model import NEVER, JobTable
 
-REMEMBERED = 16
-"""Number of failed jobs to remember, so that jobs that demand at least as much can be skipped."""
+MAX_FAILED_JOBS = 16
+"""Number of failed jobs to remember, so that equally or more demanding jobs can be skipped."""
 
-SOME_GROUPS = 256
+MAX_EMPTY_CLASSES = 256
 """Number of empty classes to keep, because dropping them takes longer than skipping them."""
 
-SLOTTED = 64
-"""Number of reservations to remember, as lower bounds for jobs that demand at least as much."""
+MAX_REMEMBERED_RESERVATIONS = 64
+"""Number of reservations to remember as lower bounds for equally or more demanding jobs."""
 
 
 @subroutine
 def open_workspace(site: SchedulingState, reservations: int) -> None:
-    """Begin a plan on the carried classes; rebuild stale ones."""
+    """Begin a plan on the carried classes, after rebuilding them if they are stale."""
     trial, machine = site.trial, site.machine
     groups = trial.groups
     if site.groups.stale:
@@ -51,9 +59,9 @@ def open_workspace(site: SchedulingState, reservations: int) -> None:
         copy_for_plan(groups, site.groups)
     open_layout(trial)
     trial.reserved = trial.hopeless = trial.slotted = trial.moves = 0
-    trial.lasting, trial.crowd = 1, 2 * groups.count + SOME_GROUPS
-    grow_columns(trial, "failed", 0, REMEMBERED)
-    grow_columns(trial, "slotted_job slotted_s", 0, SLOTTED)
+    trial.lasting, trial.crowd = 1, 2 * groups.count + MAX_EMPTY_CLASSES
+    grow_columns(trial, "failed", 0, MAX_FAILED_JOBS)
+    grow_columns(trial, "slotted_job slotted_s", 0, MAX_REMEMBERED_RESERVATIONS)
 
     # The free amounts of all nodes, and the largest capacity of a node.
     available, most = trial.available, trial.most
@@ -104,7 +112,7 @@ def known_lower_bound(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Remember a reservation; if placements are final, replace a reservation with equal demand."""
+    """Remember a reservation; if placements are final, it replaces a reservation of equal demand."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -112,7 +120,7 @@ def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None
             if demands_at_least(jobs, slot, other) and demands_at_least(jobs, other, slot):
                 trial.slotted_s[i] = max(start_s, trial.slotted_s[i])
                 return
-    if trial.slotted < SLOTTED:
+    if trial.slotted < MAX_REMEMBERED_RESERVATIONS:
         trial.slotted_job[trial.slotted], trial.slotted_s[trial.slotted] = slot, start_s
         trial.slotted += 1
 
@@ -123,18 +131,18 @@ def starts_now(site: SchedulingState, slot: int) -> bool:
 
     If so, `trial.found` contains the units on one node of each class.
     """
-    return starts_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
+    return can_start_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
 
 
 @subroutine
-def starts_until(site: SchedulingState, slot: int, end_s: int) -> bool:
+def can_start_until(site: SchedulingState, slot: int, end_s: int) -> bool:
     """Return whether a job can start now and occupy its nodes until `end_s`."""
     trial, jobs = site.trial, site.jobs
     if exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless):
         return False
     if count_units_by_class(site, slot, site.now_s, end_s) >= jobs.units[slot]:
         return True
-    if trial.hopeless < REMEMBERED:
+    if trial.hopeless < MAX_FAILED_JOBS:
         trial.failed[trial.hopeless] = slot
         trial.hopeless += 1
     return False
@@ -174,8 +182,8 @@ def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
 def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) -> None:
     """Place a job from `start_s` on, and record its start.
 
-    Of the nodes with `trial.found` units, the job gets those with the highest `trial.rank` if `ranked`, otherwise those
-    with the lowest index.
+    If `ranked`, the job gets the nodes with the highest `trial.rank`, otherwise those with the lowest index. Each node
+    holds `trial.found` units.
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
     first = trial.moves
@@ -185,7 +193,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
         apply_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A job that starts now is added to the plan result, and reduces the available amounts.
+    # A job that starts now joins the plan result, and reduces the available amounts.
     if start_s > site.now_s:
         trial.reserved += 1
         return
@@ -199,13 +207,13 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 
 @subroutine
 def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
-    """Return the last index in [i, last] whose job might still start now, else i - 1.
+    """Return the last index in [i, last] whose job might still start now; i - 1 if there is none.
 
-    Check sums and remembered failures; if `look`, also check the nodes.
+    Check the sums and the remembered failures; if `look`, also the nodes.
     """
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
-        slot = queue[position_of(sequence, last)]
+        slot = queue[queue_position_at(sequence, last)]
         hopeless = exceeds_free(jobs, slot, trial.available) or is_dominated(jobs, slot, trial.failed, trial.hopeless)
         end_s = now_s + jobs.estimate_s[slot]
         if not hopeless and (not look or count_units_by_class(site, slot, now_s, end_s) >= jobs.units[slot]):
@@ -219,7 +227,7 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
     """Resize `found` and `rank` to the number of classes; drop empty classes if there are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         drop_empty_classes(trial.groups)
-        trial.crowd = 2 * trial.groups.count + SOME_GROUPS
+        trial.crowd = 2 * trial.groups.count + MAX_EMPTY_CLASSES
     if len(trial.found) < len(trial.groups.kind):
         grow_columns(trial, "found rank", 0, len(trial.groups.kind))
 
@@ -235,17 +243,17 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
     - Later jobs start if and only if they fit together with the reservations.
     - A job that does not fit even after all jobs have ended is skipped.
 
-    Planning stops when no further job can start. If only starts are needed, it stops immediately; for a whole plan,
-    after `MAX_COVERED` reservations; with `TO_ITS_END`, never. Stale classes are rebuilt.
+    Once no further job can start, planning stops immediately if only starts are needed, and after `MIN_PLANNED_JOBS`
+    reservations for a whole plan. With `WHOLE_QUEUE`, it continues to the end of the queue. Stale classes are rebuilt.
     """
     draft, trial, queue = site.draft, site.trial, site.queue
     n, reservations, best_fit = site.queued, method.reservations, method.allocation == BEST_FIT
     open_plan(draft, n)
     draft.offsets[0] = 0
     open_workspace(site, reservations)
-    sequence, i, last = positions_of(method, given, site), 0, n - 1
+    sequence, i, last = queue_positions(method, given, site), 0, n - 1
     while i <= last:
-        position = position_of(sequence, i)
+        position = queue_position_at(sequence, i)
         i += 1
         if draft.plan_s[position] != NEVER:
             continue
@@ -266,7 +274,7 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
             continue
         place_job(site, position, start_s, start_s > site.now_s or best_fit)
 
-        # After a single reservation, the other jobs may have another order.
+        # After a single reservation, the other jobs may follow a different order.
         if start_s > site.now_s and trial.reserved == 1 and reservations == 1 and method.backfill != ARRIVAL:
             sequence, i = sorted_positions(method.backfill, site), 0
 
@@ -274,7 +282,11 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
         if trial.reserved > 0 and not method.whole:
             resize_class_columns(trial)
             last = last_candidate(site, sequence, i, last, reservations > 1)
-        elif method.whole != TO_ITS_END and trial.reserved >= MAX_COVERED and trial.reserved % LOOK_AGAIN == 0:
+        elif (
+            method.whole != WHOLE_QUEUE
+            and trial.reserved >= MIN_PLANNED_JOBS
+            and trial.reserved % CHECK_INTERVAL_JOBS == 0
+        ):
             resize_class_columns(trial)
             if last_candidate(site, sequence, i, last, True) < i:
                 break
@@ -284,10 +296,10 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
 
 @kernel
 def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
-    """Return when a job outside the queue could start in addition to the plan, or NEVER.
+    """Return when a job outside the queue could start besides the planned jobs, or NEVER.
 
-    The job is in the table, and `plan_on_nodes` made the plan. The job is neither placed nor remembered, so its slot
-    can be reused.
+    The job is in the table, and `plan_on_nodes` has made the plan. The job is neither placed nor remembered, so its
+    slot can be reused.
     """
     trial = site.trial
     hopeless, slotted = trial.hopeless, trial.slotted

@@ -10,38 +10,44 @@ from cpsched.kernels.scheduling_state import SchedulingState
 
 @subroutine
 def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
-    """Record the moves that give a job `need` units, by node index.
+    """Record moves that give a job `need` units, by weight, then by rank if `ranked`, then by node index.
 
-    If `ranked`, the classes with the highest rank come first. A node of class `g` holds `trial.found[g]` units. All
-    nodes together hold at least `need` units.
+    The lowest weight and the highest rank come first. A node of class `g` holds `trial.found[g]` units. All nodes
+    together hold at least `need` units. Slurm, too, tries the nodes weight by weight (`_build_node_weight_list` in
+    topology/common/eval_nodes.c).
     """
     trial = site.trial
     groups, heads, found, rank = trial.groups, trial.heads, trial.found, trial.rank
     make_room_for_heads(heads, groups.count)
     heap, key, group, size, n = heads.heap, heads.key, heads.group, groups.size, 0
+    weights, kind = site.machine.kind_weight, groups.kind
     for g in range(groups.count):
         if found[g] > 0 and size[g] > 0:
             heap[n], group[n] = n, g
-            key[n] = -rank[g] if ranked else 0
+            key[n] = weights[kind[g]] if len(weights) > 0 else 0
             n += 1
+    if len(weights) > 0:
+        n, need = select_lowest_keys(site, n, need)
     if ranked:
-        n, need = select_highest_ranks(site, n, need)
+        for i in range(n):
+            key[heap[i]] = -rank[group[heap[i]]]
+        n, need = select_lowest_keys(site, n, need)
     select_lowest_indices(site, n, need)
 
 
 @subroutine
-def select_highest_ranks(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
-    """Take whole ranks of nodes, highest first, as long as a rank does not exceed the remaining need.
+def select_lowest_keys(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
+    """Take all nodes that share a key, lowest key first, until the next key has more units than are still needed.
 
-    `heads` contains `n` classes, keyed by rank. Return how many classes have the next rank, and how many units they
-    must contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.
+    `heads` contains `n` classes with keys. Return how many classes have the next key, and how many units they must
+    contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found
     heap, key, group = heads.heap, heads.key, heads.group
     make_heap(heap, key, n)
     while n > 0 and need > 0:
-        # Move the classes with the highest rank to the end.
+        # Move the classes with the lowest key to the end.
         best, behind, held = key[heap[0]], n, 0
         while n > 0 and key[heap[0]] == best:
             g = group[heap[0]]
@@ -85,7 +91,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         left = advance_first_range(trial, left, (wanted + each - 1) // each)
         wanted -= each * (place[final] - before)
 
-    # The last node contributes only the rest of the need.
+    # The last node contributes only the remaining need.
     for i in range(n):
         h, g = heap[i], group[heap[i]]
         count = place[h] - groups.begin[g]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import Column
+from cpsched.jit.shared_structs import Column
 from cpsched.kernels.node_classes import hash64
 from cpsched.kernels.search_state import OrderSearchState
 
 ADJACENT, INSERTION, TO_FRONT, PUSH_BACK, SWAP, REINSERT = range(6)
 """The moves.
 
-- `ADJACENT`: two neighbours change places.
+- `ADJACENT`: two neighbours swap places.
 - `INSERTION`: a job moves to another place.
 - `TO_FRONT`: a job moves to the front.
 - `PUSH_BACK`: a job moves back.
-- `SWAP`: two jobs change places.
-- `REINSERT`: a tenth of the jobs is removed and inserted at random places.
+- `SWAP`: two jobs swap places.
+- `REINSERT`: a tenth of the jobs is removed and reinserted at random places.
 """
 
-SHARES = (25, 25, 20, 10, 10, 10)
-"""Probability of each move in percent; scaled if some moves are disabled."""
+MOVE_PERCENTAGES = (25, 25, 20, 10, 10, 10)
+"""Probability of each move in percent, scaled up if some moves are disabled."""
 
 ALL_MOVES = 63
 
@@ -33,19 +33,19 @@ def random_below(search: OrderSearchState, below: int) -> int:
 
 @subroutine
 def random_move(search: OrderSearchState) -> int:
-    """Return a random move of `settings.moves`, weighted by `SHARES`."""
+    """Return a random move from `settings.moves`, weighted by `MOVE_PERCENTAGES`."""
     total = 0
-    for which in range(len(SHARES)):
-        total += SHARES[which] * ((search.settings.moves >> which) & 1)
+    for which in range(len(MOVE_PERCENTAGES)):
+        total += MOVE_PERCENTAGES[which] * ((search.settings.moves >> which) & 1)
     dice, which = random_below(search, total), -1
     while dice >= 0:
         which += 1
-        dice -= SHARES[which] * ((search.settings.moves >> which) & 1)
+        dice -= MOVE_PERCENTAGES[which] * ((search.settings.moves >> which) & 1)
     return which
 
 
 @scalar_subroutine
-def shift(order: Column, from_: int, to: int) -> None:
+def move_entry(order: Column, from_: int, to: int) -> None:
     """Move an entry of an order from one place to another."""
     entry = order[from_]
     for k in range(from_, to):
@@ -64,13 +64,13 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
     for i in range(out):
         place = low + random_below(search, n - low)
         taken[i] = order[place]
-        shift(order, place, n - 1)
+        move_entry(order, place, n - 1)
         n -= 1
         first = min(first, place)
     for i in range(out):
         place = low + random_below(search, n - low + 1)
         order[n] = taken[i]
-        shift(order, n, place)
+        move_entry(order, n, place)
         n += 1
         first = min(first, place)
     return first
@@ -78,7 +78,7 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
 
 @subroutine
 def propose_move(search: OrderSearchState) -> int:
-    """Set the trial order to the best order changed by one move; keep the fixed jobs.
+    """Set the trial order to the best order after one random move that keeps the fixed jobs in place.
 
     Return the first changed place. Set `shared.upto` to the place after the last changed place.
     """
@@ -101,5 +101,5 @@ def propose_move(search: OrderSearchState) -> int:
     if kind == SWAP:
         trial[a], trial[b] = trial[b], trial[a]
     else:
-        shift(trial, a, b)
+        move_entry(trial, a, b)
     return min(a, b)

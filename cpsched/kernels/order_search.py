@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import Column, FixedColumn, FixedReals, Reals
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, FixedReals, Reals
 from cpsched.kernels.class_ranges import write_starts
-from cpsched.kernels.decode_nodes import apply_plan_on_nodes, decode_on_nodes, save_counters, undo_placements
-from cpsched.kernels.decode_processor_pool import apply_plan_on_pool, decode_on_processor_pool
 from cpsched.kernels.fit_rules import exceeds_free
 from cpsched.kernels.node_classes import hash64
 from cpsched.kernels.node_list_scheduling import open_workspace, place_job, resize_class_columns, starts_now
 from cpsched.kernels.order_moves import propose_move
+from cpsched.kernels.order_to_node_plan import apply_plan_on_nodes, decode_on_nodes, save_counters, undo_placements
+from cpsched.kernels.order_to_pool_plan import apply_plan_on_pool, decode_on_processor_pool
 from cpsched.kernels.plan_costs import prefix_cost, weigh_jobs
 from cpsched.kernels.pool_list_scheduling import (
     collect_releases,
@@ -20,14 +20,15 @@ from cpsched.kernels.pool_list_scheduling import (
     place_starts,
     pool_demand,
     pool_free,
-    profile_of,
     start_on_pool,
+    write_pool_profile,
 )
-from cpsched.kernels.queue_orders import LAF, SAF, SJF, SPF, order_of, sortable_bits, sorted_positions
+from cpsched.kernels.pool_profile import add_breakpoint
+from cpsched.kernels.queue_orders import LAF, SAF, SJF, SPF, sort_positions, sortable_bits, sorted_positions
 from cpsched.kernels.scheduling_state import SchedulingState, grow_columns
 from cpsched.kernels.search_state import (
     EXCEEDS_LIMIT,
-    POOL_JOBS,
+    POOL_JOBS_PER_NODE_JOB,
     OrderSearchState,
     WaitCostParameters,
     accept_candidate,
@@ -51,15 +52,18 @@ NONE_START, ALL_START, SEARCHED = range(3)
 
 @subroutine
 def build_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Set the trial order to `found`, with overdue jobs first and without jobs that can never run."""
+    """Set the trial order to `found`, with overdue jobs first and without jobs that can never run.
+
+    Expected jobs are not checked.
+    """
     submit_s, amount, trial, k = site.jobs.submit_s, search.queued.amount, search.trial.order, 0
     overdue_s = site.now_s - search.settings.overdue_s
     for i in range(search.overdue):
         trial[i] = search.best.order[i]
         k += 1
-    for i in range(site.queued):
+    for i in range(len(found)):
         position = found[i]
-        if amount[position] != NEVER and submit_s[site.queue[position]] >= overdue_s:
+        if position >= site.queued or (amount[position] != NEVER and submit_s[site.queue[position]] >= overdue_s):
             trial[k] = position
             k += 1
 
@@ -78,7 +82,7 @@ def pin_overdue_jobs(site: SchedulingState, search: OrderSearchState) -> None:
 
 @subroutine
 def last_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Write the previous round's order, then new jobs, to `found`."""
+    """Write the previous round's order, followed by new jobs, to `found`."""
     n, queue, where, slots, k = site.queued, site.queue, search.last.where, search.last.slots, 0
     for i in range(n):
         where[queue[i]] = i + 1
@@ -101,14 +105,17 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
     if which == LAST:
         last_order(site, search, found)
     elif which == SMITH:
-        price = np.empty(site.queued)
+        found = np.arange(site.queued + search.arrivals)
+        price = np.empty(len(found))
         for i in range(site.queued):
             area = max(1, site.jobs.units[site.queue[i]] * site.jobs.per_unit[site.queue[i], 0])
             price[i] = search.queued.weight[i] / (area * max(search.queued.expected[i], 1.0))
+        for i in range(site.queued, len(found)):
+            price[i] = search.queued.weight[i] / (search.queued.amount[i] * max(float(search.queued.duration[i]), 1.0))
         dearest = sortable_bits(price)
-        for i in range(site.queued):
+        for i in range(len(found)):
             dearest[i] = -dearest[i]
-        found = order_of(dearest, found)
+        found = sort_positions(dearest, found)
     elif which == SHORTEST_JOB:
         found = sorted_positions(SJF, site)
     elif which == SMALLEST_AREA:
@@ -123,7 +130,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
 
 @subroutine
 def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
-    """Return the cost of the jobs after the head if they ran one by one on all nodes."""
+    """Return what the jobs after the head would cost if they ran one by one on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -137,7 +144,7 @@ def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column)
 
 
 @subroutine
-def decode(
+def plan_trial_order(
     site: SchedulingState,
     search: OrderSearchState,
     objective: WaitCostParameters,
@@ -171,11 +178,13 @@ def is_tried(search: OrderSearchState, which: int) -> bool:
 @subroutine
 def is_budget_used(search: OrderSearchState, counted: bool) -> bool:
     """Return whether this round has placed as many jobs as `OrderSearchSettings.work` allows."""
-    return bool(search.counts.placed >= (POOL_JOBS * search.settings.work if counted else search.settings.work))
+    return bool(
+        search.counts.placed >= (POOL_JOBS_PER_NODE_JOB * search.settings.work if counted else search.settings.work)
+    )
 
 
 @subroutine
-def accept_whole(search: OrderSearchState) -> None:
+def accept_whole_order(search: OrderSearchState) -> None:
     """Set the best order to the trial order, including the jobs after the head."""
     accept_candidate(search, 0)
     for k in range(search.head, search.able):
@@ -183,10 +192,10 @@ def accept_whole(search: OrderSearchState) -> None:
 
 
 @subroutine
-def bounding_candidates(
+def plan_bounding_candidates(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> tuple[float, float]:
-    """Plan the previous order and the arrival order; keep the cheaper one as the best order.
+    """Plan the previous order and the arrival order, and make the cheaper one the best order.
 
     The bound is the shorter of their longest waits. Return the cost of the cheaper order, and the cost of its head.
     Each order is decoded once, because only costs depend on the bound.
@@ -195,10 +204,10 @@ def bounding_candidates(
     for which in (LAST, FIRST_COME):
         if is_tried(search, which):
             load_candidate_order(site, search, which)
-            decode(site, search, objective, 0, EXCEEDS_LIMIT, counted)
+            plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
             bound_s = min(bound_s, longest_wait(site, search))
             if which == LAST:
-                accept_whole(search)
+                accept_whole_order(search)
     search.bound_s = bound_s
     if is_tried(search, LAST):
         cost = prefix_cost(site, search, objective, search.best.order, search.best.starts, search.best.spent, 0, 0.0)
@@ -210,18 +219,18 @@ def bounding_candidates(
         behind = cost_of_tail(site, search, search.trial.order)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
-            accept_whole(search)
+            accept_whole_order(search)
     return float(best), float(head_cost)
 
 
 @subroutine
-def best_candidate(
+def select_best_candidate(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> float:
-    """Set the best order to the cheapest candidate; return the cost of its head."""
+    """Make the cheapest candidate the best order; return the cost of its head."""
     best, head_cost, others = EXCEEDS_LIMIT, EXCEEDS_LIMIT, LAST
     if objective.bounded:
-        best, head_cost = bounding_candidates(site, search, objective, counted)
+        best, head_cost = plan_bounding_candidates(site, search, objective, counted)
         others = SHORTEST_JOB
     for which in range(others, SMITH + 1):
         if head_cost == 0.0 or (head_cost < EXCEEDS_LIMIT and is_budget_used(search, counted)):
@@ -230,10 +239,10 @@ def best_candidate(
             continue
         load_candidate_order(site, search, which)
         behind = cost_of_tail(site, search, search.trial.order)
-        cost = decode(site, search, objective, 0, best - behind, counted)
+        cost = plan_trial_order(site, search, objective, 0, best - behind, counted)
         if cost + behind < best:
             best, head_cost = cost + behind, cost
-            accept_whole(search)
+            accept_whole_order(search)
     return float(head_cost)
 
 
@@ -248,11 +257,28 @@ def hill_climb(
         if best == 0.0 or is_budget_used(search, counted):
             break
         first = propose_move(search)
-        cost = decode(site, search, objective, first, best, counted)
+        cost = plan_trial_order(site, search, objective, first, best, counted)
         if cost <= best:
             best = cost
             accept_candidate(search, first)
     return best
+
+
+@subroutine
+def add_expected_jobs(
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, arrivals: FixedMatrix, most: int
+) -> None:
+    """Add expected jobs of at most `most` processors after the queue, with the price of a job that has not waited."""
+    queued, at = search.queued, site.queued
+    for i in range(len(arrivals)):
+        if arrivals[i, 0] <= most:
+            r, E = float(arrivals[i, 0]), max(float(arrivals[i, 1]), objective.least_s)
+            queued.amount[at], queued.duration[at], queued.release[at] = arrivals[i, 0], arrivals[i, 1], arrivals[i, 2]
+            queued.weight[at], queued.reserve[at] = r**objective.r * E**objective.e, 0
+            at += 1
+    search.arrivals = at - site.queued
+    search.able += search.arrivals
+    search.head += search.arrivals
 
 
 @subroutine
@@ -262,10 +288,11 @@ def open_search(
     objective: WaitCostParameters,
     site_weight: FixedReals,
     counted: bool,
+    arrivals: FixedMatrix,
 ) -> None:
     """Begin a round: compute costs, and find the jobs that can ever run."""
     n = site.queued
-    make_room_for(search, n, len(site.jobs.units), site.machine.free.shape[1])
+    make_room_for(search, n + len(arrivals), len(site.jobs.units), site.machine.free.shape[1])
     weigh_jobs(site, search, objective, site_weight)
     search.counts.drawn = hash64(search.settings.seed) + hash64(site.now_s)
     search.counts.decoded = search.counts.placed = search.able = search.shared.valid = 0
@@ -281,11 +308,17 @@ def open_search(
         search.able += search.queued.amount[i] != NEVER
     search.head = min(search.able, search.settings.horizon)
     pin_overdue_jobs(site, search)
+    search.arrivals = 0
+    if counted and site.active > 0:  # on an idle machine, the first job of the order starts now
+        add_expected_jobs(site, search, objective, arrivals, eventually)
 
 
 @subroutine
 def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return `ALL_START` or `NONE_START` if every order has this outcome, else `SEARCHED`."""
+    """Return `ALL_START` or `NONE_START` if every order has this outcome, else `SEARCHED`.
+
+    If all queued jobs fit, they start, regardless of expected jobs.
+    """
     available, wanted, least = pool_free(site), 0, NEVER
     for i in range(site.queued):
         if search.queued.amount[i] != NEVER:
@@ -298,7 +331,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
 
 @subroutine
 def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
-    """Presolve as on a pool, but on nodes; if the outcome is `ALL_START`, place the jobs."""
+    """Return the same as `presolve_on_pool`, but on nodes; for `ALL_START`, also place the jobs."""
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
@@ -320,9 +353,11 @@ def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
 def store_best_order(site: SchedulingState, search: OrderSearchState) -> None:
     """Store the best order as slots for the next round."""
     grow_columns(search.last, "slots", 0, search.able)
+    search.last.ordered = 0
     for k in range(search.able):
-        search.last.slots[k] = site.queue[search.best.order[k]]
-    search.last.ordered = search.able
+        if search.best.order[k] < site.queued:
+            search.last.slots[search.last.ordered] = site.queue[search.best.order[k]]
+            search.last.ordered += 1
 
 
 @subroutine
@@ -345,39 +380,45 @@ def plan_all(
 ) -> None:
     """Find an order and apply its plan.
 
-    If no job can start, keep the previous order, and plan it only if `whole`.
+    If no job can start, keep the previous order, and plan it only if `whole`. If jobs are expected again, the order is
+    `SMITH`: a search would fit the plan to arrivals that are only a guess.
     """
-    if answer == SEARCHED:
-        hill_climb(site, search, objective, best_candidate(site, search, objective, counted), counted)
+    which = SMITH if objective.expected_arrivals_s > 0.0 else LAST
+    if answer == SEARCHED and which == LAST:
+        hill_climb(site, search, objective, select_best_candidate(site, search, objective, counted), counted)
         apply_best_order(site, search, whole, counted)
         return
-    load_candidate_order(site, search, LAST)
+    load_candidate_order(site, search, which)
     for k in range(search.able):
         search.best.order[k] = search.trial.order[k]
-    if whole:
-        decode(site, search, objective, 0, EXCEEDS_LIMIT, counted)
+    if whole or answer == SEARCHED:
+        plan_trial_order(site, search, objective, 0, EXCEEDS_LIMIT, counted)
         accept_candidate(search, 0)
         apply_best_order(site, search, whole, counted)
 
 
 @subroutine
 def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Make the decision of a round on a pool; return the outcome."""
+    """Decide a round on a pool; return the outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
             if search.queued.amount[i] != NEVER:
                 start_on_pool(site, i, search.queued.amount[i])
         return answer
-    allocate_profiles(search, site.active + 2 * search.able + 4)
-    search.rows.points[0] = profile_of(site, pool_free(site), search.rows.times[0], search.rows.level[0])
+    allocate_profiles(search, site.active + 2 * search.able + search.arrivals + 4)
+    times, level = search.rows.times[0], search.rows.level[0]
+    points = write_pool_profile(site, pool_free(site), times, level)
+    for i in range(site.queued, site.queued + search.arrivals):
+        points = add_breakpoint(times, level, points, search.queued.release[i])
+    search.rows.points[0] = points
     plan_all(site, search, objective, answer, whole, True)
     return answer
 
 
 @subroutine
 def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Make the decision of a round on nodes; return the outcome."""
+    """Decide a round on nodes; return the outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
     save_counters(site, search, 0)
@@ -391,13 +432,14 @@ def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: 
     return answer
 
 
-Asked = tuple[Reals, FixedReals, bool, bool]
+Asked = tuple[Reals, FixedReals, bool, bool, FixedMatrix]
 """Arguments of `look_ahead`:
 
 - expected run times in seconds, by queue position;
 - the site's factors for the jobs' weights, by queue position; empty if all factors are equal;
 - whether the cluster is a counted pool;
-- whether to return the whole plan instead of only the starts.
+- whether to return the whole plan instead of only the starts;
+- expected jobs, int64[M, 3]: processors, estimate and earliest start in seconds. Used on pools only.
 """
 
 
@@ -407,11 +449,11 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """
-    expected, site_weight, counted, whole = asked
+    expected, site_weight, counted, whole, arrivals = asked
     search.queued.expected = expected
     open_plan(site.draft, site.queued)
     site.draft.offsets[0] = 0
-    open_search(site, search, objective, site_weight, counted)
+    open_search(site, search, objective, site_weight, counted, arrivals)
     if counted:
         answer = search_on_pool(site, search, objective, whole)
         place_starts(site)
@@ -425,14 +467,14 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
 
 
 @kernel
-def exported_order(search: OrderSearchState) -> IntArray:
-    """Return the order with which the next round begins, as slots."""
+def export_order(search: OrderSearchState) -> IntArray:
+    """Return, as slots, the order that the next round starts from."""
     return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
 def restore_order(search: OrderSearchState, slots: FixedColumn) -> int:
-    """Set the order with which the next round begins, as slots; return their number."""
+    """Set the order, as slots, that the next round starts from; return the number of slots."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)
     return search.last.ordered

@@ -1,4 +1,4 @@
-"""Compute the cost of a plan: the sum of a cost per job, which depends on its planned start.
+"""Compute the cost of a plan: the sum of the jobs' costs, which depend on their planned starts.
 
 Symbols: r is a job's number of processors, E its expected run time (s), W its wait so far (s), and F = W + E.
 `WaitCostParameters` defines the cost of a second, from a row of `cpsched.dispatchers.lookahead.objectives`.
@@ -9,27 +9,27 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import FixedColumn, FixedReals, Reals
-from cpsched.kernels.queue_orders import order_of, sortable_bits
+from cpsched.jit.shared_structs import FixedColumn, FixedReals, Reals
+from cpsched.kernels.queue_orders import sort_positions, sortable_bits
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters
 from cpsched.model import NEVER
 
-HOUR = 3600.0
+HOUR_S = 3600.0
 
-BOUND_FROM = 0.5
-"""Share of the bound on the longest wait from which the bound applies to a job.
+BOUND_WAIT_SHARE = 0.5
+"""The bound on the longest wait applies to jobs that have waited for this share of it.
 
 Plans for jobs with shorter waits reach further ahead, and rely more on estimates.
 """
 
 
-TYPICAL = 0.75
-"""The quantile of the jobs' areas that defines the typical area of a queue."""
+TYPICAL_AREA_QUANTILE = 0.75
+"""The quantile of job areas that defines the typical area of a queue."""
 
 
 @scalar_subroutine
-def power(x: float, power: int) -> float:
+def integer_power(x: float, power: int) -> float:
     """Return `x` raised to a small positive integer power."""
     result = x
     for _ in range(power - 1):
@@ -39,7 +39,7 @@ def power(x: float, power: int) -> float:
 
 @subroutine
 def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float) -> float:
-    """Return the `TYPICAL` quantile of the queued jobs' areas r E.
+    """Return the `TYPICAL_AREA_QUANTILE` quantile of the queued jobs' areas r E.
 
     Areas are in processor seconds. E is at least `least_s`. The queue must not be empty.
     """
@@ -47,9 +47,9 @@ def typical_area(site: SchedulingState, search: OrderSearchState, least_s: float
     for i in range(site.queued):
         slot = queue[i]
         areas[i] = max(1, jobs.units[slot] * jobs.per_unit[slot, 0]) * max(expected[i], least_s)
-    at = int(np.ceil(TYPICAL * (site.queued - 1)))
+    at = int(np.ceil(TYPICAL_AREA_QUANTILE * (site.queued - 1)))
     keys = sortable_bits(areas)
-    return float(areas[order_of(keys, keys)[at]])
+    return float(areas[sort_positions(keys, keys)[at]])
 
 
 @subroutine
@@ -76,23 +76,25 @@ def weigh_without_site(
 def weigh_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
 ) -> None:
-    """Compute each queued job's cost per second, and its reserve in processors.
+    """Compute each queued job's cost per second and reserve in processors; copy its estimate and release.
 
     `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
     jobs, queue, least_s = site.jobs, site.queue, objective.least_s
     weight, reserve, expected = search.queued.weight, search.queued.reserve, search.queued.expected
+    duration, release = search.queued.duration, search.queued.release
     units, per_unit, submit_s, pool = jobs.units, jobs.per_unit, jobs.submit_s, site.machine.pool
     own, area = weigh_without_site(site, search, objective)
     for i in range(site.queued):
         slot = queue[i]
         r, E = float(max(1, units[slot] * per_unit[slot, 0])), max(expected[i], least_s)
         W = float(site.now_s - submit_s[slot])
-        age = power(W / objective.aged_s, objective.ageing_power)
+        age = integer_power(W / objective.aged_s, objective.ageing_power)
         weight[i] = (weight[i] + objective.area * r * E * own / area) * (1.0 + objective.ageing * age)
         if len(site_weight):
             weight[i] *= site_weight[i]
         new_and_long = objective.reserve_above_s < E and objective.reserve_until_s > W
+        duration[i], release[i] = jobs.estimate_s[slot], site.now_s
         reserve[i] = int(objective.reserve * pool) if new_and_long else 0
 
 
@@ -100,18 +102,18 @@ def weigh_jobs(
 def start_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
 ) -> float:
-    """Return the cost of a job's start at `start_s`; 0 if it starts now.
+    """Return the cost of starting a job at `start_s`; 0 if it starts now.
 
     Return `EXCEEDS_LIMIT` if the start violates the bound.
     """
     delay_s, waited_s = float(start_s - site.now_s), float(site.now_s - site.jobs.submit_s[site.queue[position]])
-    if waited_s + delay_s > search.bound_s and waited_s >= BOUND_FROM * search.bound_s:
+    if waited_s + delay_s > search.bound_s and waited_s >= BOUND_WAIT_SHARE * search.bound_s:
         return EXCEEDS_LIMIT
     if objective.power == 0:
         return float(search.queued.weight[position] * delay_s)
-    W, E = waited_s / HOUR, search.queued.expected[position] / HOUR
-    later, now = W + delay_s / HOUR, power(W + E, objective.power) - power(W, objective.power)
-    rise = power(later + E, objective.power) - power(later, objective.power) - now
+    W, E = waited_s / HOUR_S, search.queued.expected[position] / HOUR_S
+    later, now = W + delay_s / HOUR_S, integer_power(W + E, objective.power) - integer_power(W, objective.power)
+    rise = integer_power(later + E, objective.power) - integer_power(later, objective.power) - now
     return float(search.queued.weight[position] * rise)
 
 
@@ -120,7 +122,7 @@ def prefix_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
-    """Return the cost of a decoded order's head; `total` is its cost before place `first`.
+    """Return the cost of the head of a decoded order; `total` is its cost before place `first`.
 
     Write `spent` from place `first` on.
     """

@@ -1,4 +1,4 @@
-"""List schedulers on a counted pool: strict, greedy, EASY, several reservations.
+"""List schedulers on a counted pool: strict, greedy, EASY, and several reservations.
 
 A *pool* is a cluster with one resource in which the node of a unit does not matter: a single node, or nodes with one
 unit each. Counting units suffices, because jobs that never exceed the count can always be placed together with the
@@ -11,22 +11,22 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.pool_profile import earliest_breakpoint, occupy, starts_now
-from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, position_of, positions_of, sorted_positions
+from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.kernels.pool_profile import earliest_breakpoint, starts_now, subtract_amount
+from cpsched.kernels.queue_orders import ARRIVAL, GREEDY, queue_position_at, queue_positions, sorted_positions
 from cpsched.kernels.scheduling_state import ListSchedulerParameters, PlanResult, SchedulingState, grow_columns
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
-MAX_COVERED = 2000
-"""Minimum number of jobs in a whole plan; it is longer if a later job can start."""
+MIN_PLANNED_JOBS = 2000
+"""Minimum number of jobs in a whole plan; more are planned if a later job can start."""
 
-LOOK_AGAIN = 250
-"""Number of planned jobs between two checks whether a later job can start now."""
+CHECK_INTERVAL_JOBS = 250
+"""Number of planned jobs between two checks of whether a later job can start now."""
 
 
 @subroutine
 def pool_demand(site: SchedulingState, slot: int) -> int:
-    """Return the amount that a queued job takes of a pool; NEVER if it can never fit."""
+    """Return the amount of a pool that a queued job takes; NEVER if it can never fit."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -49,7 +49,7 @@ def pool_free(site: SchedulingState) -> int:
 
 @subroutine
 def collect_releases(site: SchedulingState) -> int:
-    """Record the amount that each running job releases at its end; return the sum."""
+    """Record the amount that each running job releases when it ends; return the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
     grow_columns(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
@@ -83,8 +83,8 @@ def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
 
 
 @subroutine
-def profile_of(site: SchedulingState, free: int, times: Column, level: Column) -> int:
-    """Write the profile from now on, as running and started jobs end; return its length."""
+def write_pool_profile(site: SchedulingState, free: int, times: Column, level: Column) -> int:
+    """Write the profile from now on, given the running and started jobs; return its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -111,7 +111,7 @@ def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
     for i in range(first, site.queued):
         if free == 0:
             break
-        position = position_of(order, i)
+        position = queue_position_at(order, i)
         amount = pool_demand(site, queue[position])
         if amount <= free:
             free -= amount
@@ -145,11 +145,11 @@ def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[in
 def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
     """Reserve for the job at index `first`; start other jobs that do not delay it.
 
-    `backfill` is the order of the other jobs; empty for the order of the plan.
+    `backfill` is the order of the other jobs; if it is empty, they follow the plan's order.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
-    head = position_of(order, first)
+    head = queue_position_at(order, first)
     need = pool_demand(site, queue[head])
     shadow_s, then_free = shadow_time_on_pool(site, free, need)
     extra = then_free - need
@@ -160,7 +160,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
             break
-        position = backfill[k] if other else position_of(order, k)
+        position = backfill[k] if other else queue_position_at(order, k)
         if plan_s[position] != NEVER:
             continue
         slot = queue[position]
@@ -179,10 +179,10 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
 def last_startable(
     site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
-    """Return the last index in [first, last] whose job can start, else `first` - 1."""
+    """Return the last index in [first, last] whose job can start; `first` - 1 if no job can."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
-        slot = queue[position_of(order, last)]
+        slot = queue[queue_position_at(order, last)]
         amount = pool_demand(site, slot)
         if amount <= free and starts_now(times, level, count, estimate_s[slot], amount):
             break
@@ -194,7 +194,7 @@ def last_startable(
 def backfill_with_reservations(
     site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerParameters
 ) -> None:
-    """Reserve the earliest start for several jobs; start other jobs that delay none of them.
+    """Reserve the earliest starts of several jobs, and start other jobs that delay none of them.
 
     `eventually` is the amount that is free after all jobs have ended. A job that needs more is skipped.
     """
@@ -202,11 +202,11 @@ def backfill_with_reservations(
     order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
     room = site.active + draft.started + 2 * (n - first) + 2
     times, level = np.empty(room, np.int64), np.empty(room, np.int64)
-    count = profile_of(site, free, times, level)
+    count = write_pool_profile(site, free, times, level)
     last = n - 1 if whole else last_startable(site, free, first, n - 1, times, level, count)
     i = first
     while i <= last:
-        position = position_of(order, i)
+        position = queue_position_at(order, i)
         slot = queue[position]
         amount, duration_s = pool_demand(site, slot), estimate_s[slot]
         i += 1
@@ -215,22 +215,22 @@ def backfill_with_reservations(
         if amount <= free and starts_now(times, level, count, duration_s, amount):
             free -= amount
             start_on_pool(site, position, amount)
-            count = occupy(times, level, count, now_s, now_s + duration_s, amount)
+            count = subtract_amount(times, level, count, now_s, now_s + duration_s, amount)
         elif left > 0:
             left -= 1
             start_s = times[earliest_breakpoint(times, level, count, duration_s, amount)]
             draft.plan_s[position] = start_s
-            count = occupy(times, level, count, start_s, start_s + duration_s, amount)
+            count = subtract_amount(times, level, count, start_s, start_s + duration_s, amount)
         if not whole:
             last = last_startable(site, free, i, last, times, level, count)
-        elif i - first >= MAX_COVERED and (i - first) % LOOK_AGAIN == 0:
+        elif i - first >= MIN_PLANNED_JOBS and (i - first) % CHECK_INTERVAL_JOBS == 0:
             none_starts = last_startable(site, free, i, last, times, level, count) < i
             last = i - 1 if none_starts else last
 
 
 @subroutine
 def place_starts(site: SchedulingState) -> None:
-    """Write the placements of the starts: the single node, or the first free nodes."""
+    """Write the placements of the starts, on the single node or the first free nodes."""
     draft, units, free = site.draft, site.jobs.units, site.machine.free
     slots, offsets, started, single = draft.slots, draft.offsets, draft.started, len(free) == 1
     offsets[0] = 0
@@ -271,13 +271,13 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
     """
     draft, queue, n = site.draft, site.queue, site.queued
     open_plan(draft, n)
-    draft.order = positions_of(method, given, site)
+    draft.order = queue_positions(method, given, site)
     order, available = draft.order, pool_free(site)
 
     # Start jobs in order until a job does not fit.
     at_first, eventually, blocked = available, -1, n
     for i in range(n):
-        position = position_of(order, i)
+        position = queue_position_at(order, i)
         amount = pool_demand(site, queue[position])
         if amount > available:
             if eventually < 0:
@@ -289,7 +289,7 @@ def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: 
         available -= amount
         start_on_pool(site, position, amount)
 
-    # The method decides which jobs after the blocked job start.
+    # The method determines which jobs after the blocked job start.
     if blocked < n and (available > 0 or method.whole):
         if method.reservations == GREEDY:
             start_fitting_jobs(site, available, blocked)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from cpsched.jit.decorators import scalar_subroutine
-from cpsched.jit.handles import Column, FixedColumn
+from cpsched.jit.shared_structs import Column, FixedColumn
 
 
 @scalar_subroutine
@@ -35,7 +35,7 @@ def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
 
 
 @scalar_subroutine
-def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
+def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
     """Subtract `amount` during [start_s, end_s); return the new number of breakpoints."""
     count = add_breakpoint(times, level, count, start_s)
     count = add_breakpoint(times, level, count, end_s)
@@ -47,9 +47,10 @@ def occupy(times: Column, level: Column, count: int, start_s: int, end_s: int, a
 
 
 @scalar_subroutine
-def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
-    """Return the first breakpoint from which `amount` is free for `duration_s`, else -1."""
-    k = 0
+def earliest_breakpoint_after(
+    times: FixedColumn, level: FixedColumn, k: int, count: int, duration_s: int, amount: int
+) -> int:
+    """Return the first breakpoint, not before `k`, from which `amount` is free for `duration_s`, else -1."""
     while k < count:
         if level[k] < amount:
             k += 1
@@ -61,6 +62,12 @@ def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, dura
             return k
         k = j + 1
     return -1
+
+
+@scalar_subroutine
+def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
+    """Return the first breakpoint from which `amount` is free for `duration_s`, else -1."""
+    return earliest_breakpoint_after(times, level, 0, count, duration_s, amount)
 
 
 @scalar_subroutine

@@ -1,11 +1,11 @@
-"""Define the methods of list schedulers as numbers, and sort the queue."""
+"""Define the parameters of list schedulers as numbers, and sort the queue."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn, Reals
+from cpsched.jit.shared_structs import Column, FixedColumn, Reals
 from cpsched.kernels.scheduling_state import ListSchedulerParameters, SchedulingState
 from cpsched.model import IntArray
 
@@ -20,7 +20,7 @@ FIRST_FIT, BEST_FIT = 0, 1
 """Node selection: nodes by index, or nodes with the smallest free amounts first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
-"""Orders of the queue, see `planning.ORDERS`; `GIVEN` means the caller's positions."""
+"""Orders of the queue (see `planning.ORDERS`); `GIVEN` means the caller's positions."""
 
 LARGEST_INT = (1 << 63) - 1
 
@@ -33,7 +33,7 @@ def saturating_product(a: int, b: int) -> int:
 
 @scalar_subroutine
 def first_key(code: int, estimate_s: int, processors: int) -> int:
-    """Return an order's first sort key, with E and r as in debs24 section 3.
+    """Return an order's first sort key, where E and r are as in debs24 section 3.
 
     E is the estimate, r the number of processors.
     """
@@ -62,7 +62,7 @@ def second_key(code: int, estimate_s: int, processors: int) -> int:
 
 @subroutine
 def sortable_bits(numbers: Reals) -> IntArray:
-    """Return integers that sort like `numbers`, namely their bits. The numbers must not be negative."""
+    """Return the bits of `numbers` as integers, which have the same sort order. The numbers must not be negative."""
     return numbers.view(np.int64)
 
 
@@ -83,10 +83,10 @@ def sort_pairs(first: Column, second: Column, count: int) -> None:
 
 
 @subroutine
-def order_of(first: Column, second: Column) -> IntArray:
+def sort_positions(first: Column, second: Column) -> IntArray:
     """Return positions sorted by `first`, then by `second` (merge sort, stable).
 
-    NumPy's sorts would take a tenth of the whole compile time.
+    NumPy's sorting functions would take a tenth of the whole compile time.
     """
     n = len(first)
     order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -130,12 +130,12 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
         else:
             first[i] = first_key(code, estimate_s[slot], processors)
             second[i] = second_key(code, estimate_s[slot], processors)
-    return order_of(first, second)
+    return sort_positions(first, second)
 
 
 @subroutine
-def positions_of(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
-    """Return the queue positions in a method's order; empty for the order of the queue itself."""
+def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
+    """Return the queue positions in a method's order; empty if that is the queue's own order."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)
     if method.order == GIVEN:
@@ -144,6 +144,6 @@ def positions_of(method: ListSchedulerParameters, given: FixedColumn, site: Sche
 
 
 @scalar_subroutine
-def position_of(order: FixedColumn, i: int) -> int:
-    """Return the queue position of an order's `i`-th job; an empty order is that of the queue itself."""
+def queue_position_at(order: FixedColumn, i: int) -> int:
+    """Return the queue position of an order's `i`-th job; an empty order is the queue's own."""
     return int(order[i]) if len(order) else i

@@ -1,19 +1,19 @@
-"""Handles of the kernels: machine, node classes, state, plan result, workspace."""
+"""Shared structs of the kernels: machine, node classes, state, plan result and workspace."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import ColumnGrower, kernel, subroutine
-from cpsched.jit.handles import Column, FixedColumn, FixedFlags, FixedMatrix, Handle, Matrix
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedFlags, FixedMatrix, Matrix, SharedStruct
 from cpsched.model import Cluster, IntArray, JobTable
 
-TO_ITS_END = 2
+WHOLE_QUEUE = 2
 """Value of `ListSchedulerParameters.whole` on nodes: plan every job of the queue."""
 
 
-class NodeResourceState(Handle):
-    """The present state of the nodes: N nodes, R resources, M node sets."""
+class NodeResourceState(SharedStruct):
+    """The current state of the nodes: N nodes, R resources, M node sets."""
 
     pool: int
     """Capacity of the whole machine in its first resource."""
@@ -24,12 +24,14 @@ class NodeResourceState(Handle):
     node_sets: FixedFlags
     """bool[M, N]"""
     kind_of: FixedColumn
-    """int64[N]: kind of each node. Nodes of one kind have equal capacity and are in the same node sets."""
+    """int64[N]: kind of each node (see `Cluster.kind_of`)."""
     kind_node: FixedColumn
-    """A node of each kind."""
+    """Index of one node of each kind."""
+    kind_weight: FixedColumn
+    """Weight of the nodes of each kind; empty if all weights are equal."""
 
 
-class NodeClasses(Handle, grows=True):
+class NodeClasses(SharedStruct, grows=True):
     """Classes of nodes with the same profile.
 
     Class `g` has the steps `first[g]` to `first[g] + length[g] - 1`.
@@ -46,7 +48,7 @@ class NodeClasses(Handle, grows=True):
     of: Column
     """int64[N]: class of each node."""
     kind: Column
-    """Kind of the nodes of each class, see `NodeResourceState.kind_of`."""
+    """Kind of each class's nodes (see `NodeResourceState.kind_of`)."""
     size: Column
     """Number of nodes of each class."""
     first: Column
@@ -58,18 +60,18 @@ class NodeClasses(Handle, grows=True):
     free: Matrix
     """int64[steps, R]: free amounts on one node of the class from that time on."""
     edged: Column
-    """Number of *edges* of each block: nodes whose class differs from that of the node before.
+    """Number of *edges* of each block: nodes whose class differs from the previous node's.
 
     -1 means not counted.
     """
     edge: Column
-    """int64[N]: the edges; those of block b begin at index b * BLOCK."""
+    """int64[N]: the edges; the edges of block b begin at index b * BLOCK."""
     begin: Column
     """First place of each class in the layout of a plan."""
 
 
-class NodeClassLayout(Handle, grows=True):
-    """All nodes in a row, by class and then by index.
+class NodeClassLayout(SharedStruct, grows=True):
+    """All nodes in a row, sorted by class and then by index.
 
     The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes of one class with
     successive indices form a *run*. Run `r` begins at place `at[r]` with node `node[r]`. It ends at the next run or at
@@ -85,7 +87,7 @@ class NodeClassLayout(Handle, grows=True):
     first: Column
     """First place of each class that existed at the beginning of the plan."""
     asked: Column
-    """1 if the runs of a class are needed, else 0; for the classes at the beginning of the plan."""
+    """1 if the runs of a class are needed, else 0; only for classes at the beginning of the plan."""
     ahead: Column
     """Index of the next run of each class, during the sort of runs."""
     next: Column
@@ -100,7 +102,7 @@ class NodeClassLayout(Handle, grows=True):
     """Node after the last node of each run in index order, during the sort of runs."""
 
 
-class NodeRangeHeap(Handle, grows=True):
+class NodeRangeHeap(SharedStruct, grows=True):
     """Ranges of the layout to merge: a heap of range numbers, smallest key first."""
 
     heap: Column
@@ -117,8 +119,8 @@ class NodeRangeHeap(Handle, grows=True):
     """Run that contains the next place of each range."""
 
 
-class IncrementalNodeClasses(Handle, grows=True):
-    """Classes carried between rounds, with a hash table from profile to class."""
+class IncrementalNodeClasses(SharedStruct, grows=True):
+    """Classes carried from round to round, with a hash table from profile to class."""
 
     groups: NodeClasses
     signature: Column
@@ -129,22 +131,22 @@ class IncrementalNodeClasses(Handle, grows=True):
     """Hash table of classes by signature; -1 means empty. Its length is a power of two."""
 
 
-class ListSchedulerParameters(Handle):
+class ListSchedulerParameters(SharedStruct):
     """The parameters of a list scheduler."""
 
     order: int
     """Order of the queue."""
     backfill: int
-    """Order of the other jobs after a single reservation; `ARRIVAL` means the same as `order`."""
+    """Order of the other jobs after a single reservation; `ARRIVAL` means `order`."""
     reservations: int
     """Number of jobs that reserve their earliest start, or `STRICT` or `GREEDY`."""
     allocation: int
     """Node selection: `FIRST_FIT` or `BEST_FIT`."""
     whole: int
-    """0: only starts; 1: the whole plan; `TO_ITS_END`: a planned start for every job."""
+    """0: only starts; 1: the whole plan; `WHOLE_QUEUE`: a planned start for every job."""
 
 
-class PlanResult(Handle, grows=True):
+class PlanResult(SharedStruct, grows=True):
     """The result of a plan: the jobs that start now, their nodes, and planned starts."""
 
     started: int
@@ -160,7 +162,7 @@ class PlanResult(Handle, grows=True):
     units: Column
     """Number of the job's units on the node of each entry."""
     order: Column
-    """Queue positions in the order of the method; empty for the order of the queue itself."""
+    """Queue positions in the method's order; empty if that is the queue's own order."""
     held: Column
     """On a pool: amount that each running job releases at its end."""
     ends: Column
@@ -169,7 +171,7 @@ class PlanResult(Handle, grows=True):
     """On a pool: amount of each start, in the order of `ends`."""
 
 
-class PlanWorkspace(Handle, grows=True):
+class PlanWorkspace(SharedStruct, grows=True):
     """The working state of a plan on nodes: classes after the placed jobs, and caches."""
 
     reserved: int
@@ -189,7 +191,7 @@ class PlanWorkspace(Handle, grows=True):
     layout: NodeClassLayout
     heads: NodeRangeHeap
     available: Column
-    """int64[R]: free amounts of all nodes now, minus those of the starts so far."""
+    """int64[R]: free amounts of all nodes now, minus the amounts of the starts so far."""
     most: Column
     """int64[R]: the largest capacity of a node."""
     found: Column
@@ -197,7 +199,7 @@ class PlanWorkspace(Handle, grows=True):
     rank: Column
     """Rank of each class; nodes with higher ranks are taken first."""
     failed: Column
-    """Slots of jobs that cannot start now; jobs that demand at least as much cannot either."""
+    """Slots of jobs that cannot start now, nor can jobs that demand at least as much."""
     slotted_job: Column
     """Slots of jobs with a remembered reservation."""
     slotted_s: Column
@@ -205,7 +207,7 @@ class PlanWorkspace(Handle, grows=True):
     change_s: Column
     """Times (s) at which the number of units for a job changes."""
     change_by: Column
-    """Change of the number of units at each of these times."""
+    """By how much the number of units changes at each time."""
     moved: Column
     """Class of each move. A move is a range of nodes that a job takes from a class."""
     moved_count: Column
@@ -220,8 +222,8 @@ class PlanWorkspace(Handle, grows=True):
     """Move after the last move of each start."""
 
 
-class SchedulingState(Handle):
-    """One instant of a cluster, with carried classes and space for a plan."""
+class SchedulingState(SharedStruct):
+    """A cluster at one instant, with carried classes and space for a plan."""
 
     now_s: int
     queued: int
@@ -242,7 +244,9 @@ class SchedulingState(Handle):
 def machine_handle(cluster: Cluster, free: IntArray) -> NodeResourceState:
     """Return the machine of a cluster with the free amounts `free` (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
-    return NodeResourceState(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, cluster.kind_node)
+    kinds, weights = cluster.kind_node, cluster.weights
+    kind_weight = empty_column() if weights is None else weights[kinds]
+    return NodeResourceState(pool, free, cluster.capacity, cluster.node_sets, cluster.kind_of, kinds, kind_weight)
 
 
 def empty_column() -> IntArray:
@@ -302,15 +306,15 @@ def resize_column(column: Column, used: int, room: int) -> IntArray:
     return found
 
 
-class GrowableColumn(Handle, grows=True):
-    """Holds one column of a handle for `grow_columns`."""
+class GrowableColumn(SharedStruct, grows=True):
+    """One column of a shared struct, for `grow_columns`."""
 
     column: Column
 
 
 @ColumnGrower
 def grow_columns(held: GrowableColumn, used: int, room: int) -> None:
-    """Grow columns of a handle: `grow_columns(handle, "field other", used, room)`.
+    """Grow columns of a shared struct, as in `grow_columns(handle, "field other", used, room)`.
 
     Afterwards, each column has at least `room` entries, of which the first `used` are unchanged. A column that grows at
     least doubles.

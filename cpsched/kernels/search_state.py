@@ -1,11 +1,11 @@
-"""State of a search over orders of the queue: best order, trial order, plans."""
+"""State of a search over orders of the queue: best order, trial order and plans."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import subroutine
-from cpsched.jit.handles import Column, Handle, Matrix, Reals
+from cpsched.jit.shared_structs import Column, Matrix, Reals, SharedStruct
 from cpsched.kernels.node_classes import hash64
 from cpsched.kernels.scheduling_state import empty_column, grow_columns
 from cpsched.model import IntArray
@@ -13,18 +13,18 @@ from cpsched.model import IntArray
 EXCEEDS_LIMIT = 1e300
 """Cost of an abandoned plan: above the best cost, or beyond the bound on waits."""
 
-POOL_JOBS = 20
-"""Approximate speed ratio of placing a job on a pool instead of on nodes."""
+POOL_JOBS_PER_NODE_JOB = 20
+"""Placing a job takes about this many times as long on nodes as on a pool."""
 
 
-class WaitCostParameters(Handle):
-    """The cost of waiting: the fields of `WaitCostObjective`, see `kernels.plan_costs`."""
+class WaitCostParameters(SharedStruct):
+    """The cost of waiting: the fields of `WaitCostObjective` (see `kernels.plan_costs`)."""
 
     power: int
     """0: the cost is linear in the start; otherwise, it is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
-    """Whether plans are bounded, see `OrderSearchState.bound_s`."""
+    """Whether plans are bounded (see `OrderSearchState.bound_s`)."""
     r: float
     e: float
     flat: float
@@ -33,21 +33,23 @@ class WaitCostParameters(Handle):
     aged_s: float
     """Wait in seconds at which ageing doubles a cost, if `ageing` is 1.
 
-    If it depends on the history, Python code sets it in each round.
+    If it depends on the history, Python sets it in each round.
     """
     least_s: float
     reserve: float
     reserve_above_s: float
     reserve_until_s: float
+    expected_arrivals_s: float
+    """0: the order is searched; otherwise it is `order_search.SMITH`, in which expected jobs take part."""
 
 
-class OrderSearchSettings(Handle):
-    """Settings and limits of a search."""
+class OrderSearchSettings(SharedStruct):
+    """The settings and limits of a search."""
 
     limit: int
     """Maximum number of orders decoded after the candidates."""
     work: int
-    """Maximum number of jobs placed in a round; multiplied by `POOL_JOBS` on a pool."""
+    """Maximum number of jobs placed in a round; a pool multiplies it by `POOL_JOBS_PER_NODE_JOB`."""
     horizon: int
     """Maximum number of jobs decoded and searched."""
     covered: int
@@ -56,26 +58,26 @@ class OrderSearchSettings(Handle):
     """Wait in seconds after which a job comes first, in order of arrival."""
     seed: int
     candidates: int
-    """Bit k: candidate order k is tried, see `kernels.order_search`."""
+    """Bit k: try candidate order k (see `kernels.order_search`)."""
     moves: int
-    """Bit k: move k is used, see `kernels.order_moves`."""
+    """Bit k: use move k (see `kernels.order_moves`)."""
     reservations: int
     """On a pool: number of waiting jobs that reserve their planned slots."""
 
 
-class OrderSearchCounters(Handle):
-    """Counters of the work done so far in a round."""
+class OrderSearchCounters(SharedStruct):
+    """Counters of the work done in a round so far."""
 
     drawn: int
     """State of the random number generator."""
     decoded: int
     """Number of orders decoded."""
     placed: int
-    """Number of jobs placed in all these orders."""
+    """Number of jobs placed in all decoded orders."""
 
 
-class ReusablePlanParts(Handle):
-    """Common parts of the best order with the trial order and with the placed jobs."""
+class ReusablePlanParts(SharedStruct):
+    """Parts that the best order shares with the trial order and with the placed jobs."""
 
     upto: int
     """Place from which the trial order equals the best order."""
@@ -85,20 +87,24 @@ class ReusablePlanParts(Handle):
     """On nodes: number of jobs placed from the front of the best order."""
 
 
-class QueuedJobColumns(Handle, grows=True):
-    """The waiting jobs, by queue position."""
+class QueuedJobColumns(SharedStruct, grows=True):
+    """The waiting jobs, by queue position, and then the expected jobs, which are planned but never start."""
 
     weight: Reals
     """Cost of one second of waiting."""
     expected: Reals
-    """Expected run time in seconds; used only in the weight."""
+    """Expected run time in seconds, used only in the weight."""
     reserve: Column
     """Number of processors that must stay free in addition to the job's."""
+    duration: Column
+    """Estimated run time in seconds."""
+    release: Column
+    """On a pool: earliest start in seconds, which is the present time except for expected jobs."""
     amount: Column
-    """On a pool: number of processors of the job, NEVER if it can never run; on nodes: 1."""
+    """On a pool: number of processors, or NEVER if the job can never run. On nodes: 1."""
 
 
-class CandidateQueueOrder(Handle, grows=True):
+class CandidateQueueOrder(SharedStruct, grows=True):
     """An order of the queue and its plan, by place in the order."""
 
     order: Column
@@ -106,14 +112,14 @@ class CandidateQueueOrder(Handle, grows=True):
     starts: Column
     """Planned starts."""
     spent: Reals
-    """Cost of all jobs before each place."""
+    """Total cost of the jobs before each place."""
     known: Column
-    """Hash of the slots of all jobs before each place, independent of their order."""
+    """Hash of the slots of the jobs before each place, regardless of their order."""
     row: Column
-    """On a pool: the profile before each job, as a row of `AvailabilityProfiles`."""
+    """On a pool: the profile before each job, as a row of `PoolAvailabilityProfiles`."""
 
 
-class PreviousBestOrder(Handle, grows=True):
+class PreviousBestOrder(SharedStruct, grows=True):
     """The best order as slots for the next round, and buffers to build orders."""
 
     ordered: int
@@ -126,8 +132,8 @@ class PreviousBestOrder(Handle, grows=True):
     """Queue positions that a move has removed."""
 
 
-class PlacementUndoMarks(Handle, grows=True):
-    """On nodes: counters before each job of the order was placed, so that placements can be undone."""
+class PlacementUndoMarks(SharedStruct, grows=True):
+    """On nodes: the counters before each placement of a job, so that it can be undone."""
 
     moves: Column
     """Number of entries of `trial.moved` in use."""
@@ -145,8 +151,8 @@ class PlacementUndoMarks(Handle, grows=True):
     """Number of entries of `trial.slotted_job` in use."""
 
 
-class AvailabilityProfiles(Handle, grows=True):
-    """On a pool: one profile per row, see `cpsched.kernels.pool_profile`."""
+class PoolAvailabilityProfiles(SharedStruct, grows=True):
+    """On a pool: one profile per row (see `cpsched.kernels.pool_profile`)."""
 
     points: Column
     """Number of breakpoints of each row."""
@@ -156,8 +162,8 @@ class AvailabilityProfiles(Handle, grows=True):
     """int64[rows, breakpoints]: number of units free from each time on."""
 
 
-class TotalAvailabilityProfile(Handle, grows=True):
-    """On nodes: free amounts of all nodes together before each job, see `total_profile`."""
+class TotalAvailabilityProfile(SharedStruct, grows=True):
+    """On nodes: free amounts of all nodes together before each job (see `total_profile`)."""
 
     times: Matrix
     """int64[rows, breakpoints]: times in seconds."""
@@ -169,11 +175,13 @@ class TotalAvailabilityProfile(Handle, grows=True):
     """int64[R]: total request of the current job."""
 
 
-class OrderSearchState(Handle):
-    """A search over orders; the first `head` jobs of an order are decoded."""
+class OrderSearchState(SharedStruct):
+    """A search over orders, which decodes the first `head` jobs of an order."""
 
     able: int
-    """Number of jobs that can ever run."""
+    """Number of jobs that can ever run, with the expected jobs."""
+    arrivals: int
+    """Number of expected jobs."""
     head: int
     """Number of jobs decoded and searched."""
     overdue: int
@@ -183,8 +191,8 @@ class OrderSearchState(Handle):
     bound_s: int
     """Bound on the longest wait, past plus planned, in seconds; `NEVER` means no bound.
 
-    It applies to jobs that have waited for at least the share `plan_costs.BOUND_FROM` of the bound. The search abandons
-    a plan in which one of them waits longer than the bound.
+    It applies to jobs that have waited for at least the share `plan_costs.BOUND_WAIT_SHARE` of the bound. The search
+    abandons a plan in which one of them waits longer than the bound.
     """
     settings: OrderSearchSettings
     counts: OrderSearchCounters
@@ -196,7 +204,7 @@ class OrderSearchState(Handle):
     """Trial order."""
     last: PreviousBestOrder
     marks: PlacementUndoMarks
-    rows: AvailabilityProfiles
+    rows: PoolAvailabilityProfiles
     totals: TotalAvailabilityProfile
 
 
@@ -211,16 +219,16 @@ def new_search(settings: OrderSearchSettings) -> OrderSearchState:
         return np.zeros((0, 0), np.int64)
 
     return OrderSearchState(
-        able=0, head=0, overdue=0, fixed=0, bound_s=0,
+        able=0, arrivals=0, head=0, overdue=0, fixed=0, bound_s=0,
         settings=settings,
         counts=OrderSearchCounters(drawn=0, decoded=0, placed=0),
         shared=ReusablePlanParts(upto=0, same=0, valid=0),
-        queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none()),
+        queued=QueuedJobColumns(np.zeros(0), np.zeros(0), none(), none(), none(), none()),
         best=tried(),
         trial=tried(),
         last=PreviousBestOrder(0, none(), none(), none()),
         marks=PlacementUndoMarks(*(none() for _ in range(7))),
-        rows=AvailabilityProfiles(none(), matrix(), matrix()),
+        rows=PoolAvailabilityProfiles(none(), matrix(), matrix()),
         totals=TotalAvailabilityProfile(matrix(), matrix(), none(), none()),
     )  # fmt: skip
 
@@ -233,10 +241,10 @@ def resized_reals(column: Reals, room: int) -> Reals:
 
 @subroutine
 def make_room_for(search: OrderSearchState, count: int, slots: int, resources: int) -> None:
-    """Allocate columns for `count` queued jobs in a table of `slots` slots."""
+    """Allocate columns for `count` queued and expected jobs in a table of `slots` slots."""
     room, queued, last = count + 2, search.queued, search.last
     queued.weight = resized_reals(queued.weight, room)
-    grow_columns(queued, "reserve amount", 0, room)
+    grow_columns(queued, "reserve duration release amount", 0, room)
     make_room_for_order(search.best, room)
     make_room_for_order(search.trial, room)
     grow_columns(search.marks, "moves groups steps started failed slotted", 0, room)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, Handle
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, SharedStruct
 from cpsched.kernels.availability import count_units_by_class, step_at
 from cpsched.kernels.class_ranges import apply_scaled_move, write_starts
 from cpsched.kernels.fit_rules import exceeds_free, units_that_fit
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.node_list_scheduling import (
-    REMEMBERED,
+    MAX_FAILED_JOBS,
+    can_start_until,
     earliest_reservation,
     earliest_slot,
     is_dominated,
@@ -25,7 +26,6 @@ from cpsched.kernels.node_list_scheduling import (
     open_workspace,
     place_job,
     resize_class_columns,
-    starts_until,
 )
 from cpsched.kernels.node_selection import select_nodes
 from cpsched.kernels.pool_list_scheduling import open_plan
@@ -35,25 +35,25 @@ from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, res
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
-"""Which jobs the main loop tries: none, new jobs, jobs to the default depth, or all jobs."""
+"""Which jobs the main loop tries: none, new jobs, jobs up to the default depth, or all jobs."""
 
-GAP_S = 1
+WHOLE_NODE_GAP_S = 1
 """Seconds between the end of a job and a reservation of whole nodes."""
 FIRST_WINDOW_S = 30
-"""Length in seconds of the first time window in which backfill treats ends of jobs together."""
+"""Length of the first window in seconds; backfill treats all job ends in a window together."""
 DOUBLINGS = 22
 """Number of times that Slurm doubles the window, up to two years."""
-FEW_TRIES = 4
-"""Number of tries before a job's earliest start is computed, which takes longer."""
-WITHHELD = 1 << 20
+TRIES_BEFORE_SEARCH = 4
+"""Number of tries before a job's earliest start is computed, which takes longer than a try."""
+WITHHELD_FACTOR = 1 << 20
 """Multiple of the capacity that a reservation subtracts from a node's profile.
 
-Thus a negative amount marks a reservation, and the amount that the running jobs leave free can still be computed.
+A negative amount thus marks a reservation, and the amount that running jobs leave free can still be computed.
 """
 
 
-class SlurmSchedulerRules(Handle):
-    """`SchedulerParameters` as numbers, under Slurm's names; `NEVER` means no limit."""
+class SlurmSchedulerRules(SharedStruct):
+    """`SchedulerParameters` as numbers, with Slurm's names; `NEVER` means no limit."""
 
     default_queue_depth: int
     partition_job_depth: int
@@ -76,11 +76,11 @@ class SlurmSchedulerRules(Handle):
     """1 if a reservation takes whole nodes, 0 if it takes the job's amounts."""
 
 
-class JobOwnerColumns(Handle):
-    """The owners of each job by slot, as numbers from 0."""
+class JobOwnerColumns(SharedStruct):
+    """The owners of each job as numbers from 0, by slot."""
 
     most: int
-    """A number greater than all others."""
+    """A number greater than all owner numbers."""
     partition: Column
     user: Column
     user_partition: Column
@@ -89,7 +89,7 @@ class JobOwnerColumns(Handle):
     """Node set of each job's partition, by slot."""
 
 
-class BackfillCounters(Handle, grows=True):
+class BackfillCounters(SharedStruct, grows=True):
     """The counters of one backfill pass."""
 
     begin_s: int
@@ -97,11 +97,11 @@ class BackfillCounters(Handle, grows=True):
     end_s: int
     """Time (s) at which the table ends."""
     records: int
-    """Number of entries of the table: one, plus one for each time in `bounds`."""
+    """Number of entries of the table: one, plus one per time in `bounds`."""
     bounds: Column
     """Times (s) at which a reservation begins or ends, ascending."""
     returns: Column
-    """Number of nodes released at each bound and not reserved again immediately."""
+    """Number of nodes that each bound releases without reserving them again immediately."""
     by_user: Column
     by_partition: Column
     by_user_partition: Column
@@ -120,8 +120,8 @@ class BackfillCounters(Handle, grows=True):
     """Classes whose nodes are reserved at some time."""
 
 
-class SchedulingPassState(Handle):
-    """The passes that are due now, and their results."""
+class SchedulingPassState(SharedStruct):
+    """The due passes and their results."""
 
     main: int
     """`NO_PASS`, `SUBMITTED`, `DEPTH` or `FULL`."""
@@ -130,9 +130,9 @@ class SchedulingPassState(Handle):
     backfill: int
     """1 if backfill is due."""
     whole: int
-    """1 for the whole plan, 0 for only the starts."""
+    """1 for the whole plan, 0 for the starts only."""
     next_s: int
-    """For a plan without backfill: time (s) from which planned starts are allowed."""
+    """For a plan without backfill: earliest permitted planned start (s)."""
     main_cut: int
     """Set to 1 if the main loop stopped at a limit."""
     backfill_cut: int
@@ -147,7 +147,7 @@ class SchedulingPassState(Handle):
 
 @subroutine
 def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: int) -> bool:
-    """Return whether a job that cannot start blocks others, according to its age and priority."""
+    """Return whether a job that cannot start blocks others, given its age and priority."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
@@ -169,7 +169,7 @@ def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn
             trial.found[g] = 0
     if total >= jobs.units[slot]:
         return True
-    if trial.hopeless < REMEMBERED:
+    if trial.hopeless < MAX_FAILED_JOBS:
         trial.failed[trial.hopeless] = slot
         trial.hopeless += 1
     return False
@@ -177,7 +177,7 @@ def starts_on_unblocked(site: SchedulingState, slot: int, withdrawn: FixedColumn
 
 @subroutine
 def block_nodes(site: SchedulingState, node_set: int, withdrawn: Column) -> None:
-    """Withdraw the nodes of a node set, by kind."""
+    """Mark the kinds of the nodes in a node set as withdrawn."""
     machine = site.machine
     for kind in range(len(withdrawn)):
         if machine.node_sets[node_set, machine.kind_node[kind]]:
@@ -196,7 +196,7 @@ def run_main_scheduler(
 
     Later jobs of other partitions do not get nodes of a blocked partition. A job below the minimum age or priority of
     the rules blocks no job. A job that can never fit is skipped. For `SUBMITTED`, jobs that were already pending count
-    as jobs that do not fit.
+    as not fitting.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
     n = site.queued
@@ -243,7 +243,7 @@ def round_down(at_s: int, resolution_s: int) -> int:
 
 
 @subroutine
-def open_tally(
+def reset_counters(
     site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters
 ) -> None:
     """Reset the counters."""
@@ -361,7 +361,7 @@ def is_reserved_until(at: FixedColumn, free: FixedMatrix, step: int, last: int, 
 def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) -> int:
     """Return the amount of a resource that running jobs leave free, ignoring reservations."""
     amount = free[step, r]
-    return int(amount + WITHHELD * capacity if amount < 0 else amount)
+    return int(amount + WITHHELD_FACTOR * capacity if amount < 0 else amount)
 
 
 @scalar_subroutine
@@ -392,7 +392,7 @@ def units_left(
 
 @scalar_subroutine
 def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
-    """Return a profile's step at `at_s`, which in most calls is the first step."""
+    """Return a profile's step at `at_s`, usually the first step."""
     if length == 1 or at[first + 1] > at_s:
         return first
     low, high = 1, length
@@ -409,7 +409,7 @@ def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
 def next_end(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
-    """Return when a step between `step` and `last` first ends a job, else `before_s`."""
+    """Return the first end of a job between `step` and `last`; `before_s` if there is none."""
     step += 1
     while step < last and at[step] < before_s:
         if ends_a_job(free, step, capacity, node):
@@ -437,7 +437,7 @@ def fill_by_windows(
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
     most = 1 if jobs.sharing[slot] & DISTINCT else need
 
-    # The usable nodes, and the units that they hold at `start_s`. Nodes first reserved during the job are skipped.
+    # Find usable nodes, and the units that they hold at `start_s`. Skip nodes that are first reserved during the job.
     among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
     for g in range(groups.count):
         found[g] = 0
@@ -459,7 +459,7 @@ def fill_by_windows(
     if need <= 0:
         return start_s
 
-    # When the units on these nodes next change. Ends only add units, so nodes with the most units are finished.
+    # Find when the units on these nodes next change. Ends only add units, so nodes with the most units are done.
     next_s, changes_s = NEVER, np.empty(n, np.int64)
     for k in range(n):
         g = among[k]
@@ -469,7 +469,7 @@ def fill_by_windows(
     if next_s > last_s:
         return NEVER
 
-    # The units on these nodes after each window of ends.
+    # Count the units on these nodes after each window of ends.
     anchor_s = round_down(next_s, FIRST_WINDOW_S) + FIRST_WINDOW_S
     for window in range(DOUBLINGS + 1):
         ended_s = min(anchor_s + (FIRST_WINDOW_S << window), last_s) if window < DOUBLINGS else last_s
@@ -494,7 +494,7 @@ def fill_by_windows(
 
 @subroutine
 def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
-    """Return when a job last ends in (after_s, until_s], else `after_s`.
+    """Return the last end of a job in (after_s, until_s]; `after_s` if there is none.
 
     Consider only nodes of the moves from `first` on.
     """
@@ -546,7 +546,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set
 
 @subroutine
 def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, start_s: int, end_s: int) -> int:
-    """Return when Slurm next tries a job that would run from `start_s` to `end_s`, or NEVER."""
+    """Return when Slurm next tries a job that would run from `start_s` to `end_s`; NEVER if it does not."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
@@ -558,7 +558,7 @@ def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, star
 
 @subroutine
 def first_try(site: SchedulingState, tally: BackfillCounters, node_set: int, from_s: int, earliest_s: int) -> int:
-    """Return Slurm's last try before `earliest_s`, so that earlier tries can be skipped."""
+    """Return Slurm's last try before `earliest_s`, so that the caller can skip earlier tries."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
@@ -580,7 +580,7 @@ def rank_by_use(site: SchedulingState) -> None:
 
 
 @subroutine
-def try_whole(
+def try_whole_nodes(
     site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, slot: int, try_s: int, later_s: int
 ) -> int:
     """Try a job at `try_s`: record its nodes as moves, and return its start.
@@ -607,7 +607,7 @@ def try_whole(
 
 
 @subroutine
-def place_whole(
+def place_on_whole_nodes(
     site: SchedulingState,
     rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
@@ -621,19 +621,21 @@ def place_whole(
     to skip tries that fail:
 
     - the known earliest start of a job that demands at most as much,
-    - the job's own earliest start, computed after `FEW_TRIES` tries, or if a try leads to the next multiple of the
-      resolution, because reserved nodes may be released before that.
+    - the job's own earliest start, computed after `TRIES_BEFORE_SEARCH` tries, or if a try leads to the next multiple
+      of the resolution, because reserved nodes may be released before that.
     """
     lasts_s, node_set = site.jobs.estimate_s[slot], owners.node_set[slot]
     try_s = first_try(site, tally, node_set, from_s, known_lower_bound(site, slot))
     tries, known = 0, False
     while try_s <= tally.end_s:
         made_s = try_s
-        start_s = try_whole(site, rules, tally, slot, try_s, next_try(site, tally, node_set, try_s, try_s + lasts_s))
+        start_s = try_whole_nodes(
+            site, rules, tally, slot, try_s, next_try(site, tally, node_set, try_s, try_s + lasts_s)
+        )
         if start_s >= 0:
             return start_s
         try_s, tries = -1 - start_s, tries + 1
-        if not known and (tries == FEW_TRIES or try_s == made_s + rules.bf_resolution_s):
+        if not known and (tries == TRIES_BEFORE_SEARCH or try_s == made_s + rules.bf_resolution_s):
             known, earliest_s = True, earliest_slot(site, slot, from_s)
             if earliest_s > site.now_s + rules.bf_window_s:
                 return NEVER
@@ -643,8 +645,8 @@ def place_whole(
 
 
 @subroutine
-def place_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot: int, from_s: int) -> int:
-    """Return the planned start of a job if parts are reserved: its earliest start."""
+def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot: int, from_s: int) -> int:
+    """Return a job's planned start if reservations take parts of nodes: its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
         select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
@@ -657,8 +659,8 @@ def reserve_nodes(
 ) -> None:
     """Reserve the nodes of the moves from `first` on for a job planned at `start_s`.
 
-    The reservation begins and ends at multiples of the resolution, and lasts at least one such interval. A reservation
-    of whole nodes ends at the latest at the last multiple in the window, the end of Slurm's table of times
+    The reservation begins and ends at multiples of the resolution, and is at least one resolution long. A
+    reservation of whole nodes ends at the latest at the last multiple in the window, the end of Slurm's table of times
     (`_add_reservation`). A reservation of parts begins at `start_s`, because the parts may be in use before.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
@@ -677,7 +679,7 @@ def reserve_nodes(
                 note_returns(tally, begin_s, -trial.moved_count[m])
             if not is_reserved(groups.free, groups.first[g] + step_at(groups, g, end_s)):
                 note_returns(tally, end_s, trial.moved_count[m])
-            apply_scaled_move(site, m, slot, begin_s, end_s, 1, WITHHELD)
+            apply_scaled_move(site, m, slot, begin_s, end_s, 1, WITHHELD_FACTOR)
         else:
             apply_scaled_move(site, m, slot, start_s, end_s, jobs.sharing[slot] & EXCLUSIVE, 1)
     site.draft.plan_s[position] = start_s
@@ -686,7 +688,7 @@ def reserve_nodes(
 
 @subroutine
 def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounters) -> None:
-    """Resize the columns by class, and record when each new class is reserved."""
+    """Resize the columns of the classes, and record when each new class is reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
     resize_class_columns(trial)
@@ -726,8 +728,8 @@ def run_backfill_pass(
     """
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
-    tally, gap_s = passes.tally, GAP_S * rules.whole_nodes
-    open_tally(site, rules, owners, tally)
+    tally, gap_s = passes.tally, WHOLE_NODE_GAP_S * rules.whole_nodes
+    reset_counters(site, rules, owners, tally)
     tested = jobs_to_test(site, rules, owners, passes, order)
     i, last = -1, len(tested) - 1
     while i < last:
@@ -738,7 +740,7 @@ def run_backfill_pass(
         make_room_and_note(trial, tally)
 
         # Start the job now if it fits next to the reservations.
-        if passes.backfill and starts_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
+        if passes.backfill and can_start_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
             place_job(site, position, now_s, False)
             passes.backfilled += 1
             if passes.backfilled >= rules.bf_max_job_start:
@@ -746,14 +748,14 @@ def run_backfill_pass(
                 break
             continue
 
-        # Reserve, unless the job is excluded by age, priority, the limit of reservations per partition, or the window.
+        # Reserve unless age, priority, the partition's limit on reservations, or the window excludes the job.
         if not blocks_later_jobs(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
         if rules.whole_nodes:
-            start_s = place_whole(site, rules, owners, tally, slot, from_s)
+            start_s = place_on_whole_nodes(site, rules, owners, tally, slot, from_s)
         else:
-            start_s = place_parts(site, rules, slot, from_s)
+            start_s = place_on_node_parts(site, rules, slot, from_s)
         if start_s > now_s + rules.bf_window_s:
             trial.moves = first
             continue

@@ -1,4 +1,4 @@
-"""Profile of the sum over all nodes, which gives a lower bound on a job's start.
+"""Profiles of the free amounts of all nodes together, which give a lower bound on a job's start.
 
 Row `k` of a search contains the sums before the job at place `k` of the order is placed: breakpoints, and the amounts
 of each resource that are free from each breakpoint on. A full row ignores further jobs. It then overestimates free
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn
+from cpsched.jit.shared_structs import Column, FixedColumn
 from cpsched.kernels.class_ranges import taken_by_moves
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.kernels.scheduling_state import SchedulingState
@@ -84,7 +84,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # Add the amounts that the profiles gain at each end, then accumulate the amounts free from each breakpoint on.
+    # Add what the profiles gain at each end, then accumulate the amounts that are free from each breakpoint on.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):

@@ -1,8 +1,9 @@
-"""Simulate a virtual schedule: the starts if EASY had always decided.
+"""Simulate a virtual schedule: the starts that would have resulted if EASY had always decided.
 
-The virtual schedule counts processors, also on a cluster of nodes: a job takes its largest share of any resource. A job
-ends after its real run time once that is known. Before that, its run time is the larger of its expected run time and
-its real run time so far. On a counted pool scheduled by EASY, the virtual schedule equals the real one.
+The virtual schedule counts processors, even on a cluster of nodes: a job takes its largest share of any resource. It
+uses real run times only: its time stops before the first event that depends on an unknown run time. On a counted pool
+scheduled by EASY, the virtual schedule equals the real one. The events at a virtual time depend on arrivals and run
+times, not on the rounds in which these became known.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import Column, FixedColumn, FixedReals, Handle
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedReals, SharedStruct
 from cpsched.kernels.pool_profile import lower_bound
-from cpsched.kernels.queue_orders import order_of
+from cpsched.kernels.queue_orders import sort_positions
 from cpsched.kernels.scheduling_state import SchedulingState, empty_column, grow_columns
 from cpsched.model import EXCLUSIVE, NEVER, IntArray
 
@@ -20,23 +21,33 @@ WAITS, RUNS, OVER, GONE = range(4)
 """States of an entry in the virtual schedule.
 
 - `OVER`: the job has ended virtually, but not in reality.
-- `GONE`: the job has vanished in reality without an end record: cancelled, held, or not visible.
+- `GONE`: the real job has vanished without an end record: cancelled, held or not visible.
 """
-ENTRY_FIELDS = 7
-"""Number of columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does."""
+ENTRY_FIELDS = 9
+"""Number of columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does, wait_s, user."""
 
-FADES = 0.9998
+PAIR_FIELDS = 6
+"""Number of columns of a pair: user, amount, run_s, real wait (s), virtual wait (s), `longest_satisfiable_wait` (s) at
+the virtual end."""
+
+LONGEST_WAIT_DECAY = 0.9998
 """Factor applied to the longest wait at each start."""
 
-MOST_AHEAD = 20_000
+MAX_UNKNOWN_RUN_S = 7 * 86_400
+"""Time since its virtual start from which a job with an unknown run time is taken to run for its walltime, in seconds.
+A job that never starts in reality must not stop the virtual time."""
+
+MAX_ENTRIES_AHEAD = 20_000
 """Maximum number of entries whose jobs have ended in reality, but not virtually."""
 
 
-class VirtualEasySchedule(Handle, grows=True):
+class VirtualEasySchedule(SharedStruct, grows=True):
     """The virtual schedule. A job has an entry until it has ended both virtually and in reality."""
 
     now_s: int
-    """Virtual time in seconds; -1 before the first update."""
+    """Virtual time in seconds, at most that of the last update; -1 before the first update."""
+    due: int
+    """Whether new processors, arrivals or cancellations since the last round at `now_s` require another round."""
     pool: int
     """Number of processors that are up."""
     count: int
@@ -46,9 +57,11 @@ class VirtualEasySchedule(Handle, grows=True):
     active: int
     """Number of entries of `running` in use."""
     kept: int
-    """Number of entries after finished entries were last dropped."""
+    """Number of entries left when finished entries were last dropped."""
+    paired: int
+    """Number of entries of `pairs` in use."""
     longest_s: float
-    """Longest wait of a started job; each start multiplies it by `FADES`."""
+    """Longest wait of a started job; each start multiplies it by `LONGEST_WAIT_DECAY`."""
     id: Column
     """Job id of each entry."""
     submit_s: Column
@@ -65,23 +78,29 @@ class VirtualEasySchedule(Handle, grows=True):
     """Real start of each entry; `NEVER` before it starts."""
     does: Column
     """State of each entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
+    wait_s: Column
+    """Real wait of each entry; `NEVER` before the real end."""
+    user: Column
+    """Hash of the user of each entry; 0 before the real end."""
     seen: Column
     """1 for each entry whose job waits or runs in reality now."""
     queue: Column
     """Waiting entries in order of arrival."""
     running: Column
-    """Running entries, by the ends of their walltimes."""
+    """Running entries, by end of walltime."""
+    pairs: Column
+    """Jobs that have ended virtually, in this order, `PAIR_FIELDS` values per job; see `take_pairs`."""
     of_slot: Column
     """Index of the entry plus one by slot; 0 if there is none."""
 
 
 def new_virtual_schedule() -> VirtualEasySchedule:
     """Return a virtual schedule without jobs."""
-    return VirtualEasySchedule(-1, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(13)))
+    return VirtualEasySchedule(-1, 1, 0, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(16)))
 
 
 @subroutine
-def totals_of(site: SchedulingState) -> IntArray:
+def total_capacities(site: SchedulingState) -> IntArray:
     """Return the capacity of the whole machine, int64[R]."""
     capacity = site.machine.capacity
     found = np.zeros(capacity.shape[1], np.int64)
@@ -109,9 +128,8 @@ def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int
 def add_entry(base: VirtualEasySchedule) -> int:
     """Append an entry; return its index."""
     e = base.count
-    grow_columns(
-        base, "id submit_s amount walltime_s expected_s run_s start_s began_s does seen queue running", e, e + 1
-    )
+    columns = "id submit_s amount walltime_s expected_s run_s start_s began_s does wait_s user seen queue running"
+    grow_columns(base, columns, e, e + 1)
     base.count = e + 1
     return int(e)
 
@@ -137,30 +155,68 @@ def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
 
 @subroutine
 def start_entry(base: VirtualEasySchedule, e: int) -> None:
-    """Insert a started entry into the running entries, by the end of its walltime."""
+    """Insert a started entry into the running entries, by the end of its walltime, then by id."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
-    while i > 0 and base.start_s[running[i - 1]] + base.walltime_s[running[i - 1]] > end_s:
-        running[i] = running[i - 1]
+    while i > 0:
+        other = running[i - 1]
+        other_s = base.start_s[other] + base.walltime_s[other]
+        if other_s < end_s or (other_s == end_s and base.id[other] < base.id[e]):
+            break
+        running[i] = other
         i -= 1
     running[i] = e
     base.active += 1
 
 
 @subroutine
-def expected_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
-    """Return when a running entry ends, as known at `now_s`."""
+def longest_satisfiable_wait(base: VirtualEasySchedule) -> int:
+    """Return the longest wait so far of a waiting entry that fits on the processors that are up."""
+    for i in range(base.waiting):
+        e = base.queue[i]
+        if base.amount[e] <= base.pool:
+            return int(max(0, base.now_s - base.submit_s[e]))
+    return 0
+
+
+@subroutine
+def add_pair(base: VirtualEasySchedule, e: int) -> None:
+    """Append the waits of an entry to `pairs`, unless the real wait is unknown."""
+    if base.wait_s[e] == NEVER:
+        return
+    k = base.paired * PAIR_FIELDS
+    grow_columns(base, "pairs", k, k + PAIR_FIELDS)
+    base.pairs[k], base.pairs[k + 1], base.pairs[k + 2] = base.user[e], base.amount[e], base.run_s[e]
+    base.pairs[k + 3], base.pairs[k + 4] = base.wait_s[e], base.start_s[e] - base.submit_s[e]
+    base.pairs[k + 5] = longest_satisfiable_wait(base)
+    base.paired += 1
+
+
+@subroutine
+def has_known_end(base: VirtualEasySchedule, e: int, now_s: int) -> bool:
+    """Return whether the end of a running entry is known, or assumed to be known, at `now_s`."""
+    return bool(base.run_s[e] > 0 or now_s - base.start_s[e] > MAX_UNKNOWN_RUN_S)
+
+
+@subroutine
+def end_of_entry(base: VirtualEasySchedule, e: int, now_s: int, unknown_s: int) -> int:
+    """Return when a running entry ends, taking an unknown run time as at least `unknown_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
-    run_s = base.expected_s[e]
     if base.began_s[e] != NEVER:
-        run_s = max(run_s, now_s - base.began_s[e] + 1)
-    return int(base.start_s[e] + run_s)
+        unknown_s = max(unknown_s, now_s - base.began_s[e] + 1)
+    return int(base.start_s[e] + unknown_s)
+
+
+@subroutine
+def earliest_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
+    """Return when a running entry ends at the earliest, as known at `now_s`."""
+    return end_of_entry(base, e, now_s, base.walltime_s[e] if has_known_end(base, e, now_s) else 1)
 
 
 @subroutine
 def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
-    """Return the shadow time for `need` processors, and the number of processors free then."""
+    """Return the shadow time for `need` processors, and how many processors are free then."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
         other = base.running[k]
@@ -182,6 +238,10 @@ def virtual_round(base: VirtualEasySchedule, at_s: int) -> None:
     kept, headed, shadow_s, extra = 0, False, 0, 0
     for i in range(base.waiting):
         e = queue[i]
+        if base.submit_s[e] > at_s:
+            queue[kept] = e
+            kept += 1
+            continue
         starts = free > 0 and amount[e] <= free
         if headed and starts and at_s + walltime_s[e] > shadow_s:
             starts = amount[e] <= extra
@@ -190,7 +250,7 @@ def virtual_round(base: VirtualEasySchedule, at_s: int) -> None:
         if starts:
             free -= amount[e]
             base.start_s[e] = at_s
-            base.longest_s = max(FADES * base.longest_s, float(at_s - base.submit_s[e]))
+            base.longest_s = max(LONGEST_WAIT_DECAY * base.longest_s, float(at_s - base.submit_s[e]))
             start_entry(base, e)
             continue
         if not headed and amount[e] <= base.pool:
@@ -208,61 +268,78 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
     kept = 0
     for i in range(base.active):
         e = base.running[i]
-        if expected_end_of_entry(base, e, now_s) > at_s:
+        if earliest_end_of_entry(base, e, now_s) > at_s:
             base.running[kept] = e
             kept += 1
         else:
-            base.does[e] = OVER
+            base.does[e], base.due = OVER, 1
+            add_pair(base, e)
     base.active = kept
 
 
 @subroutine
-def sort_arrivals(base: VirtualEasySchedule, first_new: int) -> IntArray:
-    """Return the new entries by submission, without those that are already running."""
-    submit_s = base.submit_s[first_new : base.count]
-    order, count = order_of(submit_s, submit_s), 0
-    for i in range(len(order)):
-        if base.does[first_new + order[i]] == WAITS:
-            order[count] = first_new + order[i]
-            count += 1
-    return order[:count]
+def next_event(base: VirtualEasySchedule, at_s: int, now_s: int) -> tuple[int, bool]:
+    """Return the time of the first end or arrival after `at_s`, and whether it is known at `now_s`.
+
+    It is not known if a job without a known end may end earlier.
+    """
+    then, certain = NEVER, True
+    for i in range(base.active):
+        e = base.running[i]
+        end_s = earliest_end_of_entry(base, e, now_s)
+        if end_s < then:
+            then, certain = end_s, has_known_end(base, e, now_s)
+        elif end_s == then:
+            certain = certain and has_known_end(base, e, now_s)
+    for i in range(base.waiting):
+        submit_s = base.submit_s[base.queue[i]]
+        if submit_s > at_s:
+            if submit_s < then:
+                then, certain = submit_s, True
+            break
+    return then, certain
 
 
 @subroutine
 def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: int) -> None:
-    """Advance the virtual schedule to `now_s`; entries from `first_new` on arrive."""
-    coming, arriving, at_s = sort_arrivals(base, first_new), 0, base.now_s
-    while at_s <= now_s:
-        end_entries(base, at_s, now_s)
-        while arriving < len(coming) and base.submit_s[coming[arriving]] <= at_s:
-            enqueue(base, coming[arriving])
-            arriving += 1
-        if base.waiting:
-            virtual_round(base, at_s)
-        then = NEVER
-        for i in range(base.active):
-            then = min(then, expected_end_of_entry(base, base.running[i], now_s))
-        if arriving < len(coming):
-            then = min(then, base.submit_s[coming[arriving]])
-        at_s = max(then, at_s + 1)
-    base.now_s = now_s
+    """Advance the virtual schedule towards `now_s` as far as run times are known.
+
+    Entries from `first_new` on are new arrivals.
+    """
+    for e in range(first_new, base.count):
+        if base.does[e] == WAITS:
+            enqueue(base, e)
+            base.due |= base.submit_s[e] <= base.now_s
+    while True:
+        end_entries(base, base.now_s, now_s)
+        if base.due and base.waiting:
+            virtual_round(base, base.now_s)
+        base.due = 0
+        then, certain = next_event(base, base.now_s, now_s)
+        if then > now_s:
+            base.now_s = now_s
+            return
+        if not certain:
+            return
+        base.now_s, base.due = then, 1
 
 
 @subroutine
 def remove_vanished_entries(base: VirtualEasySchedule) -> None:
-    """Remove entries of vanished jobs, and the oldest entries beyond `MOST_AHEAD`."""
+    """Remove entries of vanished jobs, and the oldest entries beyond `MAX_ENTRIES_AHEAD`."""
     ahead = 0
     for e in range(base.count):
         ahead += base.run_s[e] > 0 and base.does[e] < OVER
     gone = False
     for e in range(base.count):
         vanished = base.run_s[e] == 0 and base.seen[e] == 0
-        surplus = base.run_s[e] > 0 and base.does[e] < OVER and ahead > MOST_AHEAD
+        surplus = base.run_s[e] > 0 and base.does[e] < OVER and ahead > MAX_ENTRIES_AHEAD
         ahead -= surplus
         if (vanished or surplus) and base.does[e] != GONE:
             base.does[e] = GONE
             gone = True
     if gone:
+        base.due = 1
         base.waiting = compact_entries(base, base.queue, base.waiting)
         base.active = compact_entries(base, base.running, base.active)
 
@@ -290,6 +367,7 @@ def drop_finished_entries(base: VirtualEasySchedule) -> None:
         base.walltime_s[kept], base.expected_s[kept] = base.walltime_s[e], base.expected_s[e]
         base.run_s[kept], base.start_s[kept], base.began_s[kept] = base.run_s[e], base.start_s[e], base.began_s[e]
         base.does[kept], base.seen[kept] = base.does[e], base.seen[e]
+        base.wait_s[kept], base.user[kept] = base.wait_s[e], base.user[e]
         kept += 1
     for i in range(base.waiting):
         base.queue[i] = index[base.queue[i]]
@@ -302,12 +380,13 @@ def drop_finished_entries(base: VirtualEasySchedule) -> None:
 
 
 @subroutine
-def entry_for(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
-    """Append an entry for the job of a slot; return the entry's index."""
+def append_entry(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
+    """Append an entry for the job in a slot; return the entry's index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
     base.start_s[e], base.began_s[e], base.does[e] = NEVER, NEVER, WAITS
+    base.wait_s[e], base.user[e] = NEVER, 0
     base.of_slot[slot] = e + 1
     return e
 
@@ -326,10 +405,10 @@ def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedC
 def find_or_add_entry(
     site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
 ) -> int:
-    """Return the index of a job's entry; append an entry if there is none or if it is outdated."""
+    """Return the index of a job's entry; append an entry if it is missing or outdated."""
     e = base.of_slot[slot] - 1
     if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
-        e = entry_for(site, base, totals, slot, id)
+        e = append_entry(site, base, totals, slot, id)
     base.seen[e] = 1
     base.expected_s[e] = max(1, min(int(expected_s), base.walltime_s[e]))
     return int(e)
@@ -341,7 +420,7 @@ def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: Fi
 
     At the first update, running jobs get their real starts.
     """
-    up, totals, first_new = 0, totals_of(site), base.count
+    up, totals, first_new = 0, total_capacities(site), base.count
     for e in range(base.count):
         base.seen[e] = 0
     for node in range(len(site.machine.free)):
@@ -357,7 +436,9 @@ def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: Fi
     for i in range(site.queued):
         slot = site.queue[i]
         find_or_add_entry(site, base, totals, slot, ids[slot], expected[i])
-    base.pool = min(up, site.machine.pool)
+    up = min(up, site.machine.pool)
+    base.due |= up != base.pool
+    base.pool = up
     if base.now_s < 0:
         base.now_s = site.now_s
     return int(first_new)
@@ -365,29 +446,42 @@ def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: Fi
 
 @subroutine
 def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
-    """Return the longest wait if all jobs ran one by one on the whole pool, including past waits.
+    """Return the longest wait if all jobs ran one by one on the whole pool from the virtual time on.
 
     It counts the expected remaining run times of running jobs and of earlier queued jobs.
     """
     work, longest_s = 0.0, 0.0
     for i in range(base.active):
         e = base.running[i]
-        work += float(base.amount[e]) * (expected_end_of_entry(base, e, now_s) - now_s)
+        work += float(base.amount[e]) * (end_of_entry(base, e, now_s, base.expected_s[e]) - base.now_s)
     for i in range(base.waiting):
         e = base.queue[i]
-        longest_s = max(longest_s, now_s - base.submit_s[e] + work / max(1, base.pool))
+        longest_s = max(longest_s, base.now_s - base.submit_s[e] + work / max(1, base.pool))
         work += float(base.amount[e]) * (base.run_s[e] if base.run_s[e] > 0 else base.expected_s[e])
     return longest_s
 
 
 @kernel
-def note_ended(base: VirtualEasySchedule, ended: FixedColumn, ran: FixedColumn) -> int:
-    """Record real run times in seconds by sorted job ids `ended`; return the number of recorded jobs."""
+def note_ended(base: VirtualEasySchedule, ended: FixedColumn) -> int:
+    """Record jobs that have ended in reality; return their number.
+
+    `ended` is int64[4 * jobs]: job ids in ascending order, then real run times (s), real waits (s) and users' hashes.
+    """
+    jobs = len(ended) // 4
     for e in range(base.count):
-        at = lower_bound(ended, len(ended), base.id[e])
-        if at < len(ended) and ended[at] == base.id[e]:
-            base.run_s[e] = max(1, ran[at])
-    return len(ended)
+        at = lower_bound(ended, jobs, base.id[e])
+        if at < jobs and ended[at] == base.id[e] and base.does[e] != GONE:
+            base.run_s[e], base.wait_s[e] = max(1, ended[jobs + at]), ended[2 * jobs + at]
+            base.user[e] = ended[3 * jobs + at]
+    return jobs
+
+
+@kernel
+def take_pairs(base: VirtualEasySchedule) -> IntArray:
+    """Return and empty `pairs`, int64[jobs * PAIR_FIELDS]."""
+    found = base.pairs[: base.paired * PAIR_FIELDS].copy()
+    base.paired = 0
+    return found
 
 
 @kernel
@@ -398,10 +492,10 @@ def follow_real_schedule(
 
     This is the maximum of `longest_s` and the expected waits of waiting jobs.
 
-    - `expected`: run times in seconds, by queue position and then by index in `site.running`.
-    - `ids`: job ids by slot; `of_slot` must belong to the same table, see `find_entries`.
+    - `expected`: run times in seconds, by queue position, then by index in `site.running`.
+    - `ids`: job ids by slot; `of_slot` must belong to the same table (see `find_entries`).
 
-    The caller must have recorded the jobs that have ended since the last call, see `note_ended`.
+    The caller must first record the jobs that have ended since the last call (see `note_ended`).
     """
     slots = len(base.of_slot)
     grow_columns(base, "of_slot", slots, len(ids))
@@ -419,7 +513,7 @@ def follow_real_schedule(
 def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
     """Map the slots of a new table to entries by job id; return how many entries exist."""
     drop_finished_entries(base)
-    found, order, count = np.zeros(len(ids), np.int64), order_of(base.id[: base.count], base.id[: base.count]), 0
+    found, order, count = np.zeros(len(ids), np.int64), sort_positions(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
     for i in range(base.count):
         known[i] = base.id[order[i]]
@@ -446,6 +540,7 @@ def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
         rows[k], rows[k + 1], rows[k + 2] = base.id[e], base.submit_s[e], base.amount[e]
         rows[k + 3], rows[k + 4] = base.walltime_s[e], base.run_s[e]
         rows[k + 5], rows[k + 6] = base.start_s[e], base.does[e]
+        rows[k + 7], rows[k + 8] = base.wait_s[e], base.user[e]
         k += ENTRY_FIELDS
     return rows[:k].copy()
 
@@ -458,6 +553,7 @@ def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]
         base.walltime_s[e], base.run_s[e] = rows[k + 3], rows[k + 4]
         base.start_s[e], base.does[e] = rows[k + 5], rows[k + 6]
+        base.wait_s[e], base.user[e] = rows[k + 7], rows[k + 8]
         base.expected_s[e], base.began_s[e], base.seen[e] = base.walltime_s[e], NEVER, 0
         if base.does[e] == WAITS:
             enqueue(base, e)

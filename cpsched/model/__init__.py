@@ -7,15 +7,15 @@
   input of a dispatcher, with an estimate for every job.
 - `sentinels`: special values in columns.
 - `job_table`: jobs as columns of numbers, for kernels that loop over thousands of jobs.
-- `decision`: which jobs start now and where, when the others are expected to start, and why they wait.
+- `decision`: which jobs start now and where, when all others are expected to start, and why they wait.
 """
 
-from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetPart, frozen_array
+from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetCondition, frozen_array
 from cpsched.model.decision import NO_STARTS, Decision, Effort, Need, Starts, Wait
 from cpsched.model.job import EndedJob, Job, Placement, Request, RunningJob
 from cpsched.model.job_table import JobTable, PlacementPool
 from cpsched.model.power import PowerCap
-from cpsched.model.reason import PendingCode, PendingReason, reason_from
+from cpsched.model.reason import PendingCode, PendingReason, to_pending_reason
 from cpsched.model.sentinels import BSLD_BOUND_S, DISTINCT, EXCLUSIVE, NEVER
 from cpsched.model.snapshot import ClusterState, Snapshot
 
@@ -35,7 +35,7 @@ __all__ = [
     "Job",
     "JobTable",
     "Need",
-    "NodeSetPart",
+    "NodeSetCondition",
     "PendingCode",
     "PendingReason",
     "Placement",
@@ -47,5 +47,5 @@ __all__ = [
     "Starts",
     "Wait",
     "frozen_array",
-    "reason_from",
+    "to_pending_reason",
 ]

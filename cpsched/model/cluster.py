@@ -1,4 +1,4 @@
-"""Static facts of a cluster: nodes, resources, capacities, node sets."""
+"""Static facts about a cluster: nodes, resources, capacities and node sets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
     return array
 
 
-class NodeSetPart(NamedTuple):
-    """One condition on the nodes of a node set; "reservation" excludes the nodes of that reservation."""
+class NodeSetCondition(NamedTuple):
+    """One condition on the nodes of a node set; "reservation" excludes that reservation's nodes."""
 
     kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
     name: str
@@ -39,11 +39,13 @@ class Cluster:
     """The facts that do not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
 
     - `capacity`: int64[N, R], the amount of each of R resources on each of N nodes.
-    - `node_sets`: bool[M, N]. Row 0 holds all nodes. Each other row is one partition, feature or node list.
+    - `node_sets`: bool[M, N]. Row 0 holds all nodes. Every other row is a partition, feature or node list.
     - `node_set_names`: the M names of those rows.
     - `power`: the power cap, or None.
     - `node_set_parts`: the conditions that define each node set; empty if each is a partition. See `parts_of`.
-    - `epoch_s`: Unix time at which the clock of the jobs starts, from UnixStartTime of a trace.
+    - `weights`: int64[N], the weight of each node; None if all are equal. Every dispatcher gives a job the fitting
+    nodes with the lowest weight, as Slurm does (`Weight` in slurm.conf's manual).
+    - `epoch_s`: Unix time at second 0 of the jobs' clock, from a trace's UnixStartTime.
 
     Raise `InvalidValue` for wrong shapes or signs.
 
@@ -58,12 +60,13 @@ class Cluster:
     node_sets: BoolArray
     node_set_names: tuple[str, ...]
     power: PowerCap | None = None
-    node_set_parts: tuple[tuple[NodeSetPart, ...], ...] = ()
+    node_set_parts: tuple[tuple[NodeSetCondition, ...], ...] = ()
     epoch_s: int = 0
+    weights: IntArray | None = None
     counted: bool = field(init=False)
-    """Whether a count of units replaces placements: one resource, and one node or at most one unit per node."""
+    """Whether counting units suffices: the cluster has one resource, and one node or at most one unit per node."""
     kind_of: IntArray = field(init=False)
-    """int64[N]: kind of each node. Nodes of one kind have equal capacity and are in the same node sets."""
+    """int64[N]: kind of each node. Nodes of one kind have equal capacities, weights and node sets."""
     kind_node: IntArray = field(init=False)
     """int64[K]: the first node of each kind."""
 
@@ -82,9 +85,18 @@ class Cluster:
             require(name in self.resources, "power.watts", name, f"must be one of {', '.join(self.resources)}")
         self.capacity.setflags(write=False)
         self.node_sets.setflags(write=False)
+        weights = self.weights
+        if weights is not None:
+            require(weights.shape == shape[:1], "weights.shape", weights.shape, f"must be {shape[:1]}")
+            require_amount("weights", int(weights.min()))
+            require_amount("weights", int(weights.max()))
+            weights = None if (weights == weights[0]).all() else frozen_array(weights)
+            object.__setattr__(self, "weights", weights)
         one_unit_each = shape[0] == 1 or int(self.capacity.max()) <= 1
-        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each)
+        object.__setattr__(self, "counted", shape[1] == 1 and sets[0] == 1 and one_unit_each and weights is None)
         facts = np.concatenate((self.capacity, np.packbits(self.node_sets, axis=0).T), axis=1)
+        if weights is not None:
+            facts = np.column_stack((facts, weights))
         _, first, kinds = np.unique(facts, axis=0, return_index=True, return_inverse=True)
         object.__setattr__(self, "kind_of", frozen_array(kinds.reshape(-1)))
         object.__setattr__(self, "kind_node", frozen_array(first))
@@ -96,6 +108,7 @@ class Cluster:
         resources: Sequence[str],
         node_names: Sequence[str] | None = None,
         node_sets: Mapping[str, Sequence[int]] | None = None,
+        weights: npt.ArrayLike | None = None,
     ) -> Cluster:
         """Return a cluster from its capacity rows [N, R]; `node_sets` maps names to node indices."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
@@ -104,13 +117,14 @@ class Cluster:
         sets[0] = True
         for row, members in enumerate((node_sets or {}).values(), start=1):
             sets[row, list(members)] = True
-        return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})))
+        heavy = None if weights is None else np.array(weights, dtype=np.int64)
+        return cls(names, tuple(resources), rows, sets, ("all", *(node_sets or {})), weights=heavy)
 
-    def parts_of(self, node_set: int) -> tuple[NodeSetPart, ...]:
+    def parts_of(self, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return the conditions that define a node set."""
         if self.node_set_parts:
             return self.node_set_parts[node_set]
-        return (NodeSetPart("partition" if node_set else "all", self.node_set_names[node_set]),)
+        return (NodeSetCondition("partition" if node_set else "all", self.node_set_names[node_set]),)
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""The decision of a dispatcher: which jobs start now and where, when the others start, and why they wait."""
+"""A dispatcher's decision: which jobs start now and where, when the others start, and why they wait."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from cpsched.errors import require
 from cpsched.model.cluster import IntArray
 from cpsched.model.job import Placement
-from cpsched.model.reason import PendingReason, reason_from
+from cpsched.model.reason import PendingReason, to_pending_reason
 from cpsched.model.sentinels import NEVER
 
 if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
-"""What the caller needs: only the starts (simulation), or also the plan and the waits (bridge)."""
+"""What the caller needs: the starts alone (simulation), or also the plan and the waits (bridge)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Starts:
       units on each.
     - `offsets`: int64[S + 1].
 
-    The constructor checks the form and raises `InvalidValue`, unless a compiled kernel made the value
+    The constructor checks the form and raises `InvalidValue`, unless a compiled kernel built the value
     (`by_construction`). `verify` checks whether the placements fit a snapshot.
 
     >>> Starts.of({0: ((2, 1), (3, 4))}).placements()
@@ -52,7 +52,9 @@ class Starts:
             require(right, f"starts.{name}", type(array).__name__, "must be int64 with one axis")
             object.__setattr__(self, name, np.ascontiguousarray(array))
         offsets, entries = self.offsets, len(self.nodes)
-        require(len(offsets) == len(self.slots) + 1, "starts.offsets", len(offsets), "must be one longer than slots")
+        require(
+            len(offsets) == len(self.slots) + 1, "starts.offsets", len(offsets), "must have one more entry than slots"
+        )
         require(len(self.units) == entries, "starts.units", len(self.units), "must have as many entries as nodes")
         bounds = int(offsets[0]) == 0 and int(offsets[-1]) == entries
         require(bounds, "starts.offsets", offsets, f"must range from 0 to {entries}")
@@ -63,7 +65,7 @@ class Starts:
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Starts:
-        """Return starts from a mapping of slot to placement, in its order."""
+        """Return starts from a mapping of slot to placement, in the mapping's order."""
         entries = [entry for placement in placements.values() for entry in placement]
         return cls(
             slots=np.fromiter(placements, np.int64, len(placements)),
@@ -89,13 +91,14 @@ _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("considered", "variables", "branches", "unplaced"), (int,)),
     **dict.fromkeys(("objective", "bound"), (float, int, type(None))),
     **dict.fromkeys(("solver_s", "first_s", "best_s"), (float, int)),
+    "ratios": (dict,),
 }
 """The permitted types of each field of `Effort`, which journals and reports read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The cost of a decision and how it was reached.
+    """The cost of a decision, and how it was reached.
 
     - `path`: short name of the method (an immediate result, a kernel, a solver).
     - `considered`: number of jobs considered; `variables`: number of variables in a solver's model.
@@ -103,6 +106,7 @@ class Effort:
     - `solver_s`: the solver's run time in seconds; `branches`: its effort, independent of the hardware.
     - `first_s`, `best_s`: seconds until the solver found its first and its best plan.
     - `unplaced`: number of jobs that a model without nodes would start, but that fit on no nodes.
+    - `ratios`: for a dispatcher with feedback control, the ratios of the real to a virtual schedule, and the weights.
     """
 
     path: str
@@ -116,6 +120,7 @@ class Effort:
     first_s: float = 0.0
     best_s: float = 0.0
     unplaced: int = 0
+    ratios: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, kinds in _EFFORT_KINDS.items():
@@ -125,7 +130,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The reason why a queued job does not start now, and the ids of the jobs that it waits behind.
+    """Why a queued job does not start now, and the ids of the jobs that it waits behind.
 
     Text given as `reason` becomes a `PendingReason` with the code `other`.
 
@@ -137,7 +142,7 @@ class Wait:
     behind: tuple[int, ...] = ()
 
     def __init__(self, reason: PendingReason | str, behind: tuple[int, ...] = ()) -> None:
-        reason = reason_from(reason)
+        reason = to_pending_reason(reason)
         require(isinstance(reason, PendingReason), "wait.reason", reason, "must be a PendingReason or text")
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "behind", behind)
@@ -145,17 +150,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """The result of a round: which jobs start now and where, when the others are expected to start, and why they wait.
+    """The result of a round: the starts and, if requested, the plan and the reasons for waiting.
 
     - `starts`: the jobs that start now, with their placements.
     - `effort`: the cost of the decision.
     - `plan_s`: int64[Q], the expected start (s) of each job of `snapshot.queue`, in that order; `NEVER` if unknown.
       None if only starts were requested.
-    - `waits`: why each job that waits does not start now, by job id; filled only with `need="plan"`.
-    - `again_s`: time (s) after now at which the dispatcher must decide again even without an event, as schedulers with
-      timers do; None to wait for the next event. The bridge decides every few seconds in any case.
+    - `waits`: why each waiting job does not start now, by job id; filled only with `need="plan"`.
+    - `again_s`: a later time (s) at which the dispatcher must decide again even without an event, as schedulers with
+    timers do; None to wait for the next event. The bridge decides every few seconds in any case.
 
-    `cpsched.verify` checks whether a decision may be applied. See `cpsched.policy.Policy` for an example.
+    `cpsched.verify` checks whether a decision may be applied. `cpsched.policy.Policy` has an example.
     """
 
     starts: Starts

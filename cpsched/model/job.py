@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cpsched.errors import require
-from cpsched.model.reason import PendingReason, reason_from
+from cpsched.model.reason import PendingReason, to_pending_reason
 from cpsched.model.sentinels import DISTINCT, EXCLUSIVE
 from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total
 
 Placement = tuple[tuple[int, int], ...]
-"""Where a job runs: pairs of (node index, units on that node), each node once, in ascending order.
+"""Where a job runs: pairs (node index, units on that node) in ascending order, with each node once.
 
 `((0, 4), (2, 1))` is four units on node 0 and one on node 2.
 """
 
 
-MOST_PRIORITY = 0xFFFFFFFF
-"""The largest priority and the largest tier: Slurm uses 32 bits."""
+MAX_PRIORITY = 0xFFFFFFFF
+"""The largest priority and tier, because Slurm uses 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Request:
     - `units`: number of units. (pcp20 section 2.1: rn_i.)
     - `per_unit`: amounts in the order of `Cluster.resources`. (pcp20: req_i,r / rn_i.)
     - `distinct`: each unit needs its own node (Slurm's fixed `--nodes`). Otherwise units may share a node.
-    - `exclusive`: the job gets whole nodes. No other job may run on them, and the whole of each node counts as used.
-    - `node_set`: the row of `Cluster.node_sets` with the nodes that the job may use. Row 0 holds all nodes.
+    - `exclusive`: the job gets whole nodes. No other job may run on them, and each of them counts as fully used.
+    - `node_set`: the row of `Cluster.node_sets` with the nodes that the job may use. Row 0 contains all nodes.
 
     Two units of four cores each, on any nodes:
 
@@ -64,11 +64,11 @@ class Job:
     - `submit_s`: submission time, s.
     - `walltime_s`: requested run time, s. The cluster ends the job after this time.
     - `queue`: name of the queue (Slurm: partition).
-    - `ineligible`: why the job may not start yet (a dependency, a begin time, ...), or None. Decisions ignore such
+    - `ineligible`: why the job may not start yet (such as a dependency or a begin time), or None. Decisions ignore such
       jobs. Text becomes a `PendingReason` with the code `other`.
     - `qos`: quality of service, if the site has any.
     - `tier`, `priority`: the site's ranking, larger first. Tier takes precedence over priority. Both are 0 if the site
-      does not rank jobs.
+    does not rank jobs.
 
     >>> job = Job(id=7, submit_s=0, walltime_s=3600, request=Request(2, (4,)), user="ada")
     >>> job.request.units * job.walltime_s
@@ -90,11 +90,11 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.ineligible is not None:
-            object.__setattr__(self, "ineligible", reason_from(self.ineligible))
+            object.__setattr__(self, "ineligible", to_pending_reason(self.ineligible))
         require_time("submit_s", self.submit_s)
         require_duration("walltime_s", self.walltime_s)
-        require(0 <= self.priority <= MOST_PRIORITY, "priority", self.priority, "must be from 0 to 2^32 - 1")
-        require(0 <= self.tier <= MOST_PRIORITY, "tier", self.tier, "must be from 0 to 2^32 - 1")
+        require(0 <= self.priority <= MAX_PRIORITY, "priority", self.priority, "must be from 0 to 2^32 - 1")
+        require(0 <= self.tier <= MAX_PRIORITY, "tier", self.tier, "must be from 0 to 2^32 - 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ran from `start_s` to `end_s` (s): the input of predictors and expected waits."""
+    """A job that ran from `start_s` to `end_s` (s), the input for predictors and expected waits."""
 
     job: Job
     start_s: int
@@ -122,7 +122,7 @@ class EndedJob:
 
     @property
     def run_s(self) -> int:
-        """True run time in seconds, at least 1, as usual in the literature."""
+        """True run time in seconds, at least 1 as is usual in the literature."""
         return max(1, self.end_s - self.start_s)
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from cpsched.errors import InvalidValue, require
 from cpsched.jit.decorators import kernel, owned
-from cpsched.jit.handles import Column, Handle, Matrix, array_type_of, fields_of
+from cpsched.jit.shared_structs import Column, Matrix, SharedStruct, array_type_from_hint, kernel_fields
 from cpsched.model.cluster import Cluster, IntArray
 from cpsched.model.job import Job, RunningJob
 
@@ -24,8 +24,8 @@ def read_only_view(array: IntArray) -> IntArray:
     return view
 
 
-class PlacementPool(Handle, grows=True):
-    """Placements of running jobs: an append-only pool of (node, units) entries. See `JobTable.place_at`."""
+class PlacementPool(SharedStruct, grows=True):
+    """Placements of running jobs, as an append-only pool of (node, units) entries (see `JobTable.place_at`)."""
 
     used: int
     """Number of entries in use."""
@@ -33,7 +33,7 @@ class PlacementPool(Handle, grows=True):
     units: Column
 
 
-class JobTable(Handle):
+class JobTable(SharedStruct):
     """Jobs as columns by slot, int64[S], for kernels. The code that builds a table owns it and may grow it."""
 
     jobs: Sequence[Job]
@@ -47,7 +47,7 @@ class JobTable(Handle):
     """Bits `DISTINCT`, `EXCLUSIVE`."""
     node_set: Column
     priority: Column
-    """The site's rank of a job within its tier, larger first."""
+    """The rank that the site gives a job within its tier, larger first."""
     tier: Column
     start_s: Column
     end_s: Column
@@ -69,13 +69,13 @@ class JobTable(Handle):
         return read_only_view(placement_entries(self.places)[1])
 
     @cached_property
-    def _slot_of(self) -> dict[int, int]:
-        """Slots by job id, for the jobs that the table contained at the last call."""
+    def _slots_by_id(self) -> dict[int, int]:
+        """Slots by job id, for the jobs in the table at the last call."""
         return {}
 
     def slots(self) -> Mapping[int, int]:
-        """Return the slot of every job by its id."""
-        known = self._slot_of
+        """Return every job's slot by job id."""
+        known = self._slots_by_id
         if len(known) < len(self.jobs):
             known.update((job.id, slot) for slot, job in enumerate(self.jobs[len(known) :], len(known)))
         return known
@@ -87,7 +87,7 @@ class JobTable(Handle):
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """Return a table with read-only columns; kernels still see the original."""
+        """Return a table with read-only columns, in which kernels still see the original."""
         return self.view_with({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
@@ -103,7 +103,7 @@ class JobTable(Handle):
             return np.fromiter(values, dtype=np.int64, count=len(values))
 
         requests = [job.request for job in jobs]
-        _check(jobs, cluster)
+        _require_matching_requests(jobs, cluster)
         walltime_s = column([job.walltime_s for job in jobs])
         counts = [len(r.placement) for r in running]
         entries = [entry for r in running for entry in r.placement]
@@ -133,7 +133,7 @@ class JobTable(Handle):
         )
 
 
-def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
+def _require_matching_requests(jobs: Sequence[Job], cluster: Cluster) -> None:
     """Raise `InvalidValue` for the first job whose request does not match `cluster`."""
     amounts, sets = len(cluster.resources), len(cluster.node_sets)
     for job in jobs:
@@ -144,7 +144,7 @@ def _check(jobs: Sequence[Job], cluster: Cluster) -> None:
             raise InvalidValue(f"job {job.id} node_set", request.node_set, f"must be below {sets}")
 
 
-COLUMNS = tuple(name for name, hint in fields_of(JobTable).items() if array_type_of(hint))
+COLUMNS = tuple(name for name, hint in kernel_fields(JobTable).items() if array_type_from_hint(hint))
 """The names of a table's columns."""
 
 

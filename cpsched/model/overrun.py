@@ -1,6 +1,6 @@
 """The expected end of a running job that has outlived its estimate.
 
-The setting `overrun` of a policy selects the rule. Its default is `Dispatcher.overrun`: `walltime` for `lookahead`,
+A policy's `overrun` setting selects the rule. Its default is `Dispatcher.overrun`: `walltime` for `lookahead`,
 `one-second` for all others. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
 """
 
@@ -24,7 +24,7 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
     - `one-second`: one second from now (cp19 section 4);
     - `double`: the end of the estimate, doubled until it covers the time already run;
-    - `walltime`: the end of the walltime, and after that one second from now.
+    - `walltime`: the end of the walltime; after that, one second from now.
 
     Times are within `cpsched.model.value_bounds`, so no sum overflows int64.
     """

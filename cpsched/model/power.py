@@ -1,4 +1,4 @@
-"""A power cap: the maximum total power draw of all running jobs, and the assumed power draw of each job."""
+"""The power cap: the maximum total draw of all running jobs, and the assumed draw of each job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A limit of `cap_w` watts on the total power draw of all running jobs. Part of `Cluster`, so `verify` checks it.
+    """A limit of `cap_w` watts on the total power draw of all running jobs. `verify` checks it as part of `Cluster`.
 
     `watts` holds pairs of a resource name and the power draw in watts per requested amount. Raise `InvalidValue` for a
     cap that is not positive, or for watts that are negative or missing.
@@ -25,7 +25,7 @@ class PowerCap:
 
     def __post_init__(self) -> None:
         require(self.cap_w > 0, "power.cap_w", self.cap_w, "must be positive")
-        require(bool(self.watts), "power.watts", "", "must name at least one resource")
+        require(bool(self.watts), "power.watts", "", "must contain at least one resource")
         for name, each in self.watts:
             require(each >= 0, f"power.watts.{name}", each, "must not be negative")
 

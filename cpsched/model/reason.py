@@ -9,12 +9,12 @@ from cpsched.errors import require
 
 
 class PendingCode(StrEnum):
-    """The kinds of reasons why a pending job does not start now; the arguments of a reason are in parentheses.
+    """Why a pending job does not start now, by kind; the arguments of a reason are in parentheses.
 
     The dispatcher considered the job:
 
     - `never` (the violated rule): even the empty cluster could not run it.
-    - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): not enough is free.
+    - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too little is free.
     - The job fits, but: `reserved`: it would delay a job with a reservation; `priority`: other jobs come first;
       `weight`: other jobs have a larger weight; `not_considered`: the search considers only the jobs before it;
       `next_pass`: the next scheduler pass decides.
@@ -22,11 +22,11 @@ class PendingCode(StrEnum):
 
     The job may not start yet:
 
-    - `dependency`, `begin_time`; `array_limit` (name of the elements): its array has reached its limit of
-      running elements.
+    - `dependency`, or `depends_on` (names of the jobs); `begin_time`; `array_limit` (name of the elements): its array
+      has reached its limit on running elements.
     - `cluster` (name, details): a reason given by the cluster, such as a limit.
     - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and whose starts fail).
-    - `held`, or `held_for_jobs` for other jobs (the holds): PBS's holds. `held_by` (the holder).
+    - `held`, or `held_for_jobs` if PBS holds the job for other jobs (the holds). `held_by` (the holder).
     - `queue_opened`: PBS's scheduler may start jobs of its queue. `in_transit`: it is moving to another queue.
     - `no_gap`, `before_reservation` (missing resources, the reservations): it does not fit before these reservations
       end. `beside_reservation` (name): it does not fit next to the reserved cores.
@@ -34,8 +34,8 @@ class PendingCode(StrEnum):
     The job is left to the cluster's scheduler:
 
     - `unmodelled` (summary, details): its request is not modelled. `unreadable` (details).
-    - `chosen_nodes`: its owner requested specific nodes. `sleeping_nodes`: it fits only on powered-down nodes.
-      `magnetic_reservation` (name).
+    - `chosen_nodes`: its owner requested specific nodes. `magnetic_reservation` (name). `preemption` (whose jobs): it
+      may start by preempting running jobs.
     """
 
     NEVER = "never"
@@ -48,6 +48,7 @@ class PendingCode(StrEnum):
     NEXT_PASS = "next_pass"
     OTHER = "other"
     DEPENDENCY = "dependency"
+    DEPENDS_ON = "depends_on"
     BEGIN_TIME = "begin_time"
     ARRAY_LIMIT = "array_limit"
     CLUSTER = "cluster"
@@ -64,13 +65,13 @@ class PendingCode(StrEnum):
     UNMODELLED = "unmodelled"
     UNREADABLE = "unreadable"
     CHOSEN_NODES = "chosen_nodes"
-    SLEEPING_NODES = "sleeping_nodes"
     MAGNETIC_RESERVATION = "magnetic_reservation"
+    PREEMPTION = "preemption"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """The reason why a pending job does not start now, as a code and its arguments.
+    """Why a pending job does not start now, as a code with arguments.
 
     >>> PendingReason(PendingCode.RESOURCES, (0, 2)).arguments
     (0, 2)
@@ -92,7 +93,7 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
         (
             PendingCode.NEVER, PendingCode.OTHER, PendingCode.ARRAY_LIMIT, PendingCode.HELD, PendingCode.HELD_FOR_JOBS,
             PendingCode.HELD_BY, PendingCode.BESIDE_RESERVATION, PendingCode.UNREADABLE,
-            PendingCode.MAGNETIC_RESERVATION,
+            PendingCode.MAGNETIC_RESERVATION, PendingCode.PREEMPTION, PendingCode.DEPENDS_ON,
         ),
         (str,),
     ),
@@ -106,6 +107,6 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def reason_from(said: PendingReason | str) -> PendingReason:
-    """Return `said` as a reason; text from a plug-in or an earlier version gets the code `other`."""
-    return PendingReason(PendingCode.OTHER, (said,)) if isinstance(said, str) else said
+def to_pending_reason(reason: PendingReason | str) -> PendingReason:
+    """Return `reason` as a reason code; text from a plug-in or an earlier version gets the code `other`."""
+    return PendingReason(PendingCode.OTHER, (reason,)) if isinstance(reason, str) else reason

@@ -1,9 +1,9 @@
-"""Special values in the columns of jobs and decisions. They are compile-time constants in the kernels."""
+"""Special values in the columns of jobs and decisions, which are compile-time constants in kernels."""
 
 from __future__ import annotations
 
 NEVER = 2**63 - 1
-"""Expected start of a job without a planned start; an integer column cannot hold None."""
+"""Expected start of a job without a planned start, because an integer column cannot hold None."""
 
 DISTINCT = 1
 """Bit of `JobTable.sharing`: each unit needs its own node."""

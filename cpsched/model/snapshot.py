@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.errors import InvalidValue, require
-from cpsched.jit.handles import Handle
+from cpsched.jit.shared_structs import SharedStruct
 from cpsched.model.cluster import Cluster, IntArray, frozen_array
 from cpsched.model.job import Job, Placement, RunningJob
 from cpsched.model.job_table import JobTable
 from cpsched.model.overrun import Overrun, expected_end_s
-from cpsched.model.value_bounds import MOST_S, require_duration, require_time
+from cpsched.model.value_bounds import TIME_BOUND_S, require_duration, require_time
 
 FIRST_DATED_S = 100_000_000
-"""March 1973 as Unix time: real jobs are later, and times that a trace counts from its own start are smaller."""
+"""March 1973 as Unix time. Real jobs are later; times that a trace counts from its own start are smaller."""
 NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
 
@@ -31,8 +31,8 @@ class Snapshot:
     - `table`: all jobs as columns by slot. Every queued or running job has an estimate of at least one second.
     - `queue`: int64[Q], slots of the eligible jobs, in order of arrival.
     - `running`: int64[A], slots of the running jobs, by expected end (`table.end_s`), which is always after `now_s`.
-    - `carried`: the same data in the form that kernels read, if the caller keeps it up to date; None in a changed copy.
-      See `cpsched.planning.scheduling_state_of`.
+    - `carried`: the same data in the form that kernels read, if the caller keeps it up to date; None in a changed copy
+    (see `cpsched.planning.get_scheduling_state`).
 
     The constructor checks these rules and raises `InvalidValue`. A caller whose state guarantees them, such as the
     simulated cluster, may skip the check with `by_construction=True` and pass `carry`.
@@ -51,20 +51,20 @@ class Snapshot:
     table: JobTable
     queue: IntArray
     running: IntArray
-    carried: Handle | None = field(default=None, init=False)
+    carried: SharedStruct | None = field(default=None, init=False)
     by_construction: InitVar[bool] = False
-    carry: InitVar[Handle | None] = None
+    carry: InitVar[SharedStruct | None] = None
 
     @property
     def unix_s(self) -> int | None:
-        """The instant as Unix time; None if the times have no date, as in a trace without UnixStartTime.
+        """The instant as Unix time; None if times have no date, as in a trace without UnixStartTime.
 
-        `datetime.fromtimestamp(snapshot.unix_s, ZoneInfo("Europe/Berlin")).hour` is the hour of the day there.
+        `datetime.fromtimestamp(snapshot.unix_s, ZoneInfo("Europe/Berlin")).hour` is the hour of day there.
         """
         at_s = self.now_s + self.cluster.epoch_s
         return at_s if at_s >= FIRST_DATED_S else None
 
-    def __post_init__(self, by_construction: bool, carry: Handle | None) -> None:
+    def __post_init__(self, by_construction: bool, carry: SharedStruct | None) -> None:
         object.__setattr__(self, "carried", carry)
         if not by_construction:
             self.check()
@@ -84,18 +84,18 @@ class Snapshot:
 
         `estimates` holds seconds by job id for every eligible or running job. The queue omits ineligible jobs.
         `overrun` sets when a running job that has outlived its estimate is expected to end. Raise `InvalidValue` if an
-        estimate is missing or another rule of a snapshot is violated.
+        estimate is missing or the snapshot violates another rule.
         """
         eligible = [job for job in queue if job.ineligible is None]
         table = JobTable.of(cluster, eligible, running)
-        table.estimate_s[:] = [_estimate_of(job, estimates) for job in table.jobs]
-        return cls.over(table, len(eligible), now_s, cluster, free, overrun)
+        table.estimate_s[:] = [_require_estimate(job, estimates) for job in table.jobs]
+        return cls.from_owned_table(table, len(eligible), now_s, cluster, free, overrun)
 
     @classmethod
-    def over(
+    def from_owned_table(
         cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
     ) -> Snapshot:
-        """Return a snapshot that takes ownership of `table` (see `JobTable.of`); its first `queued` jobs are pending.
+        """Return a snapshot that takes over `table` (see `JobTable.of`); its first `queued` jobs are pending.
 
         The table contains the estimates. This function writes the expected ends.
         """
@@ -117,7 +117,7 @@ class Snapshot:
         )
 
     def check(self) -> None:
-        """Raise `InvalidValue` if a rule of a snapshot is violated."""
+        """Raise `InvalidValue` if the snapshot violates a rule."""
         table, shape, total = self.table, self.cluster.capacity.shape, len(self.table.jobs)
         require_time("now_s", self.now_s)
         for name, array, axes in (("free", self.free, 2), ("queue", self.queue, 1), ("running", self.running, 1)):
@@ -130,7 +130,7 @@ class Snapshot:
         require(known, "queue and running", slots, f"must be slots below {total}")
         require(len(np.unique(slots)) == len(slots), "queue and running", slots, "must contain each job once")
         estimates, ends = table.estimate_s[slots], table.end_s[self.running]
-        for slot in slots[(estimates < 1) | (estimates >= MOST_S)][:1].tolist():
+        for slot in slots[(estimates < 1) | (estimates >= TIME_BOUND_S)][:1].tolist():
             require_duration(f"job {table.jobs[slot].id} estimate_s", int(table.estimate_s[slot]))
         for slot in self.running[ends <= self.now_s][:1].tolist():
             require(False, f"job {table.jobs[slot].id} end_s", table.end_s[slot], f"must be after now_s={self.now_s}")
@@ -158,19 +158,19 @@ class Snapshot:
         return tuple(zip(nodes.tolist(), units.tolist(), strict=True))
 
 
-def _estimate_of(job: Job, estimates: Mapping[int, int]) -> int:
+def _require_estimate(job: Job, estimates: Mapping[int, int]) -> int:
     given = estimates.get(job.id)
-    if isinstance(given, int) and 0 < given < MOST_S:
+    if isinstance(given, int) and 0 < given < TIME_BOUND_S:
         return given
-    raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds, at least 1")
+    raise InvalidValue(f"job {job.id} estimate_s", given, "must be a whole number of seconds of at least 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterState:
     """One instant of a cluster, before run times are predicted. `Policy.add_estimates` turns it into a `Snapshot`.
 
-    - `now_s`: the instant, on the same clock as the jobs' times. That is Unix time on a live cluster and in accounting
-      data, and seconds since the header's UnixStartTime in the Standard Workload Format.
+    - `now_s`: the instant, on the same clock as the jobs' times. This is Unix time on a live cluster and in accounting
+    data, and seconds since the header's UnixStartTime in the Standard Workload Format.
     - `free`: int64[N, R], amounts that are neither in use nor drained.
     - `queue`: the pending jobs in order of arrival. The snapshot omits ineligible ones.
     - `running`: the jobs that occupy nodes.

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 NO_CONSUME = "no_consume"
-"""Slurm's flag, next to or instead of a type, for a resource that any number of jobs share."""
-MOST_COUNT = (1 << 64) - 1
+"""Slurm's flag, after or instead of a type, for a resource that any number of jobs share."""
+MAX_COUNT = (1 << 64) - 1
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
 _PREFIX = re.compile(r"gres[/:](?=.)")
@@ -26,7 +26,7 @@ _UNITS: dict[str, int] = {"": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """One generic resource of a node or of a request; `type` is empty if there is none."""
+    """One generic resource of a node or request; `type` is empty if it has none."""
 
     name: str
     type: str = ""
@@ -41,7 +41,7 @@ class Gres:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Parse a list of generic resources and keep its order; raise ValueError for text that Slurm rejects.
+    """Parse a list of generic resources in order; raise ValueError for text that Slurm rejects.
 
     >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
@@ -50,7 +50,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     """
     if text in ("", "(null)", "N/A"):
         return ()
-    return tuple(_gres(item) for item in _items(text))
+    return tuple(_parse_item(item) for item in _split_items(text))
 
 
 def parse_count(word: str) -> int | None:
@@ -60,13 +60,13 @@ def parse_count(word: str) -> int | None:
     (2048, 2000, None)
     """
     found = _NUMBER.fullmatch(word.lower())
-    if found is None or found[2] not in _UNITS or len(found[1]) > len(str(MOST_COUNT)):
+    if found is None or found[2] not in _UNITS or len(found[1]) > len(str(MAX_COUNT)):
         return None
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _items(text: str) -> Iterator[str]:
-    """Yield the items of a list, split at commas outside brackets; like Slurm, skip empty items."""
+def _split_items(text: str) -> Iterator[str]:
+    """Yield the items between the commas outside brackets; like Slurm, skip empty items."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
@@ -82,7 +82,7 @@ def _items(text: str) -> Iterator[str]:
         yield text[start:]
 
 
-def _gres(item: str) -> Gres:
+def _parse_item(item: str) -> Gres:
     body = item[: item.rindex("(")] if item.endswith(")") else item
     body = _PREFIX.sub("", body, count=1) if _PREFIX.match(body) else body
     sign = "=" if "=" in body else ":"
@@ -93,7 +93,7 @@ def _gres(item: str) -> Gres:
             raise ValueError(f"generic resource {item[:40]!r}: {last[:20]!r} is not a count")
         head, count = body, 1
     name, _, kind = head.partition(":")
-    if not name or count > MOST_COUNT:
+    if not name or count > MAX_COUNT:
         raise ValueError(f"generic resource {item[:40]!r}: must be NAME[:TYPE][:COUNT]")
     kinds = [each for each in kind.split(":") if each not in ("", "(null)")]
     types = [each for each in kinds if each.lower() != NO_CONSUME]

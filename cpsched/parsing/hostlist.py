@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-MOST_NODES = 200_000
+MAX_LISTED_NODES = 200_000
 """Maximum length of a node list, so that an invalid list cannot exhaust memory."""
 
 
 @lru_cache(maxsize=8192)
 def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
-    """Return the node names of a list, in its order; raise ValueError for invalid brackets or ranges."""
+    """Return a list's node names in order; raise ValueError for invalid brackets or ranges."""
     if not nodes:
         return ()
     names: list[str] = []
-    for item in _split(nodes):
+    for item in _split_items(nodes):
         names += _expand_item(item)
-        _bounded(len(names), nodes)
+        _check_list_length(len(names), nodes)
     return tuple(names)
 
 
 def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
-    """Return the same as `expand_hostlist`, but an empty tuple if the list is invalid."""
+    """Return the same as `expand_hostlist`, but an empty tuple for an invalid list."""
     try:
         return expand_hostlist(nodes)
     except ValueError:
         return ()
 
 
-def _split(text: str) -> list[str]:
-    """Return `text` split at commas outside brackets."""
+def _split_items(text: str) -> list[str]:
+    """Split `text` at commas outside brackets."""
     items, depth, start = [], 0, 0
     for at, sign in enumerate(text):
         depth += (sign == "[") - (sign == "]")
@@ -49,25 +49,25 @@ def _expand_item(item: str) -> list[str]:
     if not bracket:
         return [item]
     inside, _, tail = rest.partition("]")
-    tails, numbers = _expand_item(tail) if tail else [""], _numbers(inside)
-    _bounded(len(numbers) * len(tails), item)
+    tails, numbers = _expand_item(tail) if tail else [""], _expand_ranges(inside)
+    _check_list_length(len(numbers) * len(tails), item)
     return [f"{head}{number}{end}" for number in numbers for end in tails]
 
 
-def _numbers(ranges: str) -> list[str]:
+def _expand_ranges(ranges: str) -> list[str]:
     numbers: list[str] = []
     for part in ranges.split(","):
         low, dash, high = part.partition("-")
         if not low.isdigit() or (dash and not high.isdigit()):
             raise ValueError(f"node list range {part!r}: must be numbers")
-        if dash and int(high) - int(low) > MOST_NODES:
-            raise ValueError(f"node list range {part!r}: more than {MOST_NODES} nodes")
+        if dash and int(high) - int(low) > MAX_LISTED_NODES:
+            raise ValueError(f"node list range {part!r}: more than {MAX_LISTED_NODES} nodes")
         numbers.extend(str(n).zfill(len(low)) for n in range(int(low), int(high or low) + 1))
-        _bounded(len(numbers), ranges)
+        _check_list_length(len(numbers), ranges)
     return numbers
 
 
-def _bounded(count: int, text: str) -> None:
-    """Raise ValueError if a list is longer than `MOST_NODES`."""
-    if count > MOST_NODES:
-        raise ValueError(f"node list {text[:60]!r}: more than {MOST_NODES} nodes")
+def _check_list_length(count: int, text: str) -> None:
+    """Raise ValueError if a list is longer than `MAX_LISTED_NODES`."""
+    if count > MAX_LISTED_NODES:
+        raise ValueError(f"node list {text[:60]!r}: more than {MAX_LISTED_NODES} nodes")

@@ -1,10 +1,10 @@
-"""PBS's syntax of requests, sizes and durations, as printed by its commands and found in its accounting logs.
+"""PBS syntax for requests, sizes and durations, as in the output of its commands and in its accounting logs.
 
 - `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
 - `place`: an arrangement, a sharing mode and a group, such as `scatter:excl:group=rack`.
 - sizes such as `24684084kb`, durations such as `36:00:00`.
 
-Sources: OpenPBS's manual page `pbs_resources(7B)` and its functions `decode_time` and `to_size`.
+Sources: the OpenPBS manual page `pbs_resources(7B)` and the functions `decode_time` and `to_size`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from cpsched.errors import InvalidValue, escape_controls
 
 _SIZE = re.compile(r"(\d{1,18})([kmgtpe]?)([bw]?)", re.ASCII | re.IGNORECASE)
-_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
+_UNIT_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
 _WORD_BYTES = 8
 _DURATION = re.compile(r"(?:(?:(\d{1,12}):)?(\d{1,12}):)?(\d{1,12})(?:\.\d*)?", re.ASCII)
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|[^+"'])+""")
 _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^:"'])+""")
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
-_SHOWN = 60
-"""Maximum number of characters of invalid text in an error message."""
+_MAX_QUOTED_CHARS = 60
+"""Maximum number of characters of invalid text that an error message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PbsSelectChunk:
-    """`count` equal chunks, and the request of each chunk, by resource."""
+    """`count` equal chunks, and each chunk's request by resource."""
 
     count: int
     asked: dict[str, str]
@@ -36,7 +36,7 @@ class PbsSelectChunk:
 
 @dataclass(frozen=True, slots=True)
 class PbsPlaceDirective:
-    """The placement of chunks; `unknown` contains words that PBS's manual does not document."""
+    """The placement of chunks; `unknown` contains the words that the PBS manual does not document."""
 
     arrangement: str = "free"
     sharing: str = ""
@@ -45,49 +45,49 @@ class PbsPlaceDirective:
 
 
 def parse_size_bytes(text: str, field: str = "size") -> int:
-    """Parse a size such as `24684084kb`, in bytes; a word has eight bytes. Raise `InvalidValue`."""
+    """Parse a size such as `24684084kb` into bytes, with eight bytes per word. Raise `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a size like 100mb")
-    return (int(found[1]) << _SHIFT[found[2].lower()]) * (_WORD_BYTES if found[3].lower() == "w" else 1)
+        raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a size like 100mb")
+    return (int(found[1]) << _UNIT_SHIFTS[found[2].lower()]) * (_WORD_BYTES if found[3].lower() == "w" else 1)
 
 
 def parse_duration_s(text: str, field: str = "duration") -> int:
-    """Parse a duration such as `36:00:00`, `10:00` or `90`, in seconds. Raise `InvalidValue`."""
+    """Parse a duration such as `36:00:00`, `10:00` or `90` into seconds. Raise `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise InvalidValue(field, escape_controls(text[:_SHOWN]), "must be a time like 36:00:00, or seconds")
+        raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a time like 36:00:00, or seconds")
     return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + int(found[3])
 
 
 def parse_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
-    """Parse the chunks of a `select` value, in order. Raise `InvalidValue`."""
+    """Parse the chunks of a `select` value in order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
-        raise _no_select(field, select)
-    return [_chunk(part, field, select) for part in parts]
+        raise _invalid_select(field, select)
+    return [_parse_chunk(part, field, select) for part in parts]
 
 
-def _chunk(part: str, field: str, select: str) -> PbsSelectChunk:
+def _parse_chunk(part: str, field: str, select: str) -> PbsSelectChunk:
     words = _WORD.findall(part)
     if ":".join(words) != part:
-        raise _no_select(field, select)
+        raise _invalid_select(field, select)
     count = int(words.pop(0)) if _COUNT.fullmatch(words[0]) else 1
     asked: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not (equals and _NAME.fullmatch(name)) or name in asked:
-            raise _no_select(field, select)
+            raise _invalid_select(field, select)
         asked[name] = value.strip("\"'")
     return PbsSelectChunk(count, asked)
 
 
-def _no_select(field: str, select: str) -> InvalidValue:
-    return InvalidValue(field, escape_controls(select[:_SHOWN]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
+def _invalid_select(field: str, select: str) -> InvalidValue:
+    return InvalidValue(field, escape_controls(select[:_MAX_QUOTED_CHARS]), "must be like 2:ncpus=4:mem=1gb+1:ncpus=1")
 
 
 def parse_place(text: str) -> PbsPlaceDirective:
-    """Parse a `place` value; if several words of one kind are given, the last one applies."""
+    """Parse a `place` value. If several words of one kind occur, the last one applies."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
         if word in ("free", "pack", "scatter", "vscatter"):

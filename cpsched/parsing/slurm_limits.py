@@ -1,18 +1,20 @@
-"""Slurm's syntax of limits, amounts and times, as used by `sacctmgr`, `scontrol show assoc_mgr` and site files."""
+"""Slurm syntax for limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast, get_args
 
 from cpsched.errors import InvalidValue, require
 from cpsched.site.accounts import AccountingLimits
+from cpsched.site.preemption import PreemptMode
 
-_MEBI = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_MEBI_PER_UNIT = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _NO_LIMIT = ("", "N", "-1", "UNLIMITED", "INFINITE", "NONE")
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
-FIELDS: Mapping[str, str] = {
+LIMIT_FIELDS: Mapping[str, str] = {
     "GrpJobs": "group_jobs",
     "GrpTRES": "group_tres",
     "GrpTRESMins": "group_tres_minutes",
@@ -46,17 +48,17 @@ FIELDS: Mapping[str, str] = {
     "MaxTRESRunMinsPA": "running_minutes_an_account",
     "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
 }
-"""Slurm's names of the modelled limits, in all spellings, and the corresponding fields of `AccountingLimits`."""
-AT_SUBMISSION = (
+"""Slurm's names for the modelled limits, in all spellings, and the corresponding fields of `AccountingLimits`."""
+SUBMISSION_LIMITS = (
     "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
     "MaxSubmitJobsPA",
 )  # fmt: skip
-"""Limits on submission: Slurm rejects jobs that exceed them, so a scheduler never sees these jobs."""
-UNMODELLED = (
+"""Limits on submission. Slurm rejects jobs that exceed them, so a scheduler never sees these jobs."""
+UNMODELLED_LIMITS = (
     "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
-"""Slurm's limits that are not modelled. If one is set, only Slurm's own decision respects it."""
+"""Limits that are not modelled. Only Slurm itself enforces them."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
@@ -70,13 +72,15 @@ def parse_tres(text: str) -> dict[str, int]:
         name, equals, amount = part.partition("=")
         require(bool(name and equals), "tres", part, "must be NAME=AMOUNT")
         if amount.partition("(")[0].upper() not in _NO_LIMIT:
-            found[name] = _amount(name, amount.partition("(")[0])
+            found[name] = _parse_amount(name, amount.partition("(")[0])
     return found
 
 
-def _amount(name: str, text: str) -> int:
+def _parse_amount(name: str, text: str) -> int:
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    factor = _MEBI.get(unit, 0) if name == "mem" and unit else 1 if not unit else 1024 * _MEBI.get(unit, 0)
+    factor = (
+        _MEBI_PER_UNIT.get(unit, 0) if name == "mem" and unit else 1 if not unit else 1024 * _MEBI_PER_UNIT.get(unit, 0)
+    )
     try:
         value = int(float(digits) * factor) if factor or not unit else -1
     except (ValueError, OverflowError):
@@ -86,12 +90,19 @@ def _amount(name: str, text: str) -> int:
 
 
 def parse_minutes(text: str) -> int | None:
-    """Parse a time in Slurm's syntax and return minutes, rounded up; return None for no limit.
-
-    The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
+    """Parse a time in Slurm's syntax as minutes, rounded up; return None for no limit.
 
     >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
+    """
+    seconds = parse_seconds(text)
+    return None if seconds is None else -(-seconds // 60)
+
+
+def parse_seconds(text: str) -> int | None:
+    """Parse a time in Slurm's syntax and return seconds; return None for no limit.
+
+    The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
     """
     text = text.strip()
     if text.upper() in _NO_LIMIT:
@@ -104,23 +115,44 @@ def parse_minutes(text: str) -> int | None:
         hours, minutes, seconds = first, second, third
     else:
         hours, minutes, seconds = 0, first, second
-    return days * 1440 + hours * 60 + minutes + (seconds > 0)
+    return (days * 1440 + hours * 60 + minutes) * 60 + seconds
 
 
-def parse_limits(words: Mapping[str, str]) -> AccountingLimits:
-    """Return the limits set in `words`, which maps Slurm's names to text; ignore other names. Raise `InvalidValue`.
+def parse_exempt_s(text: str) -> int | None:
+    """Return a `PreemptExemptTime` in seconds; None if it is not set, for which Slurm also prints `-00:00:01`."""
+    return None if text.strip() in ("", "-00:00:01") else parse_seconds(text)
+
+
+def parse_preempt_mode(text: str) -> PreemptMode | None:
+    """Return a `PreemptMode` without its options; None for `cluster` or an empty value. Raise `InvalidValue`.
+
+    >>> parse_preempt_mode("GANG,SUSPEND"), parse_preempt_mode("REQUEUE"), parse_preempt_mode("cluster")
+    ('suspend', 'requeue', None)
+    """
+    words = {word.strip().lower() for word in text.split(",")} - {"", "gang", "within", "priority"}
+    if not words or words == {"cluster"}:
+        return None
+    (word,) = words if len(words) == 1 else ("",)
+    for mode in get_args(PreemptMode):
+        if mode == word:
+            return cast(PreemptMode, mode)
+    raise InvalidValue("PreemptMode", text, f"must be one of {', '.join(get_args(PreemptMode))}")
+
+
+def parse_limits(texts: Mapping[str, str]) -> AccountingLimits:
+    """Return the limits in `words`, which maps Slurm's names to text; ignore other names. Raise `InvalidValue`.
 
     >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
     (2, {'cpu': 8})
     """
     found: dict[str, object] = {}
-    for name, text in words.items():
-        field = FIELDS.get(name)
+    for name, text in texts.items():
+        field = LIMIT_FIELDS.get(name)
         if field is None:
             continue
         try:
-            value = _value(field, str(text))
+            value = _parse_limit(field, str(text))
         except InvalidValue as error:
             raise InvalidValue(name, error.value, error.rule) from error
         if value is not None and value != {}:
@@ -128,7 +160,7 @@ def parse_limits(words: Mapping[str, str]) -> AccountingLimits:
     return AccountingLimits(**found)  # type: ignore[arg-type]  # each value has the type of its field
 
 
-def _value(field: str, text: str) -> int | dict[str, int] | None:
+def _parse_limit(field: str, text: str) -> int | dict[str, int] | None:
     if field.endswith("_min"):
         return parse_minutes(text.partition("(")[0])
     if "tres" in field or "minutes" in field:
@@ -140,15 +172,17 @@ def _value(field: str, text: str) -> int | dict[str, int] | None:
     return int(word)
 
 
-def unsupported_limits(words: Mapping[str, str]) -> list[str]:
-    """Return the names in `words` of limits that are set but not modelled."""
+def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
+    """Return the names of limits that `words` sets, but that are not modelled."""
     return [
-        name for name in UNMODELLED if words.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
+        name
+        for name in UNMODELLED_LIMITS
+        if texts.get(name, "").partition("(")[0].upper() not in (*_NO_LIMIT, "0.000000")
     ]
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of the `-P` output of Slurm's commands: a line of headings, then values, separated by `|`."""
+    """Yield the rows of a Slurm command's `-P` output: a line of headings, then values, separated by `|`."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
     headings = next(lines, "").split("|")
     for line in lines:
@@ -158,16 +192,16 @@ def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
 
 
 def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the NAME=VALUE words of a line of `scontrol -o`; a value may be empty."""
+    """Yield the NAME=VALUE words of a line from `scontrol -o`; a value may be empty."""
     for word in line.split():
         name, equals, value = word.partition("=")
         if equals:
             yield name, value
 
 
-def parse_flags(words: str) -> frozenset[str]:
+def parse_flags(text: str) -> frozenset[str]:
     """Return the words of a comma-separated list in lower case."""
-    return frozenset(word.strip().lower() for word in words.split(",") if word.strip())
+    return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
 
 
 def has_flag(words: Iterable[str], wanted: str) -> bool:

@@ -1,1 +1,1 @@
-"""Run-time predictors: the expected run time of a job, from earlier jobs of its user."""
+"""Run-time predictors: the expected run time of a job, derived from its user's earlier jobs."""

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cpsched.errors import METHODS, RAISED, InvalidValue, PolicyError, describe_exception
+from cpsched.errors import CAUGHT_EXCEPTIONS, CHECKED_METHODS, InvalidValue, PolicyError, describe_exception
 from cpsched.model import EndedJob, IntArray, Job, JobTable
-from cpsched.model.value_bounds import MOST_S
+from cpsched.model.value_bounds import TIME_BOUND_S
 from cpsched.traceback_origin import plugin_source_location
 
 
@@ -24,9 +24,9 @@ class Predictor(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` changes later predictions; True by default in a class that overrides `learn`.
+    """Whether `learn` changes later predictions; True by default if the class overrides `learn`.
 
-    If False, a simulation may predict all jobs up front.
+    If False, a simulation may predict all jobs in advance.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -35,13 +35,14 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, job: Job) -> int:
-        """Return the expected run time in seconds, at least 1. Called once per job, when the job is first seen.
+        """Return the expected run time in seconds, at least 1.
 
-        A value above the walltime counts as the walltime, because the cluster ends the job then.
+        This method is called once per job, when the job is first seen. A value above the walltime counts as the
+        walltime, because the cluster then ends the job.
         """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write `table.estimate_s` (s) of `slots`; override it to predict whole columns at once."""
+        """Write `table.estimate_s` (s) of `slots`. Override this method to predict whole columns at once."""
         for slot in slots.tolist():
             table.estimate_s[slot] = to_whole_seconds(self.predict(table.jobs[slot]))
 
@@ -50,11 +51,11 @@ class Predictor(ABC):
 
 
 class EndedJobLearner(Protocol):
-    """The interface for learning, common to dispatchers and predictors."""
+    """The learning interface that dispatchers and predictors share."""
 
     @property
     def learns(self) -> bool:
-        """Whether `learn` changes anything."""
+        """Whether `learn` has an effect."""
         ...
 
     def learn(self, ended: EndedJob) -> None:
@@ -63,7 +64,7 @@ class EndedJobLearner(Protocol):
 
 
 def set_learns_default(cls: type[Any], base: type[Any]) -> None:
-    """Set `cls.learns` if `cls` overrides `learn`, unless a class below `base` already defines `learns`."""
+    """Set `cls.learns` if `cls` overrides `learn` and no subclass of `base` defines `learns` already."""
     below = cls.__mro__[: cls.__mro__.index(base)]
     if cls.learn is not base.learn and not any("learns" in vars(each) for each in below):
         cls.learns = True
@@ -74,7 +75,7 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 def to_whole_seconds(answer: object) -> int:
     """Return `answer` as whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
-    if isinstance(answer, _NUMBERS) and 1 <= answer < MOST_S:
+    if isinstance(answer, _NUMBERS) and 1 <= answer < TIME_BOUND_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, at least 1 and below 2^53")
 
@@ -83,7 +84,7 @@ def predict_run_time_s(predictor: Predictor, job: Job) -> int:
     """Return the prediction for `job` in whole seconds; raise `PolicyError` if `predictor` fails."""
     try:
         return to_whole_seconds(predictor.predict(job))
-    except RAISED as error:
+    except CAUGHT_EXCEPTIONS as error:
         raise policy_error_for("predictor", predictor, error) from error
 
 
@@ -91,15 +92,15 @@ def is_trainable(part: str, of: EndedJobLearner) -> bool:
     """Return whether a dispatcher or predictor learns; raise `PolicyError` if `learns` raises."""
     try:
         return bool(of.learns)
-    except RAISED as error:
+    except CAUGHT_EXCEPTIONS as error:
         raise policy_error_for(part, of, error) from error
 
 
 def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
-    """Pass an ended job to `learn` of a dispatcher or predictor; raise `PolicyError` if it fails."""
+    """Pass an ended job to the `learn` method of a dispatcher or predictor; raise `PolicyError` if it fails."""
     try:
         of.learn(ended)
-    except RAISED as error:
+    except CAUGHT_EXCEPTIONS as error:
         raise policy_error_for(part, of, error) from error
 
 
@@ -114,11 +115,11 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
         for slot in slots.tolist():
             if not 0 < estimate_s[slot] <= walltime_s[slot]:
                 estimate_s[slot] = min(to_whole_seconds(int(estimate_s[slot])), walltime_s[slot])
-    except RAISED as error:
+    except CAUGHT_EXCEPTIONS as error:
         table.estimate_s[slots] = table.walltime_s[slots]
         raise policy_error_for("predictor", predictor, error) from error
 
 
 def policy_error_for(part: str, of: object, error: BaseException) -> PolicyError:
-    """Return the `PolicyError` for an exception that a dispatcher or predictor raised."""
-    return PolicyError(part, of, describe_exception(error), plugin_source_location(error, of, METHODS[part]))
+    """Return a `PolicyError` for an exception raised by a dispatcher or predictor."""
+    return PolicyError(part, of, describe_exception(error), plugin_source_location(error, of, CHECKED_METHODS[part]))

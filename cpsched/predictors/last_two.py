@@ -14,7 +14,8 @@ from cpsched.registration import Registration
 class LastTwoPredictor(Predictor):
     """Predicts the mean run time of the user's last two ended jobs, capped at the walltime.
 
-    If only one job has ended, the prediction is its run time. If none has, or without a user name, it is the walltime.
+    If only one job has ended, the prediction is its run time. If no job has ended, or the user is unknown, it is the
+    walltime.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class LastTwoPredictor(Predictor):
             self._last.setdefault(ended.job.user, deque(maxlen=2)).append(ended.run_s)
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "last-two",
         "Mean run time of the user's last two ended jobs, capped at the walltime.",

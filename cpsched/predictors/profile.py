@@ -21,7 +21,7 @@ class ProfilePredictor(Predictor):
     3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
 
     `remember` limits the profiles per user and rule; the least recently updated one is dropped first.
-    The prediction is capped at the walltime. Without a match or a user name, it is the walltime.
+    The prediction is capped at the walltime. If no rule matches or the user is unknown, it is the walltime.
     """
 
     def __init__(self, remember: int = 10_000) -> None:
@@ -34,7 +34,7 @@ class ProfilePredictor(Predictor):
         history = self._last.get(job.user)
         if history is None:
             return job.walltime_s
-        for known, key in zip(history, _profiles(job), strict=True):
+        for known, key in zip(history, _profile_keys(job), strict=True):
             run_s = known.get(key)
             if run_s is not None:
                 return min(run_s, job.walltime_s)
@@ -48,14 +48,14 @@ class ProfilePredictor(Predictor):
         history = self._last.get(job.user)
         if history is None:
             history = self._last[job.user] = tuple({} for _ in range(6))
-        for known, key in zip(history, _profiles(job), strict=True):
+        for known, key in zip(history, _profile_keys(job), strict=True):
             known.pop(key, None)
             known[key] = ended.run_s
             if len(known) > self.remember:
                 del known[next(iter(known))]
 
 
-def _profiles(job: Job) -> Iterator[Hashable]:
+def _profile_keys(job: Job) -> Iterator[Hashable]:
     """Yield the job's key for each rule, strictest first."""
     name, prefix = job.name, job.name.rstrip(_DIGITS)
     yield name, job.queue, job.walltime_s, job.request
@@ -66,10 +66,10 @@ def _profiles(job: Job) -> Iterator[Hashable]:
     yield prefix
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "profile",
-        "Run time of the user's last ended job that resembles this one, by six rules from strict to loose.",
+        "Run time of the user's last ended job that is similar, by six rules from strict to loose.",
         "-D: mod17 section 3; online as in cp19",
         ProfilePredictor,
     ),

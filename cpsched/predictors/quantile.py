@@ -1,4 +1,4 @@
-"""Predictor `quantile`: a quantile of run time / walltime over the user's jobs, times the walltime."""
+"""Predictor `quantile`: the walltime times a quantile of run time / walltime over the user's jobs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeM
 
 
 class QuantilePredictor(Predictor):
-    """Predicts the `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs, times the walltime.
+    """Predicts the walltime times a `quantile` (0 to 1) of run time / walltime over the user's last `remember` jobs.
 
-    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's own quantile is mixed
+    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site-wide quantile is mixed
     in as a prior. For unknown users, it is the only input.
     """
 
@@ -50,10 +50,10 @@ def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -
     return pairs[-1][0]
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "quantile",
-        "A quantile of run time / walltime over similar jobs of the user, times the walltime.",
+        "The walltime times a quantile of run time / walltime over the user's similar jobs.",
         "docs/predictors.md",
         QuantilePredictor,
     ),

@@ -21,4 +21,4 @@ class WalltimePredictor(Predictor):
         table.estimate_s[slots] = table.walltime_s[slots]
 
 
-LISTED = (Registration("walltime", "The requested run time.", "-W in cp19, pcp20, mod17", WalltimePredictor),)
+REGISTRATIONS = (Registration("walltime", "The requested run time.", "-W in cp19, pcp20, mod17", WalltimePredictor),)

@@ -1,4 +1,4 @@
-"""Users, accounts and qualities of service (QOS) of a site, and their limits.
+"""A site's users, accounts and qualities of service (QOS), with their limits.
 
 The terms are Slurm's. An *association* is an account, or a user in an account, optionally for one partition only. A
 *trackable resource* (TRES) has a name such as `cpu`, `mem`, `node`, `billing` or `gres/gpu`. Times are in minutes, as
@@ -13,10 +13,11 @@ from functools import cached_property
 from types import MappingProxyType
 
 from cpsched.errors import require
+from cpsched.site.preemption import PreemptMode
 
 Tres = Mapping[str, int]
 """Amounts by name of trackable resource; memory in MiB."""
-NOTHING: Tres = MappingProxyType({})
+NO_RESOURCES: Tres = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class AccountingLimits:
     """Limits of one association or QOS; None, or a missing resource, means no limit.
 
     `group_*` (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` (PU, PA) apply to the jobs of each
-    user or each account under a QOS. The others apply to each job, except `jobs`, which is an association's MaxJobs.
+    user or each account under a QOS. All others apply to each job, except `jobs`, which is an association's MaxJobs.
     """
 
     group_jobs: int | None = None
@@ -67,10 +68,13 @@ NO_LIMITS = AccountingLimits()
 class Qos:
     """One quality of service.
 
-    - `usage_factor`: multiplies the usage of its jobs; with `factor_on_limits`, also their time in limits of minutes
-      (`UsageFactorSafe`).
+    - `usage_factor`: multiplies the usage of its jobs; with `factor_on_limits`, also the time that counts towards their
+    limits in minutes (`UsageFactorSafe`).
     - `limit_factor`: multiplies association limits for its jobs (`LimitFactor`).
     - `over_partition`: its limits take precedence over those of the partition's QOS (`OverPartQOS`).
+    - `preempts`: the QOS whose running jobs its jobs may stop (`Preempt`).
+    - `preempt_mode`: what happens to its preempted jobs (`PreemptMode`); None is the cluster's mode.
+    - `preempt_exempt_s`: how long its jobs run before they may be preempted (`PreemptExemptTime`).
     """
 
     name: str
@@ -80,13 +84,16 @@ class Qos:
     factor_on_limits: bool = False
     limit_factor: float | None = None
     over_partition: bool = False
+    preempts: frozenset[str] = frozenset()
+    preempt_mode: PreemptMode | None = None
+    preempt_exempt_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
     """An account (no `user`), or a user in an account.
 
-    `parent` is an index of `AssociationTree.associations`, -1 for the root.
+    `parent` is an index into `AssociationTree.associations`; -1 for the root.
 
     `shares=None` means the parent's share. Account limits per job or per user, which Slurm inherits, are stored with
     the users.
@@ -103,7 +110,7 @@ class Association:
 
     @property
     def label(self) -> str:
-        """A description of the association."""
+        """Description of the association for messages."""
         if not self.user:
             return f"account {self.account}"
         return f"user {self.user} in account {self.account}" + (self.partition and f" on {self.partition}")
@@ -111,7 +118,7 @@ class Association:
 
 @dataclass(frozen=True)
 class AssociationTree:
-    """All associations of a cluster, parents before children, the root first."""
+    """All associations of a cluster, with the root first and parents before children."""
 
     associations: tuple[Association, ...] = (Association("root", parent=-1),)
 
@@ -122,12 +129,12 @@ class AssociationTree:
             require(0 <= row.parent < at if at else row.parent == -1, "associations.parent", row.parent, rule)
 
     @cached_property
-    def _of_users(self) -> dict[tuple[str, str, str], int]:
+    def _user_associations(self) -> dict[tuple[str, str, str], int]:
         return {(row.account, row.user, row.partition): at for at, row in enumerate(self.associations) if row.user}
 
     @cached_property
-    def _defaults(self) -> dict[str, str]:
-        """Default account of each user: the first one."""
+    def _default_accounts(self) -> dict[str, str]:
+        """Default account of each user, which is the user's first."""
         found: dict[str, str] = {}
         for row in self.associations:
             if row.user:
@@ -136,7 +143,7 @@ class AssociationTree:
 
     @cached_property
     def parent_by_account(self) -> dict[str, str]:
-        """Parent account of each account; empty for the root."""
+        """Parent of each account; empty for the root."""
         rows = self.associations
         return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
 
@@ -147,12 +154,12 @@ class AssociationTree:
 
     def default_account(self, user: str) -> str:
         """Return the default account of a user; empty for an unknown user."""
-        return self._defaults.get(user, "")
+        return self._default_accounts.get(user, "")
 
     def find(self, account: str, user: str, partition: str = "") -> int | None:
-        """Return the association of a job: for its partition, else the user's in the account; None if missing."""
-        known = self._of_users.get((account, user, partition))
-        return self._of_users.get((account, user, "")) if known is None else known
+        """Return a job's association: its user's in the account, for its partition if there is one; None if missing."""
+        known = self._user_associations.get((account, user, partition))
+        return self._user_associations.get((account, user, "")) if known is None else known
 
     def association_chain(self, at: int) -> tuple[int, ...]:
         """Return an association and all its ancestors, up to the root."""
@@ -164,11 +171,13 @@ class AssociationTree:
 
 @dataclass(frozen=True)
 class SiteLimitPolicy:
-    """Accounts, QOS, and which limits are enforced.
+    """Accounts and QOS, and which limits are enforced.
 
     - `partition_qos`: the QOS whose limits apply to a partition's jobs, by partition.
     - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
     - `safe`: a job starts only if the remaining minutes suffice until its end (`safe`).
+    - `licenses`: how many of each licence the running jobs may hold together. Slurm skips a job whose licences are in
+      use (`license_job_test` in slurmctld/licenses.c), so each licence is another limit on a sum.
     """
 
     accounts: AssociationTree = field(default_factory=AssociationTree)
@@ -176,6 +185,7 @@ class SiteLimitPolicy:
     partition_qos: Mapping[str, str] = field(default_factory=dict)
     limits_hold: bool = True
     safe: bool = False
+    licenses: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def highest_qos_priority(self) -> int:

@@ -1,8 +1,8 @@
-"""The limits that apply to a job, in Slurm's order of precedence and with Slurm's reason names.
+"""The limits that apply to a job, in Slurm's order of precedence, with Slurm's reason names.
 
 The order (`acct_policy.c`) is the QOS of the partition, the QOS of the job, the user's association, then the accounts
-up to the root. The first in this order that sets a limit overrides the same limit in all later ones. Among
-associations, all group limits up to the root are checked.
+up to the root. The first of these that sets a limit overrides the same limit of all later ones. For associations, all
+group limits up to the root are checked.
 
 This leaves two kinds of limits. A job that violates a limit on single jobs, such as a maximum wall time, is *barred*.
 All other limits bound a sum over the running jobs. Each sum is a *counter*, to which a job adds when it starts.
@@ -16,14 +16,25 @@ from typing import NamedTuple
 
 from cpsched.errors import escape_controls
 from cpsched.formatting import format_count
-from cpsched.site.accounts import NOTHING, AccountingLimits, Association, Qos, SiteLimitPolicy, Tres
-from cpsched.site.limit_reasons import GROUP_WALL, JOBS, WALL, Owner, Scope, reason_of
+from cpsched.site.accounts import NO_RESOURCES, AccountingLimits, Association, Qos, SiteLimitPolicy, Tres
+from cpsched.site.limit_reasons import (
+    GROUP_WALL_REASONS,
+    JOB_COUNT_REASONS,
+    LICENSES_REASON,
+    WALL_REASONS,
+    Owner,
+    Scope,
+    slurm_limit_reason,
+)
+
+LICENSE = "license/"
+"""Prefix of a licence's name among the trackable resources."""
 
 
 class JobLimitAttributes(NamedTuple):
-    """The properties of a job that limits depend on.
+    """The job properties that limits depend on.
 
-    - `tres`: (name, amount) of its request, including nodes and processors.
+    - `tres`: (name, amount) for each resource of its request, including nodes and processors.
     - `limit_min`: its time limit in minutes; by default that of its partition.
     """
 
@@ -35,8 +46,8 @@ class JobLimitAttributes(NamedTuple):
     limit_min: int
 
 
-class LimitCheck(NamedTuple):
-    """The rule that counter `counter` may not exceed `limit` once a job has added `amount` to it."""
+class UsageLimitCheck(NamedTuple):
+    """The rule that `counter` may not exceed `limit` after a job has added `amount` to it."""
 
     counter: int
     amount: int
@@ -46,33 +57,33 @@ class LimitCheck(NamedTuple):
     what: str
 
     def describe(self, used: int) -> str:
-        """Return the limit as text: name, owner, usage."""
+        """Return the limit as text, with its name, owner and usage."""
         return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are in use" + (
             f", and the job requests {self.amount:,}" if self.amount != 1 else ""
         )
 
 
 @dataclass(frozen=True, slots=True)
-class JobLimitChecks:
+class ApplicableJobLimits:
     """The limits of one job.
 
-    - `takes`: (counter, amount) of every sum that the job adds to while it runs.
-    - `checks`: the limits on such sums that apply to it, in Slurm's order.
-    - `barred`: why the job can never start under the present limits; None if it can.
+    - `takes`: (counter, amount) for every sum to which the job adds while it runs.
+    - `checks`: the limits on these sums that apply to the job, in Slurm's order.
+    - `barred`: why the job can never start under the current limits; None if it can.
     """
 
     takes: tuple[tuple[int, int], ...] = ()
-    checks: tuple[LimitCheck, ...] = ()
+    checks: tuple[UsageLimitCheck, ...] = ()
     barred: str | None = None
 
 
-NO_JOB_LIMITS = JobLimitChecks()
-"""The limits of a job that has none."""
+NO_JOB_LIMITS = ApplicableJobLimits()
+"""The limits of a job to which no limit applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitUsageMinutes:
-    """Decaying usage in minutes, by QOS name or association index; missing entries mean 0."""
+    """Decaying usage in minutes, by QOS name or association index; a missing entry means 0."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
     association_minutes: Mapping[int, Tres] = field(default_factory=dict)
@@ -85,7 +96,7 @@ NO_USAGE = LimitUsageMinutes()
 
 @dataclass(slots=True)
 class JobLimitTable:
-    """The limits of each job of a site; jobs of one user with equal requests share a `JobLimitChecks`.
+    """The limits of each job at a site. Jobs of one user with equal requests share an `ApplicableJobLimits`.
 
     Build a new table when limits or usage change.
     """
@@ -95,7 +106,7 @@ class JobLimitTable:
     counts_time: bool = field(init=False)
     """Whether limits depend on the remaining time of running jobs."""
     _counters: dict[object, int] = field(default_factory=dict)
-    _standings: dict[JobLimitAttributes, JobLimitChecks] = field(default_factory=dict)
+    _standings: dict[JobLimitAttributes, ApplicableJobLimits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         every = (*(q.limits for q in self.site.qos.values()), *(a.limits for a in self.site.accounts.associations))
@@ -112,21 +123,21 @@ class JobLimitTable:
         """Number of counters in use."""
         return len(self._counters)
 
-    def limits_of(self, job: JobLimitAttributes) -> JobLimitChecks:
+    def limits_of(self, job: JobLimitAttributes) -> ApplicableJobLimits:
         """Return the limits of a job. Counter numbers are stable within one table."""
-        if not self.site.limits_hold:
+        if not self.site.limits_hold and not self.site.licenses:
             return NO_JOB_LIMITS
         known = self._standings.get(job)
         if known is None:
-            known = self._standings[job] = _Walk(self, job).standing()
+            known = self._standings[job] = _JobLimitCollector(self, job).collect_limits()
         return known
 
     def counter_index(self, key: object) -> int:
         """Return the counter number of `key`."""
         return self._counters.setdefault(key, len(self._counters))
 
-    def usage(self, running: Iterable[JobLimitChecks]) -> list[int]:
-        """Return the usage of every counter by running jobs. Call it after `limits_of` was called for all jobs."""
+    def usage(self, running: Iterable[ApplicableJobLimits]) -> list[int]:
+        """Return the usage of every counter by running jobs. Call `limits_of` for all jobs first."""
         used = [0] * self.counter_count
         for standing in running:
             for counter, amount in standing.takes:
@@ -134,16 +145,16 @@ class JobLimitTable:
         return used
 
 
-class _Walk:
-    """Collects the limits of one job along its QOS and the association tree."""
+class _JobLimitCollector:
+    """Collects a job's limits from its QOS and along the association tree."""
 
     def __init__(self, book: JobLimitTable, job: JobLimitAttributes) -> None:
         self.book, self.job, self.site = book, job, book.site
         self.tres = {name: amount for name, amount in job.tres if amount > 0}
         self.takes: dict[int, int] = {}
-        self.checks: list[LimitCheck] = []
+        self.checks: list[UsageLimitCheck] = []
         self.barred: str | None = None
-        self.settled: set[object] = set()
+        self.limits_already_set: set[object] = set()
         """Limits set by an earlier QOS."""
         qos = self.site.qos.get(job.qos)
         self.free_use = qos is not None and qos.usage_factor == 0
@@ -151,19 +162,27 @@ class _Walk:
         if qos is not None and qos.factor_on_limits:
             self.limit_min = int(job.limit_min * qos.usage_factor)
 
-    def standing(self) -> JobLimitChecks:
+    def collect_limits(self) -> ApplicableJobLimits:
+        for name, total in self.site.licenses.items():
+            if amount := self.tres.get(LICENSE + name):
+                self.add_check((LICENSE, name), amount, total, LICENSES_REASON, "the cluster", escape_controls(name))
+        if self.site.limits_hold:
+            self.add_owner_limits()
+        return ApplicableJobLimits(tuple(self.takes.items()), tuple(self.checks), self.barred)
+
+    def add_owner_limits(self) -> None:
+        """Add the limits of the job's QOS and associations."""
         order = self.site.qos_by_precedence(self.job.qos, self.job.partition)
         for qos in order:
-            self.of_qos(qos)
+            self.add_qos_limits(qos)
         factor = next((qos.limit_factor for qos in order if qos.limit_factor is not None), None)
         at = self.site.accounts.find(self.job.account, self.job.user, self.job.partition)
         for place, index in enumerate(self.site.accounts.association_chain(at) if at is not None else ()):
-            self.of_association(index, self.site.accounts.associations[index], place == 0, factor)
-        return JobLimitChecks(tuple(self.takes.items()), tuple(self.checks), self.barred)
+            self.add_association_limits(index, self.site.accounts.associations[index], place == 0, factor)
 
     # ------------------------------------------------------------------------------------------ owners of limits
 
-    def of_qos(self, qos: Qos) -> None:
+    def add_qos_limits(self, qos: Qos) -> None:
         limits, name = qos.limits, f"QOS {qos.name}"
         user, account = f"user {self.job.user} in {name}", f"account {self.job.account} in {name}"
         group, mine, ours = ("qos", qos.name), ("qos", qos.name, "u", self.job.user), ("qos", qos.name, "a",
@@ -174,151 +193,163 @@ class _Walk:
             (mine, limits.jobs_a_user, "user", user),
         ):
             if most is not None:
-                self.add((*key, "jobs"), 1)
-            if self.first(f"jobs-{scope}", most):
-                self.bound((*key, "jobs"), 1, most, JOBS["QOS", scope], whose, "jobs")
-        if self.first("group-wall", limits.group_wall_min):
+                self.add_usage((*key, "jobs"), 1)
+            if self.claim_limit(f"jobs-{scope}", most):
+                self.add_check((*key, "jobs"), 1, most, JOB_COUNT_REASONS["QOS", scope], whose, "jobs")
+        if self.claim_limit("group-wall", limits.group_wall_min):
             spent = self.book.spent.qos_wall_min.get(qos.name, 0.0)
-            self.wall_spent("QOS", spent, limits.group_wall_min, name)
-        if self.first("wall", limits.wall_min):
-            self.longest("QOS", limits.wall_min, name)
-        spent_minutes = self.book.spent.qos_minutes.get(qos.name, NOTHING)
-        self.minutes("QOS", (*group, "minutes"), limits.group_tres_minutes, spent_minutes, name)
-        self.sums("QOS", "group", group, limits.group_tres, name)
-        self.run_minutes("QOS", "running-minutes", group, limits.group_running_minutes, name)
-        self.each_job("QOS", limits, name)
-        self.sums("QOS", "account", ours, limits.tres_an_account, account)
-        self.sums("QOS", "user", mine, limits.tres_a_user, user)
-        self.run_minutes("QOS", "account-running-minutes", ours, limits.running_minutes_an_account, account)
-        self.run_minutes("QOS", "user-running-minutes", mine, limits.running_minutes_a_user, user)
+            self.check_group_wall("QOS", spent, limits.group_wall_min, name)
+        if self.claim_limit("wall", limits.wall_min):
+            self.check_wall("QOS", limits.wall_min, name)
+        spent_minutes = self.book.spent.qos_minutes.get(qos.name, NO_RESOURCES)
+        self.add_minutes_limits("QOS", (*group, "minutes"), limits.group_tres_minutes, spent_minutes, name)
+        self.add_resource_limits("QOS", "group", group, limits.group_tres, name)
+        self.add_running_minutes_limits("QOS", "running-minutes", group, limits.group_running_minutes, name)
+        self.check_job_limits("QOS", limits, name)
+        self.add_resource_limits("QOS", "account", ours, limits.tres_an_account, account)
+        self.add_resource_limits("QOS", "user", mine, limits.tres_a_user, user)
+        self.add_running_minutes_limits(
+            "QOS", "account-running-minutes", ours, limits.running_minutes_an_account, account
+        )
+        self.add_running_minutes_limits("QOS", "user-running-minutes", mine, limits.running_minutes_a_user, user)
 
-    def of_association(self, index: int, row: Association, own: bool, factor: float | None) -> None:
+    def add_association_limits(self, index: int, row: Association, own: bool, factor: float | None) -> None:
         limits, key = row.limits, ("association", index)
         if limits.group_jobs is not None or limits.jobs is not None:
-            self.add((*key, "jobs"), 1)
-        if limits.group_jobs is not None and "jobs-group" not in self.settled:
-            self.bound((*key, "jobs"), 1, limits.group_jobs, JOBS["Assoc", "group"], row.label, "jobs")
-        if limits.group_wall_min is not None and "group-wall" not in self.settled:
+            self.add_usage((*key, "jobs"), 1)
+        if limits.group_jobs is not None and "jobs-group" not in self.limits_already_set:
+            self.add_check((*key, "jobs"), 1, limits.group_jobs, JOB_COUNT_REASONS["Assoc", "group"], row.label, "jobs")
+        if limits.group_wall_min is not None and "group-wall" not in self.limits_already_set:
             spent = self.book.spent.association_wall_min.get(index, 0.0)
-            self.wall_spent("Assoc", spent, limits.group_wall_min, row.label)
+            self.check_group_wall("Assoc", spent, limits.group_wall_min, row.label)
         if own:
-            per_head = {"jobs-account", "jobs-user"} & self.settled
+            per_head = {"jobs-account", "jobs-user"} & self.limits_already_set
             if limits.jobs is not None and not per_head:
-                self.bound((*key, "jobs"), 1, limits.jobs, JOBS["Assoc", "job"], row.label, "jobs")
-            if limits.wall_min is not None and "wall" not in self.settled:
-                self.longest("Assoc", limits.wall_min, row.label)
-        spent_minutes = self.book.spent.association_minutes.get(index, NOTHING)
-        self.minutes("Assoc", (*key, "minutes"), limits.group_tres_minutes, spent_minutes, row.label)
-        self.sums("Assoc", "group", key, _scaled(limits.group_tres, factor), row.label)
-        self.run_minutes("Assoc", "running-minutes", key, limits.group_running_minutes, row.label)
+                self.add_check((*key, "jobs"), 1, limits.jobs, JOB_COUNT_REASONS["Assoc", "job"], row.label, "jobs")
+            if limits.wall_min is not None and "wall" not in self.limits_already_set:
+                self.check_wall("Assoc", limits.wall_min, row.label)
+        spent_minutes = self.book.spent.association_minutes.get(index, NO_RESOURCES)
+        self.add_minutes_limits("Assoc", (*key, "minutes"), limits.group_tres_minutes, spent_minutes, row.label)
+        self.add_resource_limits("Assoc", "group", key, _scale_limits(limits.group_tres, factor), row.label)
+        self.add_running_minutes_limits("Assoc", "running-minutes", key, limits.group_running_minutes, row.label)
         if own:
-            self.each_job("Assoc", limits, row.label, factor)
+            self.check_job_limits("Assoc", limits, row.label, factor)
 
     # ------------------------------------------------------------------------------------------ kinds of limits
 
-    def first(self, what: object, limit: int | None) -> bool:
-        """Return whether this is the first limit of its kind, and record that the kind is set."""
-        if limit is None or what in self.settled:
+    def claim_limit(self, what: object, limit: int | None) -> bool:
+        """Return whether `limit` is set and no earlier owner has set its kind, and record that it is set."""
+        if limit is None or what in self.limits_already_set:
             return False
-        self.settled.add(what)
+        self.limits_already_set.add(what)
         return True
 
-    def holds(self, owner: Owner, scope: Scope, name: str) -> bool:
+    def claim_resource_limit(self, owner: Owner, scope: Scope, name: str) -> bool:
         """Return whether a resource limit applies because no earlier owner has set it."""
-        if (scope, name) in self.settled:
+        if (scope, name) in self.limits_already_set:
             return False
         if owner == "QOS":
-            self.settled.add((scope, name))
+            self.limits_already_set.add((scope, name))
         return True
 
-    def add(self, key: object, amount: int) -> int:
-        """Add `amount` to the counter of `key` and return the counter number."""
+    def add_usage(self, key: object, amount: int) -> int:
+        """Record that the job adds `amount` to the counter `key`; return the counter number."""
         counter = self.book.counter_index(key)
         self.takes[counter] = amount
         return counter
 
-    def bound(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
-        """Add a limit on the sum of `key`, to which the job adds `amount`."""
+    def add_check(self, key: object, amount: int, limit: int | None, reason: str, whose: str, what: str) -> None:
+        """Add a limit on the counter `key`, to which the job adds `amount`."""
         assert limit is not None
-        self.checks.append(LimitCheck(self.add(key, amount), amount, limit, reason, escape_controls(whose), what))
+        self.checks.append(
+            UsageLimitCheck(self.add_usage(key, amount), amount, limit, reason, escape_controls(whose), what)
+        )
 
-    def bar(self, why: str) -> None:
+    def bar_job(self, why: str) -> None:
         self.barred = self.barred or why
 
-    def sums(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
-        """Add limits on the resources that running jobs occupy together."""
+    def add_resource_limits(
+        self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str
+    ) -> None:
+        """Add limits on the total resources that running jobs occupy."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0)
             if amount:
-                self.add((*key, name), amount)
-            if self.holds(owner, scope, name) and amount:
-                self.bound((*key, name), amount, limit, reason_of(owner, scope, name), whose, name)
+                self.add_usage((*key, name), amount)
+            if self.claim_resource_limit(owner, scope, name) and amount:
+                self.add_check((*key, name), amount, limit, slurm_limit_reason(owner, scope, name), whose, name)
 
-    def run_minutes(self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str) -> None:
+    def add_running_minutes_limits(
+        self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str
+    ) -> None:
         """Add limits on the remaining usage of running jobs, each until the end of its time limit."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if amount:
-                self.add((*key, "run", name), amount)
-            if not self.holds(owner, scope, name) or not amount:
+                self.add_usage((*key, "run", name), amount)
+            if not self.claim_resource_limit(owner, scope, name) or not amount:
                 continue
-            rule = reason_of(owner, scope, name)
+            rule = slurm_limit_reason(owner, scope, name)
             if not self.free_use:
-                self.bound((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
+                self.add_check((*key, "run", name), amount, limit, rule, whose, f"{name} minutes of running jobs")
             elif amount > limit:
-                self.bar(
+                self.bar_job(
                     f"{rule}: {amount:,} {name} minutes exceed the limit of {limit:,} for {escape_controls(whose)}"
                 )
 
-    def minutes(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
+    def add_minutes_limits(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
         """Add limits on decaying usage; with `safe`, running jobs count until the end of their time limits."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if self.site.safe and amount:
-                self.add((*key, name), amount)
-            if not self.holds(owner, "minutes", name) or not self.tres.get(name):
+                self.add_usage((*key, name), amount)
+            if not self.claim_resource_limit(owner, "minutes", name) or not self.tres.get(name):
                 continue
-            rule, used = reason_of(owner, "minutes", name), 0 if self.free_use else int(spent.get(name, 0))
+            rule, used = slurm_limit_reason(owner, "minutes", name), 0 if self.free_use else int(spent.get(name, 0))
             if used >= limit:
-                self.bar(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are used")
+                self.bar_job(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are used")
             elif self.site.safe:
                 what = f"{name} minutes (in addition to {used:,} already used)"
-                self.bound((*key, name), amount, limit - used, rule, whose, what)
+                self.add_check((*key, name), amount, limit - used, rule, whose, what)
 
-    def wall_spent(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
-        """Add a limit on the decaying wall time of all jobs together."""
+    def check_group_wall(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
+        """Add a limit on the total decaying wall time of all jobs."""
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
-            self.bar(
-                f"{GROUP_WALL[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
+            self.bar_job(
+                f"{GROUP_WALL_REASONS[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
             )
 
-    def longest(self, owner: Owner, limit: int | None, whose: str) -> None:
+    def check_wall(self, owner: Owner, limit: int | None, whose: str) -> None:
         """Add a limit on the time limit of a job."""
         assert limit is not None
         if self.limit_min > limit:
-            asked = format_count(self.limit_min, "minute is", "minutes are")
-            self.bar(f"{WALL[owner]}: {asked} more than the limit of {limit:,} for {escape_controls(whose)}")
+            asked = format_count(self.limit_min, "minute exceeds", "minutes exceed")
+            self.bar_job(f"{WALL_REASONS[owner]}: {asked} the limit of {limit:,} for {escape_controls(whose)}")
 
-    def each_job(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
+    def check_job_limits(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
         """Add limits on the request of one job."""
         nodes = max(1, self.tres.get("node", 1))
         rows: Sequence[tuple[Scope, Tres, Callable[[int], int]]] = (
             ("job-minutes", limits.tres_minutes, lambda amount: amount * self.limit_min),
-            ("job", _scaled(limits.tres, factor), lambda amount: amount),
+            ("job", _scale_limits(limits.tres, factor), lambda amount: amount),
             ("node", limits.tres_a_node, lambda amount: amount // nodes),
         )
         for scope, most, asked in rows:
             for name, limit in most.items():
-                if self.holds(owner, scope, name) and (amount := asked(self.tres.get(name, 0))) > limit:
-                    rule = reason_of(owner, scope, name)
-                    self.bar(f"{rule}: {amount:,} {name} exceed the limit of {limit:,} for {escape_controls(whose)}")
+                if self.claim_resource_limit(owner, scope, name) and (amount := asked(self.tres.get(name, 0))) > limit:
+                    rule = slurm_limit_reason(owner, scope, name)
+                    self.bar_job(
+                        f"{rule}: {amount:,} {name} exceed the limit of {limit:,} for {escape_controls(whose)}"
+                    )
         for name, least in limits.least_tres.items():
-            if owner == "QOS" and self.holds(owner, "least", name) and self.tres.get(name, 0) < least:
-                rule, amount = reason_of(owner, "least", name), self.tres.get(name, 0)
-                self.bar(f"{rule}: {amount:,} {name} are below the minimum of {least:,} for {escape_controls(whose)}")
+            if owner == "QOS" and self.claim_resource_limit(owner, "least", name) and self.tres.get(name, 0) < least:
+                rule, amount = slurm_limit_reason(owner, "least", name), self.tres.get(name, 0)
+                self.bar_job(
+                    f"{rule}: {amount:,} {name} are below the minimum of {least:,} for {escape_controls(whose)}"
+                )
 
 
-def _scaled(limits: Tres, factor: float | None) -> Tres:
+def _scale_limits(limits: Tres, factor: float | None) -> Tres:
     """Return an association's limits for jobs of a QOS with a `LimitFactor`."""
     return limits if factor is None or factor <= 0 else {name: int(limit * factor) for name, limit in limits.items()}

@@ -1,4 +1,4 @@
-"""Slurm's reason names for limits, as shown by `squeue` (`job_state_reason.c`)."""
+"""Slurm's reason names for limits, as `squeue` shows them (`job_state_reason.c`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Literal
 Owner = Literal["QOS", "Assoc"]
 Scope = Literal["group", "minutes", "running-minutes", "job", "job-minutes", "node", "user", "account", "least",
                 "user-running-minutes", "account-running-minutes"]  # fmt: skip
-"""Scope of a limit on a trackable resource: all jobs together, one job, a node of a job, a user's jobs, ..."""
+"""Scope of a limit on a trackable resource, such as all jobs together, one job, or a user's jobs."""
 
-_KINDS = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "energy": "Energy", "billing": "Billing"}
-_FAMILIES = {"gres": "GRES", "license": "License", "bb": "BB"}
+LICENSES_REASON = "Licenses"
+"""Slurm's reason for a job that waits for licences."""
+_RESOURCE_WORDS = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "energy": "Energy", "billing": "Billing"}
+_RESOURCE_FAMILIES = {"gres": "GRES", "license": "License", "bb": "BB"}
 
 _PATTERNS: dict[tuple[str, Scope], str] = {
     ("QOS", "group"): "QOSGrp{}",
@@ -32,7 +34,7 @@ _PATTERNS: dict[tuple[str, Scope], str] = {
     ("Assoc", "node"): "AssocMax{}PerNode",
 }
 
-_IRREGULAR = {
+_IRREGULAR_REASONS = {
     "QOSGrpCpu": "QOSGrpCpuLimit",
     "QOSGrpMem": "QOSGrpMemLimit",
     "QOSGrpNode": "QOSGrpNodeLimit",
@@ -63,26 +65,26 @@ _IRREGULAR = {
     "AssocMaxNodePerJob": "AssocMaxNodePerJobLimit",
     "AssocMaxCpuMinutesPerJob": "AssocMaxCpuMinutesPerJobLimit",
 }
-"""Names that do not follow the pattern."""
+"""Reason names that do not follow the pattern."""
 
-JOBS = {
+JOB_COUNT_REASONS = {
     ("QOS", "group"): "QOSGrpJobsLimit",
     ("QOS", "user"): "QOSMaxJobsPerUserLimit",
     ("QOS", "account"): "MaxJobsPerAccount",
     ("Assoc", "group"): "AssocGrpJobsLimit",
     ("Assoc", "job"): "AssocMaxJobsLimit",
 }
-"""Limits on the number of jobs; an association's MaxJobs has the scope `job`."""
-WALL = {"QOS": "QOSMaxWallDurationPerJobLimit", "Assoc": "AssocMaxWallDurationPerJobLimit"}
-GROUP_WALL = {"QOS": "QOSGrpWallLimit", "Assoc": "AssocGrpWallLimit"}
+"""Limits on the number of jobs. An association's MaxJobs has the scope `job`."""
+WALL_REASONS = {"QOS": "QOSMaxWallDurationPerJobLimit", "Assoc": "AssocMaxWallDurationPerJobLimit"}
+GROUP_WALL_REASONS = {"QOS": "QOSGrpWallLimit", "Assoc": "AssocGrpWallLimit"}
 
 
-def reason_of(owner: Owner, scope: Scope, tres: str) -> str:
+def slurm_limit_reason(owner: Owner, scope: Scope, tres: str) -> str:
     """Return Slurm's reason name for a limit on a trackable resource.
 
-    >>> reason_of("QOS", "user", "gres/gpu"), reason_of("Assoc", "group", "cpu")
+    >>> slurm_limit_reason("QOS", "user", "gres/gpu"), slurm_limit_reason("Assoc", "group", "cpu")
     ('QOSMaxGRESPerUser', 'AssocGrpCpuLimit')
     """
-    kind = _KINDS.get(tres) or _FAMILIES.get(tres.partition("/")[0], "Unknown")
+    kind = _RESOURCE_WORDS.get(tres) or _RESOURCE_FAMILIES.get(tres.partition("/")[0], "Unknown")
     name = _PATTERNS[owner, scope].format(kind)
-    return _IRREGULAR.get(name, name)
+    return _IRREGULAR_REASONS.get(name, name)

@@ -1,17 +1,17 @@
-"""A bundle: the wheels of cpsched and of all that it needs at run time, in one archive for hosts without a network.
+"""Build a bundle: the wheels of cpsched and its run-time dependencies in one archive, for hosts without a network.
 
 python3 deploy/bundle/build.py OUT [--only wheels | folder] [--wheel FILE]
 
-The bundle is for the Python that runs this program, and for this machine's architecture. In the folder OUT:
+The bundle is for the Python version that runs this program and for this machine's architecture. It is written to OUT:
 
-- `NAME/`: the wheels, `install.py`, `README.md`, `bundle.json` with what the host must have, and `SHA256SUMS`;
-- `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. The same wheels give the same archive, byte by byte.
+- `NAME/`: the wheels, `install.py`, `README.md`, `bundle.json` with the host's requirements, and `SHA256SUMS`;
+- `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. The same wheels give byte-identical archives.
 
-NAME has the version, the Python and the platform, such as cpsched-0.1.0-cp311-manylinux_2_28_x86_64. The wheels come
-through pip, from its configured index. `--wheel FILE` is cpsched's own wheel, built if it is not named.
+NAME contains the versions of cpsched and Python and the platform, such as cpsched-0.1.0-cp311-manylinux_2_28_x86_64.
+pip downloads the wheels from its configured index. `--wheel FILE` is cpsched's own wheel, which is built by default.
 
-`--only wheels` fetches the dependencies, and stops there; `--only folder` goes on from what was fetched, without a
-network and without an archive. So an image keeps the dependencies in a layer of their own.
+`--only wheels` only downloads the dependencies. `--only folder` continues from there, without a network, and writes no
+archive. This way, a container image keeps the dependencies in a separate layer.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
-"""Platform tags from before glibc's version was in them (PEP 600), with that version."""
+"""Platform tags older than PEP 600, which do not contain the glibc version, with that version."""
 MADE_AT_S = 1580601600
-"""The time of every member of the archive: 2 February 2020, as hatchling writes it into wheels."""
+"""Modification time of every archive member: 2 February 2020, as in hatchling's wheels."""
 
 
 class Wrong(Exception):
-    """What keeps this from becoming a bundle, in one line."""
+    """An error that prevents building the bundle, as one line of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a host must have for the bundle."""
+    """The bundle's requirements on a host."""
 
     version: str
     """The version of cpsched."""
     python: tuple[int, int]
     machine: str
-    """As `platform.machine()` names it."""
+    """The architecture, as returned by `platform.machine()`."""
     glibc: tuple[int, int]
-    """The oldest version that every wheel bears."""
+    """The oldest glibc version that all wheels support."""
 
     @property
     def name(self) -> str:
-        """The name of the folder and of the archive."""
+        """The name of the folder and the archive."""
         (major, minor), (libc, release) = self.python, self.glibc
         return f"cpsched-{self.version}-cp{major}{minor}-manylinux_{libc}_{release}_{self.machine}"
 
     @property
     def words(self) -> str:
-        """The same for people."""
+        """The requirements as text."""
         python, glibc = (".".join(map(str, each)) for each in (self.python, self.glibc))
         return f"CPython {python} on Linux {self.machine} with glibc {glibc} or newer"
 
 
 def platform_of(wheel: str) -> tuple[str, tuple[int, int]] | None:
-    """Machine and oldest glibc that a wheel is for, by the tags in its name; None: any. Raises `Wrong` for others."""
+    """Return a wheel's architecture and oldest glibc, by its tags; None means any. Raise `Wrong` for other wheels."""
     found = []
     for tag in wheel.removesuffix(".whl").split("-")[-1].split("."):
         if tag == "any":
@@ -84,16 +84,16 @@ def platform_of(wheel: str) -> tuple[str, tuple[int, int]] | None:
 
 
 def needs_of(version: str, python: tuple[int, int], wheels: Iterable[str]) -> Needs:
-    """What the wheels need together. Raises `Wrong` where they are for different machines, or none is for a machine."""
+    """Return the requirements of all wheels together. Raise `Wrong` unless they are for exactly one architecture."""
     platforms = [found for wheel in wheels if (found := platform_of(wheel))]
     machines = {machine for machine, _ in platforms}
     if len(machines) != 1:
-        raise Wrong(f"the wheels are for {sorted(machines) or 'no machine'}: must be for one machine")
+        raise Wrong(f"wheels={sorted(machines)}: must be for exactly one architecture")
     return Needs(version, python, machines.pop(), max(glibc for _, glibc in platforms))
 
 
 def pip(environment: Path, *words: str | Path) -> None:
-    """Run the environment's pip. Raises `Wrong` with its last words where it fails."""
+    """Run the environment's pip. If it fails, raise `Wrong` with the last line of its output."""
     command = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", *words]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:
@@ -102,13 +102,13 @@ def pip(environment: Path, *words: str | Path) -> None:
 
 
 def project() -> tuple[list[str], list[str]]:
-    """The run-time dependencies, and what the wheel is built with."""
+    """Return the run-time dependencies and the build dependencies."""
     content = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return content["project"]["dependencies"], content["build-system"]["requires"]
 
 
 def fetch(out: Path) -> None:
-    """The dependencies' wheels into `OUT/wheels`, and the environment that builds the project's own into `OUT/env`."""
+    """Download the dependencies' wheels to `OUT/wheels`, and create the build environment in `OUT/env`."""
     dependencies, builds_with = project()
     shutil.rmtree(out / "wheels", ignore_errors=True)
     venv.create(out / "env", with_pip=True, clear=True)
@@ -117,7 +117,7 @@ def fetch(out: Path) -> None:
 
 
 def folder_of(out: Path, own: Path | None = None) -> tuple[Needs, Path]:
-    """The bundle as a folder, from the dependencies in `OUT/wheels` and the project's own wheel, built if not given."""
+    """Write the bundle's folder from `OUT/wheels` and the project's own wheel, which is built by default."""
     if own is None:
         shutil.rmtree(out / "own", ignore_errors=True)
         pip(out / "env", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out / "own", ROOT)
@@ -138,18 +138,18 @@ def folder_of(out: Path, own: Path | None = None) -> tuple[Needs, Path]:
 
 
 def readme(needs: Needs, wheels: Iterable[str]) -> str:
-    """What the bundle is for, how it is installed, and what is in it."""
+    """Return the README: the bundle's platform, how to install it, and its contents."""
     rows = "\n".join("| {} | {} |".format(*each.split("-")[:2]) for each in sorted(wheels))
     python = ".".join(map(str, needs.python))
-    return f"""# cpsched {needs.version}, with all that it needs
+    return f"""# cpsched {needs.version}, with all dependencies
 
-For {needs.words}. Nothing is fetched from a network.
+For {needs.words}. The installation needs no network.
 
     sha256sum --check SHA256SUMS
     python{python} install.py /opt/cpsched
 
-`install.py` says so where the host has another Python or platform. It makes a virtual environment (Debian: package
-`python3-venv`) and does in it what can also be done by hand:
+`install.py` reports if the host has a different Python or platform. It creates a virtual environment (Debian: package
+`python3-venv`) and runs these commands, which can also be run by hand:
 
     python{python} -m venv /opt/cpsched
     /opt/cpsched/bin/pip install --no-index --find-links wheels cpsched=={needs.version}
@@ -164,13 +164,13 @@ install.
 
 
 def sum_line(path: Path, name: Path) -> str:
-    """One line as `sha256sum` prints and checks them."""
+    """Return a checksum line in the format of `sha256sum`."""
     with path.open("rb") as file:
         return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
 
 
 def archived(folder: Path) -> Path:
-    """The folder as an archive beside it, with the archive's checksum in a file of its own."""
+    """Write the folder's archive next to it, and the archive's checksum to a separate file."""
     archive = folder.with_name(f"{folder.name}.tar.gz")
     with (
         archive.open("wb") as raw,
@@ -184,7 +184,7 @@ def archived(folder: Path) -> Path:
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member that says nothing of who packed it, when, and with which umask."""
+    """Return an archive member without traces of the packer's user, time and umask."""
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     member.mtime = MADE_AT_S
@@ -193,11 +193,11 @@ def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build it; 0, or 1 and one line that says what is wrong."""
+    """Build the bundle and return 0, or print an error and return 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, help="the folder to build in")
-    parser.add_argument("--only", choices=("wheels", "folder"), help="one of the two steps, and no archive")
-    parser.add_argument("--wheel", type=Path, help="cpsched's own wheel; built if not named")
+    parser.add_argument("out", type=Path, help="folder to build in")
+    parser.add_argument("--only", choices=("wheels", "folder"), help="run only this step, and write no archive")
+    parser.add_argument("--wheel", type=Path, help="cpsched's own wheel; default: build it")
     chosen = parser.parse_args(arguments)
     out = chosen.out.resolve()
     try:

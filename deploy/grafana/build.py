@@ -1,6 +1,6 @@
-"""The Grafana dashboards, from tables of panels: `python deploy/grafana/build.py` writes them as JSON.
+"""Write the Grafana dashboards as JSON from tables of panels: `python deploy/grafana/build.py`.
 
-Made with Grafana's own foundation SDK. Grafana loads the JSON files; this program is for those who change them.
+It uses Grafana's foundation SDK. Grafana loads the JSON files, so only changes to a dashboard need this program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RATE = "[$__rate_interval]"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel: what it is called, what it means, its unit in Grafana's words, and (expression, legend) pairs."""
+    """A panel: its title, description, unit (as in Grafana), and pairs of expression and legend."""
 
     title: str
     description: str
@@ -37,14 +37,14 @@ class Panel:
     lines: tuple[tuple[str, str], ...]
     stacked: bool = False
     bounds: tuple[float, ...] = ()
-    """For single figures: where yellow and red begin."""
+    """For single figures: the thresholds for yellow and red."""
     words: tuple[tuple[str, str, str], ...] = ()
-    """For single figures: value, word, colour."""
+    """For single figures: value, text, colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard: single figures on top, then rows of panels."""
+    """A dashboard: single figures at the top, then rows of panels."""
 
     uid: str
     title: str
@@ -54,131 +54,139 @@ class Board:
 
 
 def shares(metric: str, label: str, more: str = HERE) -> str:
-    """Rate of a metric by a label."""
+    """Return the rate of a metric by a label."""
     return f"sum by ({label}) (rate({metric}{{{more}}}{RATE}))"
 
 
 def quantile(share: float, metric: str, more: str = HERE, label: str = "") -> str:
-    """A quantile of a histogram."""
+    """Return a quantile of a histogram."""
     return f"histogram_quantile({share}, sum by (le{label}) (rate({metric}_bucket{{{more}}}{RATE})))"
 
 
 def mean(metric: str, more: str = HERE, label: str = "") -> str:
-    """The mean of what a histogram or a summary saw."""
+    """Return the mean of the values observed by a histogram or a summary."""
     by = f"by ({label}) " if label else ""
     return f"sum {by}(rate({metric}_sum{{{more}}}{RATE}))\n/ (sum {by}(rate({metric}_count{{{more}}}{RATE})) > 0)"
 
 
-# ------------------------------------------------------------------------------------------ what an operator sees first
+# --------------------------------------------------------------------------------------------------- the first figures
 
 AT_A_GLANCE = (
-    Panel("Mode", "What the bridge does: control starts jobs, advise orders Slurm's list, shadow only decides, paused "
-          "hands jobs back.", "none",
+    Panel("Mode", "The bridge's mode: control starts jobs, advise orders Slurm's queue, shadow only decides, paused "
+          "releases jobs.", "none",
           ((f'sum by (instance) (3 * cpsched_mode{{{HERE}, mode="control"}} or 2 * cpsched_mode{{{HERE}, '
             f'mode="advise"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
             "{{instance}}"),),
           words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "advise", "green"), ("3", "control", "green"))),
-    Panel("Since the last good cycle", "Above a minute, CpschedNoGoodCycle fires.", "s",
+    Panel("Since the last good cycle", "CpschedNoGoodCycle fires above one minute.", "s",
           ((f"time() - cpsched_last_success_timestamp_seconds{{{HERE}}}", "{{instance}}"),), bounds=(10, 60)),
-    Panel("Failed cycles", "Share of cycles that failed in ten minutes.", "percentunit",
+    Panel("Failed cycles", "Share of failed cycles over ten minutes.", "percentunit",
           ((f"cpsched:failed_cycles:ratio10m{{{HERE}}}", "{{instance}}"),), bounds=(0.01, 0.05)),
-    Panel("Jobs waiting", "Jobs that are decided on.", "short",
+    Panel("Jobs waiting", "Pending jobs that the bridge decides on.", "short",
           ((f"sum(cpsched_queued_jobs{{{THERE}}})", "jobs"),)),
-    Panel("Oldest waiting", "Age of the oldest job that is decided on.", "s",
+    Panel("Oldest waiting", "Age of the oldest pending job that the bridge decides on.", "s",
           ((f"max(cpsched_oldest_pending_seconds{{{THERE}}})", "age"),), bounds=(3 * 86400, 7 * 86400)),
-    Panel("Held by the bridge", "Jobs on which a hold of the bridge may be.", "short",
+    Panel("Held by the bridge", "Jobs that the bridge may hold.", "short",
           ((f"sum(cpsched_held_jobs{{{HERE}}})", "jobs"),)),
-    Panel("Failed starts", "Share of starts in ten minutes that Slurm refused or did not carry out.", "percentunit",
+    Panel("Failed starts", "Share of starts over ten minutes that Slurm refused or did not execute.", "percentunit",
           ((f"max(cpsched:failed_starts:ratio10m{{{HERE}}}) or vector(0)", "share"),), bounds=(0.02, 0.1)),
-    Panel("Alerts", "Alerts of the bridge that fire now.", "short",
+    Panel("Alerts", "Firing alerts about the bridge.", "short",
           (('count(ALERTS{alertname=~"Cpsched.*", alertstate="firing"}) or vector(0)', "firing"),), bounds=(1, 2)),
 )  # fmt: skip
 
 SCHEDULING = Board(
-    "cpsched-scheduling", "cpsched: Scheduling", "What jobs get: waits, slowdown, the queue and the machine.",
+    "cpsched-scheduling", "cpsched: Scheduling", "Service to jobs: waits, slowdowns, the queue and the machine.",
     AT_A_GLANCE,
     (
         ("The queue", (
-            Panel("Waiting jobs by reason", "Pending jobs by the kind of reason for which they wait.", "short",
+            Panel("Waiting jobs by reason", "Pending jobs by kind of pending reason.", "short",
                   ((f"sum by (reason) (cpsched_waiting_jobs{{{HERE}}})", "{{reason}}"),), stacked=True),
-            Panel("Waiting jobs by partition", "Jobs that are decided on.", "short",
+            Panel("Waiting jobs by partition", "Pending jobs that the bridge decides on.", "short",
                   ((f"sum by (partition) (cpsched_queued_jobs{{{THERE}}})", "{{partition}}"),), stacked=True),
-            Panel("Oldest by partition", "Age of the oldest job that is decided on.", "s",
+            Panel("Oldest by partition", "Age of the oldest pending job that the bridge decides on.", "s",
                   ((f"max by (partition) (cpsched_oldest_pending_seconds{{{THERE}}})", "{{partition}}"),)),
         )),
         ("What jobs get", (
-            Panel("Wait", "Time in the queue of the jobs that started: median and 95th percentile.", "s",
+            Panel("Wait", "Queue time of started jobs: median and 95th percentile.", "s",
                   ((quantile(0.5, "cpsched_job_wait_seconds", THERE), "median"),
                    (quantile(0.95, "cpsched_job_wait_seconds", THERE), "95 %"))),
-            Panel("Mean wait by partition", "Time in the queue of the jobs that started.", "s",
+            Panel("Mean wait by partition", "Mean queue time of started jobs.", "s",
                   ((mean("cpsched_job_wait_seconds", THERE, "partition"), "{{partition}}"),)),
-            Panel("Bounded slowdown", "Response time over run time (10 s at least) of jobs that ended.", "none",
+            Panel("Bounded slowdown", "Ratio of response time to run time (at least 10 s) of ended jobs.", "none",
                   ((quantile(0.5, "cpsched_job_bounded_slowdown_ratio"), "median"),
                    (quantile(0.95, "cpsched_job_bounded_slowdown_ratio"), "95 %"),
                    (mean("cpsched_job_bounded_slowdown_ratio"), "mean"))),
-            Panel("Mean bounded slowdown by partition", "Of jobs that ended.", "none",
+            Panel("Mean bounded slowdown by partition", "Mean bounded slowdown of ended jobs.", "none",
                   ((mean("cpsched_partition_bounded_slowdown_ratio", THERE, "partition"), "{{partition}}"),)),
             Panel("Starts and ends", "Jobs per second.", "ops",
                   ((f"sum(rate(cpsched_started_jobs_total{{{HERE}}}{RATE}))", "started"),
                    (f"sum(rate(cpsched_ended_jobs_total{{{HERE}}}{RATE}))", "ended"))),
-            Panel("Starts by partition", "Jobs per second: the count of the waits.", "ops",
+            Panel("Starts by partition", "Started jobs per second.", "ops",
                   ((shares("cpsched_job_wait_seconds_count", "partition", THERE), "{{partition}}"),)),
         )),
         ("The machine", (
-            Panel("In use", "Share of each resource that is not free: in use, drained, down or reserved.",
+            Panel("In use", "Share of each resource that is in use, drained, down or reserved.",
                   "percentunit",
                   ((f"1 - sum by (resource) (cpsched_resource_free{{{HERE}}})\n"
                     f"/ (sum by (resource) (cpsched_resource_capacity{{{HERE}}}) > 0)", "{{resource}}"),)),
-            Panel("Running and on their way", "Jobs that run, and jobs released and not yet seen running.", "short",
+            Panel("Running and starting", "Running jobs, and jobs that were released but have not been seen running "
+                  "yet.", "short",
                   ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
                    (f"sum(cpsched_starting_jobs{{{HERE}}})", "starting"))),
-            Panel("Left to Slurm", "Pending jobs that are not modelled, as a share of all.", "percentunit",
+            Panel("Left to Slurm", "Unmodelled jobs as a share of all pending jobs.", "percentunit",
                   ((f"cpsched:left_to_slurm:ratio{{{HERE}}}", "{{instance}}"),)),
         )),
     ),
 )  # fmt: skip
 
 DECISIONS = Board(
-    "cpsched-decisions", "cpsched: Decisions", "What a cycle costs, how decisions are reached, and what goes wrong.",
+    "cpsched-decisions", "cpsched: Decisions", "Cost of cycles, paths of decisions, and failures.",
     AT_A_GLANCE,
     (
         ("Time", (
-            Panel("Decision time", "Median, 95th percentile and mean, beside the time between two cycles.", "s",
+            Panel("Decision time", "Median, 95th percentile and mean, compared with the time between two cycles.", "s",
                   ((quantile(0.5, "cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "median"),
                    (quantile(0.95, "cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "95 %"),
                    (mean("cpsched_cycle_phase_duration_seconds", HERE + ', phase="decide"'), "mean"),
                    (f"max(cpsched_cycle_interval_seconds{{{HERE}}})", "between two cycles"))),
-            Panel("A cycle by phase", "Mean seconds of each phase.", "s",
+            Panel("A cycle by phase", "Mean duration of each phase.", "s",
                   ((mean("cpsched_cycle_phase_duration_seconds", HERE, "phase"), "{{phase}}"),), stacked=True),
-            Panel("From decision to running", "Until a started job is seen running.", "s",
+            Panel("From decision to running", "Time until a started job is seen running.", "s",
                   ((quantile(0.5, "cpsched_decision_to_running_seconds"), "median"),
                    (quantile(0.95, "cpsched_decision_to_running_seconds"), "95 %"))),
         )),
         ("How decisions are reached", (
-            Panel("Paths", "Decisions per second by the path taken and the solver's status.", "ops",
+            Panel("Paths", "Decisions per second by path and solver status.", "ops",
                   ((shares("cpsched_solves_total", "path, status"), "{{path}} {{status}}"),), stacked=True),
-            Panel("Considered jobs and variables", "Mean size of a decision that looked at a job.", "short",
+            Panel("Considered jobs and variables", "Mean size of decisions that considered at least one job.", "short",
                   ((mean("cpsched_decision_considered_jobs"), "jobs"),
                    (mean("cpsched_decision_variables"), "variables"))),
-            Panel("Gap", "Mean distance of the best plan from its proved bound, as a share of it.", "percentunit",
+            Panel("Gap", "Mean gap between the best plan and its proven bound, as a share of the plan.", "percentunit",
                   ((mean("cpsched_decision_gap_ratio"), "gap"),)),
-            Panel("Limits and fallbacks", "Share of searches cut off at their limit, of cycles decided by a fallback.",
+            Panel("Compared with EASY", "Results of recent jobs relative to a virtual EASY schedule.",
+                  "percentunit", ((f"cpsched_easy_ratio{{{HERE}}}", "{{measure}}"),)),
+            Panel("Weight of large jobs", "Weight of large jobs in the objective, adjusted from the comparison with "
+                  "EASY.", "none",
+                  ((f"cpsched_area_weight{{{HERE}}}", "{{instance}}"),)),
+            Panel("Limits and fallbacks", "Share of searches that reached their limit, and share of "
+                  "decisions made by the fallback.",
                   "percentunit",
                   ((f"cpsched:limit_hits:ratio15m{{{HERE}}}", "at the limit"),
                    (f"cpsched:fallbacks:ratio15m{{{HERE}}}", "fallback"))),
         )),
         ("Advice", (
-            Panel("Order", "In mode advise: the share of pairs of jobs that Slurm's list has in the plan's order.",
+            Panel("Order", "In advise mode: share of job pairs that Slurm's queue has in plan order.",
                   "percentunit", ((f"cpsched_advice_order_ratio{{{HERE}}}", "{{instance}}"),)),
             Panel("Boosts", "In advise mode: changed boosts per second.", "ops",
                   ((f"rate(cpsched_advice_changes_total{{{HERE}}}{RATE})", "{{instance}}"),)),
         )),
-        ("What goes wrong", (
+        ("Failures", (
             Panel("Cycles by result", "Cycles per second.", "ops",
                   ((shares("cpsched_cycles_total", "result"), "{{result}}"),), stacked=True),
             Panel("Events", "Events per second by kind, as in the journal.", "ops",
                   ((shares("cpsched_events_total", "kind"), "{{kind}}"),)),
-            Panel("Commands", "Commands per second, per job, by kind and result.", "ops",
+            Panel("Commands", "Commands per second by kind and result; a command for several jobs counts once per job.",
+                  "ops",
                   ((shares("cpsched_commands_total", "kind, result"), "{{kind}} {{result}}"),)),
         )),
         ("The process", (
@@ -186,10 +194,10 @@ DECISIONS = Board(
                   ((f'process_resident_memory_bytes{{job="cpsched", {HERE}}}', "{{instance}}"),)),
             Panel("Processor", "CPU seconds per second.", "percentunit",
                   ((f'rate(process_cpu_seconds_total{{job="cpsched", {HERE}}}{RATE})', "{{instance}}"),)),
-            Panel("Files", "Size of journal and ledger.", "bytes",
+            Panel("Files", "Size of the journal and the ledger.", "bytes",
                   ((f"cpsched_journal_size_bytes{{{HERE}}}", "journal {{instance}}"),
                    (f"cpsched_ledger_size_bytes{{{HERE}}}", "ledger {{instance}}"))),
-            Panel("Restarts of the child", "Processes started to reach the cluster, per second.", "ops",
+            Panel("Child process restarts", "Restarts per second of the process that calls the cluster.", "ops",
                   ((f"rate(cpsched_child_restarts_total{{{HERE}}}{RATE})", "{{instance}}"),)),
         )),
     ),
@@ -197,43 +205,44 @@ DECISIONS = Board(
 
 
 def directed(share: float, metric: str, direction: str) -> str:
-    """A quantile of one direction."""
+    """Return a quantile for one direction."""
     return quantile(share, metric, f'{HERE}, direction="{direction}"')
 
 
 PREDICTIONS = Board(
-    "cpsched-predictions", "cpsched: Predictions and promises",
-    "Whether run times were predicted well, and expected starts were kept.",
+    "cpsched-predictions", "cpsched: Predictions and expected starts",
+    "Accuracy of predicted run times and expected starts.",
     AT_A_GLANCE,
     (
         ("Predictions", (
-            Panel("Prediction error", "Mean binary logarithm of real to predicted run time, without its sign: 1 is a "
-                  "factor of two.", "none",
+            Panel("Prediction error", "Mean absolute binary logarithm of the ratio of actual to predicted run time: 1 "
+                  "is a factor of two.", "none",
                   ((mean("cpsched_prediction_error_log2_ratio"), "now"),
                    (f"cpsched:prediction_error_log2:mean1h{{{HERE}}}", "one hour {{instance}}"))),
             Panel("Longer or shorter than predicted", "Ended jobs per second.", "ops",
                   ((shares("cpsched_prediction_error_log2_ratio_count", "direction"), "{{direction}}"),), stacked=True),
-            Panel("Within a factor of two", "Share of ended jobs whose run time was predicted so well.", "percentunit",
+            Panel("Within a factor of two", "Share of ended jobs whose run time was predicted within a factor of two.",
+                  "percentunit",
                   ((f'sum(rate(cpsched_prediction_error_log2_ratio_bucket{{{HERE}, le="1.0"}}{RATE}))\n'
                     f"/ (sum(rate(cpsched_prediction_error_log2_ratio_count{{{HERE}}}{RATE})) > 0)", "share"),)),
         )),
-        ("Promises", (
-            Panel("Late starts", "How much later than first expected: median and 95th percentile.", "s",
+        ("Expected starts", (
+            Panel("Late starts", "Delay relative to the first expected start: median and 95th percentile.", "s",
                   ((directed(0.5, "cpsched_start_time_error_seconds", "late"), "median"),
                    (directed(0.95, "cpsched_start_time_error_seconds", "late"), "95 %"))),
-            Panel("Early starts", "How much earlier than first expected.", "s",
+            Panel("Early starts", "Lead relative to the first expected start: median and 95th percentile.", "s",
                   ((directed(0.5, "cpsched_start_time_error_seconds", "early"), "median"),
                    (directed(0.95, "cpsched_start_time_error_seconds", "early"), "95 %"))),
-            Panel("Early or late", "Starts per second of jobs that had an expected start.", "ops",
+            Panel("Early or late", "Starts per second of jobs with an expected start.", "ops",
                   ((shares("cpsched_start_time_error_seconds_count", "direction"), "{{direction}}"),), stacked=True),
-            Panel("An hour late or more", "Share of starts over six hours; at 25 % CpschedPromisesSlip fires.",
+            Panel("An hour late or more", "Share of starts over six hours. CpschedPromisesSlip fires above 25 %.",
                   "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
         )),
         ("Intervals", (
             Panel("Intervals", "Starts per second of jobs with a forecast interval, by outcome.",
                   "ops", ((shares("cpsched_start_intervals_total", "outcome"), "{{outcome}}"),), stacked=True),
-            Panel("Held", "Share of 80 % intervals that held, over a day. Below 60 % "
-                  "CpschedIntervalsMiss fires.", "percentunit",
+            Panel("Held", "Share of 80 % intervals that contained the start, over one day. CpschedIntervalsMiss fires "
+                  "below 60 %.", "percentunit",
                   ((f"cpsched:held_intervals:ratio1d{{{HERE}}}", "{{instance}}"),)),
         )),
     ),
@@ -246,7 +255,7 @@ BOARDS = (SCHEDULING, DECISIONS, PREDICTIONS)
 
 
 def targets(panel: Panel) -> list[prometheus.Dataquery]:
-    """The queries of a panel."""
+    """Return the queries of a panel."""
     return [
         prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(chr(ord("A") + i)).datasource(DATASOURCE)
         for i, (expression, legend) in enumerate(panel.lines)
@@ -254,7 +263,7 @@ def targets(panel: Panel) -> list[prometheus.Dataquery]:
 
 
 def figure(panel: Panel, width: int) -> stat.Panel:
-    """A single figure."""
+    """Return a panel with a single figure."""
     made = stat.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
     made = made.height(4).span(width).color_mode(BigValueColorMode.BACKGROUND).targets(targets(panel))
     steps = [models.Threshold(value=None, color="green")]
@@ -267,7 +276,7 @@ def figure(panel: Panel, width: int) -> stat.Panel:
 
 
 def lines(panel: Panel, width: int) -> timeseries.Panel:
-    """A panel of lines over time."""
+    """Return a panel of lines over time."""
     made = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
     made = made.height(8).span(width).min(0).fill_opacity(30 if panel.stacked else 5).targets(targets(panel))
     made = made.legend(
@@ -290,7 +299,7 @@ def widths(panels: int) -> list[int]:
 
 
 def variables() -> Iterable[dashboard.DatasourceVariable | dashboard.QueryVariable]:
-    """Datasource, instance and partition."""
+    """Return the dashboard variables: data source, instance and partition."""
     yield dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
     for name, query in (
         ("instance", "label_values(cpsched_build_info, instance)"),
@@ -310,7 +319,7 @@ def variables() -> Iterable[dashboard.DatasourceVariable | dashboard.QueryVariab
 
 
 def built(board: Board) -> str:
-    """The dashboard as JSON."""
+    """Return the dashboard as JSON."""
     made = dashboard.Dashboard(board.title).uid(board.uid).description(board.description).tags(["cpsched"])
     made = made.refresh("30s").time("now-6h", "now").timezone("browser").readonly()
     made = made.link(dashboard.DashboardLink("cpsched").type(models.DashboardLinkType.DASHBOARDS).tags(["cpsched"]))

@@ -1,6 +1,6 @@
-# Spack: put this file into a site's repository, as packages/cpsched/package.py. It installs the offline bundle (`make
-# bundle PYTHON=python3.13`), since Spack has no Python package of OR-Tools. The bundle is built by the site and fetched
-# from no host: rename it to cpsched-VERSION.tar.gz, run Spack in its folder, or put it into a Spack mirror. It has no
+# Spack: copy this file to packages/cpsched/package.py in a site's repository. It installs the offline bundle (`make
+# bundle PYTHON=python3.13`), because Spack has no Python package for OR-Tools. The site builds the bundle itself and
+# renames it to cpsched-VERSION.tar.gz. Run Spack in the bundle's folder, or put the bundle in a Spack mirror. It has no
 # published checksum: `spack install --no-checksum cpsched`.
 import os
 
@@ -15,15 +15,14 @@ class Cpsched(Package):
 
     version("0.1.0")
 
-    depends_on("python@3.11:3.14", type=("build", "run"))  # the release that the bundle was built for
+    depends_on("python@3.11:3.14", type=("build", "run"))  # the release for which the bundle was built
 
     def url_for_version(self, version):
         return f"file://{os.getcwd()}/cpsched-{version}.tar.gz"
 
     def install(self, spec, prefix):
-        environment = join_path(
-            prefix.libexec, "cpsched"
-        )  # install.py wants a new folder, and Spack writes into the prefix
+        # install.py requires a new folder, and Spack has already written to the prefix
+        environment = join_path(prefix.libexec, "cpsched")
         spec["python"].command("install.py", environment)
         mkdirp(prefix.bin)
         symlink(join_path(environment, "bin", "cpsched"), prefix.bin.cpsched)

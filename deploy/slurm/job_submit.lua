@@ -1,58 +1,61 @@
 --[[
-Every new job arrives held and marked, so that the bridge decides when and where it starts.
+Hold and mark every new job, so that the bridge decides when and where it starts.
 
-Install: as /etc/slurm/job_submit.lua on the host of slurmctld, with JobSubmitPlugins=lua in slurm.conf.
-Off:     touch /etc/slurm/cpsched.off -- looked for at every submission; jobs then flow to Slurm's own scheduler.
+Install: as /etc/slurm/job_submit.lua on slurmctld's host, with JobSubmitPlugins=lua in slurm.conf.
+Disable: touch /etc/slurm/cpsched.off. The plugin checks for this file at every submission. While it exists, Slurm's own
+scheduler starts new jobs.
 
-The proof that this plugin held a job is its admin_comment "bridge:wait". Slurm lets nobody but this plugin and an
-administrator write it: neither a user, at submission or later, nor a Slurm operator such as the bridge. For the same
-reason the plugin cannot change it on behalf of those. What happens to a job later is therefore noted in its comment, as
-words in front of what the user wrote there:
-  bridge:user-held    its owner asked for a hold, at submission or later
-  bridge:admin-held   an administrator or operator other than the bridge holds it
-  bridge:wait         the bridge held it, after the hold of this plugin
-  bridge:asked(X)     its owner asked for the node list X (a bridge's change of the list would lose it)
-  bridge:pinned(X)    the bridge set the job's node list; X is the one that its owner had asked for, mostly empty
-Users can neither write these words into a comment nor lose them by writing another. This holds while the plugin is
-loaded, also while it is switched off. Words are separated by single spaces, and count only where they match exactly.
+A job's admin_comment "bridge:wait" proves that this plugin held the job. In Slurm, only this plugin and administrators
+can write it. Neither users nor Slurm operators, such as the bridge, can write it, at submission or later. For the same
+reason, the plugin cannot change it when users or operators change a job. The plugin therefore records later events in
+the job's comment, as words in front of the user's text:
+  bridge:user-held    the owner requested a hold, at submission or later
+  bridge:admin-held   an administrator or operator other than the bridge holds the job
+  bridge:wait         the bridge held the job after this plugin's hold
+  bridge:asked(X)     the owner requested the node list X (a change by the bridge would otherwise lose it)
+  bridge:pinned(X)    the bridge set the job's node list; X is the list that the owner requested, usually empty
+Users can neither write these words into a comment nor remove them by writing another comment. This holds while the
+plugin is loaded, even if it is disabled. Words are separated by single spaces, and only exact matches count.
 
-The bridge may start a held job, and the dead-man timer may hand it back to Slurm, only where
+The bridge may start a held job, and the dead-man timer may release it to Slurm, only if
   - the admin_comment is bridge:wait, and
-  - the comment has neither bridge:user-held nor bridge:admin-held, and
-  - the comment has bridge:wait, or the job was never requeued and its reason is not JobHeldAdmin, and
-  - Slurm does not hold the job itself (reason BadConstraints and the like).
-The third rule leaves out holds of which this plugin is not told, those of `scontrol requeuehold`. Of all other jobs only
-the bridge's own ledger can say that the bridge holds them. The bridge's release of a job that its owner or an
-administrator holds is refused here as well. An owner who releases the own hold passes the job on to the bridge; an
-owner cannot release what waits for the bridge.
+  - the comment contains neither bridge:user-held nor bridge:admin-held, and
+  - the comment contains bridge:wait, or the job was never requeued and its reason is not JobHeldAdmin, and
+  - Slurm does not hold the job itself (for example, with reason BadConstraints).
+The third rule excludes holds by `scontrol requeuehold`, of which Slurm does not notify this plugin. For all other jobs,
+only the bridge's ledger shows whether the bridge holds them. This plugin also rejects the bridge's release of a job
+that its owner or an administrator holds. If owners release their own hold, the job then waits for the bridge. Owners
+cannot release a job that waits for the bridge.
 
-The bridge may pin and release a held job in one change, by the partition bridge:start/NODES, or
-bridge:start/NODES/LEAST-MOST with the number of its nodes. One call of slurmctld then does what takes four otherwise.
+The bridge can pin and release a held job in a single change, which costs slurmctld one call instead of four. For this,
+the bridge sets the job's partition to bridge:start/NODES. bridge:start/NODES/MIN-MAX also sets the number of nodes. For
+a job that names several partitions, a final /PARTITION selects the partition in which the job starts; the number of
+nodes before it may be empty (bridge:start/NODES//PARTITION).
 
-Left to Slurm, neither held nor marked:
-  - het jobs: their components cannot be updated one by one
-  - scrontab jobs: they refuse updates
-  - --immediate: it would fail at once because of the hold
-  - an explicit --priority given by root: an administrator's order
-  - jobs of the bridge's own user, jobs outside `partitions` (if set)
-  - a node list so long that it cannot be noted in the comment
-  - srun and salloc, where exempt_interactive is set
-Arrays are held like everything else, and so are srun and salloc otherwise.
+The plugin leaves these jobs to Slurm. It neither holds nor marks them:
+  - heterogeneous jobs: their components cannot be updated individually
+  - scrontab jobs: they cannot be updated
+  - jobs with --immediate: the hold would make them fail immediately
+  - jobs for which root sets an explicit --priority, because this is an administrator's decision
+  - jobs of the bridge's own user, and jobs outside `partitions` (if set)
+  - jobs whose node list is too long to be recorded in the comment
+  - srun and salloc jobs, if exempt_interactive is set
+All other jobs are held, including arrays and, without exempt_interactive, srun and salloc jobs.
 
-Settings: a file /etc/slurm/cpsched.lua may return a table that replaces any of these. It is read when slurmctld loads
-this script: at its start, and when this script's modification time changes.
+Settings: the file /etc/slurm/cpsched.lua may return a table that overrides any of the settings below. It is read when
+slurmctld loads this script, that is, when slurmctld starts and when this script's modification time changes.
 --]]
 
 local settings = {
    off_file = "/etc/slurm/cpsched.off",
-   -- uid of the Unix user that the bridge runs as.
+   -- The uid of the Unix user that runs the bridge.
    bridge_uid = nil,
-   -- Names of the partitions to manage; nil: all. A job that names none is in the default partition.
+   -- Names of the partitions to manage; nil: all. A job without a partition is in the default partition.
    partitions = nil,
-   -- A file that is written anew with every submission and change that this plugin sees: a bridge with this file among
-   -- its cycle.trigger_files looks at once. Its folder must be writable by SlurmUser.
+   -- A file that this plugin rewrites at every submission and change. A bridge that lists this file in its
+   -- cycle.trigger_files then starts a cycle immediately. SlurmUser must have write permission for its folder.
    wake_file = nil,
-   -- Leave jobs without a script, those of srun and salloc, to Slurm: they start as they would without a bridge.
+   -- Leave jobs without a script (srun and salloc) to Slurm, so that they start as they would without a bridge.
    exempt_interactive = false,
 }
 
@@ -75,7 +78,7 @@ local function switched_off()
    return false
 end
 
--- Wake a bridge. That nobody can write the file must stop no submission.
+-- Wake the bridge. If the file cannot be written, the submission continues.
 local function wake()
    local file = settings.wake_file and io.open(settings.wake_file, "w")
    if file then
@@ -93,7 +96,7 @@ local function default_partition(part_list)
    return nil
 end
 
--- Is one of the job's partitions (it may name several, with commas) among the managed ones?
+-- Return whether one of the job's partitions, which are separated by commas, is managed.
 local function in_managed_partition(job_desc, part_list)
    if settings.partitions == nil then
       return true
@@ -109,7 +112,7 @@ local function in_managed_partition(job_desc, part_list)
    return false
 end
 
--- Does the text contain the word?
+-- Return whether the text contains the word.
 local function has(text, marker)
    return text ~= nil and string.find(" " .. text .. " ", " " .. marker .. " ", 1, true) ~= nil
 end
@@ -128,21 +131,21 @@ local function left_to_slurm(job_desc, part_list, submit_uid)
       or not in_managed_partition(job_desc, part_list)
 end
 
--- Slurm refuses a comment that is longer than this, and with it the whole change: the hold, the release, the node list.
+-- Slurm rejects a longer comment, and with it the whole change: the hold, the release and the node list.
 local LONGEST_COMMENT = 1024
--- A node list of this length, with all words, still leaves room in a comment.
+-- A comment has enough space for a node list of this length and all other words.
 local LONGEST_LIST = 384
 
--- What every word of ours contains, in small letters.
+-- The beginnings of the plugin's words, in lower case.
 local NAMES = { "bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(", "bridge:pinned(" }
 
--- Is it one of our words, exactly?
+-- Return whether this is exactly one of the plugin's words.
 local function is_marker(word)
    return word == WAIT or word == USER_HELD or word == ADMIN_HELD or string.find(word, "^bridge:%a+%([^()]*%)$") ~= nil
 end
 
--- Could somebody take the user's word for ours? Readers differ in what they take for a blank (a no-break space, a file
--- separator), and in whether case counts: so it is enough that one of our words is somewhere within.
+-- Return whether a user's word could be mistaken for one of the plugin's words. Programs differ in case sensitivity and
+-- in what they treat as a blank (such as a no-break space), so a word that contains one of the plugin's words counts.
 local function resembles_marker(word)
    local small = string.lower(word)
    for _, name in ipairs(NAMES) do
@@ -153,7 +156,7 @@ local function resembles_marker(word)
    return false
 end
 
--- The words of the comment, in order, for which keep(word) is true.
+-- Return the words in the comment for which keep(word) is true, in order.
 local function words(comment, keep)
    local kept = {}
    for word in string.gmatch(comment or "", "%S+") do
@@ -164,16 +167,16 @@ local function words(comment, keep)
    return kept
 end
 
--- Our words first, then the user's: whoever reads only the beginning of a comment reads ours. If the comment would be
--- too long, the end of the user's text is lost, never one of our words. An empty text would not be set at all, and the
--- old words would stay: hence the single space.
+-- Return a comment with the plugin's words first, so that programs that read only its beginning see them. If the
+-- comment is too long, the end of the user's text is cut off, never one of the plugin's words. Slurm would ignore an
+-- empty text and keep the old words, so an empty comment is a single space.
 local function comment_of(markers, user_words)
    local text = table.concat(markers, " ")
    if #user_words > 0 then
       text = text .. (#markers > 0 and " " or "") .. table.concat(user_words, " ")
    end
    if #text > LONGEST_COMMENT then
-      -- No half of a UTF-8 character at the end.
+      -- Do not cut a UTF-8 character in half.
       text = string.gsub(string.sub(text, 1, LONGEST_COMMENT - 3), "[\192-\255][\128-\191]*$", "")
    end
    return text ~= "" and text or " "
@@ -187,7 +190,7 @@ local function user_words_of(comment)
    return words(comment, function(word) return not is_marker(word) and not resembles_marker(word) end)
 end
 
--- The comment with the marker added, or without all words for which drop(word) is true.
+-- Return the comment with the marker added.
 local function with(comment, marker)
    local markers = markers_of(comment)
    if not has(comment, marker) then
@@ -196,6 +199,7 @@ local function with(comment, marker)
    return comment_of(markers, user_words_of(comment))
 end
 
+-- Return the comment without the plugin's words for which drop(word) is true.
 local function filtered(comment, drop)
    local markers = words(comment, function(word) return is_marker(word) and not drop(word) end)
    return comment_of(markers, user_words_of(comment))
@@ -205,12 +209,12 @@ local function without(comment, marker)
    return has(comment, marker) and filtered(comment, function(word) return word == marker end) or comment
 end
 
--- What a user wrote, behind the words of ours that the old comment has. Control characters become blanks.
+-- Return the plugin's words of the old comment, followed by the user's new text. Control characters become blanks.
 local function rewritten(old, new)
    return comment_of(markers_of(old), user_words_of((string.gsub(new, "%c", " "))))
 end
 
--- Words with an argument: bridge:asked(n[1-2]), bridge:pinned().
+-- Return the argument of a word such as bridge:asked(n[1-2]) or bridge:pinned().
 local function argument(comment, name)
    return string.match(" " .. (comment or "") .. " ", " bridge:" .. name .. "%(([^() ]*)%) ")
 end
@@ -223,17 +227,17 @@ local function with_argument(comment, name, value)
    return value and with(others, "bridge:" .. name .. "(" .. value .. ")") or others
 end
 
--- Can the node list be noted in the comment? One with other characters is no node list: Slurm will refuse it.
+-- Return whether the comment can record the node list. Slurm itself rejects a list with other characters.
 local function can_be_noted(list)
    return #list <= LONGEST_LIST and string.find(list, "^[%w%-_.,%[%]]*$") ~= nil
 end
 
--- The owner (or an administrator) asks for a node list.
+-- Record the node list that the owner (or an administrator) requests.
 local function with_asked(comment, wanted)
    return with_argument(comment, "asked", wanted ~= "" and wanted or nil)
 end
 
--- The bridge sets a node list, or puts back what the owner had asked for.
+-- Record that the bridge sets a node list. Remove the record if the bridge restores the list that the owner requested.
 local function with_pin(comment, wanted)
    local asked = argument(comment, "asked") or ""
    return with_argument(comment, "pinned", wanted ~= asked and wanted ~= "" and asked or nil)
@@ -265,10 +269,12 @@ end
 -- A priority of INFINITE releases a held job.
 local INFINITE = 4294967295
 
--- What the partition of a start asks for: the nodes, and the least and most number of them where it says so.
+-- Parse the partition that the bridge sets to start a job. Return the nodes, their minimum and maximum number (nil if
+-- not given), and the partition (empty if the job stays in its own). For any other partition, the nodes are nil.
 local function start_in(partition)
-   local nodes, least, most = string.match(partition, "^bridge:start/([%w%-_.,]+)/(%d+)%-(%d+)$")
-   return nodes or string.match(partition, "^bridge:start/([%w%-_.,]+)$"), tonumber(least), tonumber(most)
+   local nodes, count, own = string.match(partition, "^bridge:start/([%w%-_.,]+)/?([%d%-]*)/?([%w%-_.+@]*)$")
+   local least, most = string.match(count or "", "^(%d+)%-(%d+)$")
+   return (count == "" or least) and nodes, tonumber(least), tonumber(most), own
 end
 
 local function refuse(message)
@@ -285,21 +291,21 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
    local managed = job_rec.admin_comment == WAIT
    local comment = job_rec.comment
 
-   -- A start in one change. An empty partition is none: the job stays where it is.
+   -- Translate a start in one change to its node list, number of nodes, partition and release.
    if by_bridge and job_desc.partition ~= nil then
-      local nodes, least, most = start_in(job_desc.partition)
+      local nodes, least, most, own = start_in(job_desc.partition)
       if nodes then
          if job_rec.priority ~= 0 then
             return refuse("is not held")
          end
-         job_desc.partition, job_desc.req_nodes, job_desc.priority = "", nodes, INFINITE
+         job_desc.partition, job_desc.req_nodes, job_desc.priority = own, nodes, INFINITE
          if least then
             job_desc.min_nodes, job_desc.max_nodes = least, most
          end
       end
    end
 
-   -- What the change does to the comment: the user's text, and the notes on the node list.
+   -- Update the comment: the user's text and the words about the node list.
    if job_desc.comment ~= nil then
       comment = (modify_uid == 0 or by_bridge) and job_desc.comment or rewritten(comment, job_desc.comment)
    end
@@ -309,12 +315,12 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
       elseif can_be_noted(job_desc.req_nodes) then
          comment = with_asked(comment, job_desc.req_nodes)
       elseif managed then
-         return refuse("this node list cannot be noted for the cluster's scheduler: too long")
+         return refuse("this node list is too long to be recorded for the cluster's scheduler; request a shorter list")
       end
    end
 
-   -- What a hold or a release does to it, and whether the release is allowed.
-   if not is_set(job_desc.priority) then -- neither
+   -- Update the comment for a hold or a release, and check whether the release is permitted.
+   if not is_set(job_desc.priority) then -- neither a hold nor a release
    elseif job_desc.priority == 0 then -- a hold
       if by_bridge then
          comment = with(comment, WAIT)
@@ -325,20 +331,20 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
       local others_hold = has(comment, USER_HELD) or has(comment, ADMIN_HELD)
       if by_bridge then
          if others_hold then
-            return refuse("held by its owner or an administrator: not the bridge's to release")
+            return refuse("held by its owner or an administrator; the bridge cannot release it")
          end
          comment = without(comment, WAIT)
       elseif by_owner and managed and not switched_off() then
          if has(comment, ADMIN_HELD) then
             return refuse("an administrator holds this job")
          end
-         -- A requeued job without the bridge's hold may be held by `scontrol requeuehold`, of which we are not told, by
-         -- whomever: Slurm itself knows, and lets the owner release only the own hold.
+         -- A requeued job without the bridge's hold may be held by `scontrol requeuehold`, of which Slurm does not
+         -- notify the plugin. Slurm itself records who holds the job, and lets an owner release only the owner's hold.
          if job_rec.restart_cnt == 0 or has(comment, WAIT) then
             if not has(comment, USER_HELD) then
                return refuse("this job waits for the cluster's scheduler, which starts it when its turn comes")
             end
-            job_desc.priority = 0 -- no longer the owner's hold: now it waits for the bridge
+            job_desc.priority = 0 -- the owner's hold ends, and the job now waits for the bridge
          end
          comment = without(comment, USER_HELD)
       else

@@ -1,4 +1,4 @@
-"""Run in the bridge's network: succeeds once Prometheus has reached the bridge, and all rules and Alertmanager work."""
+"""Succeed once Prometheus has reached the bridge and all rules and Alertmanager work; run in the bridge's network."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import urllib.request
 
 
 def ask(address: str) -> dict:
-    """The JSON answer of Prometheus or Alertmanager on this host."""
+    """Return the JSON response of Prometheus or Alertmanager on this host."""
     with urllib.request.urlopen(f"http://127.0.0.1:{address}", timeout=5) as answer:
         return json.load(answer)
 

@@ -17,5 +17,6 @@ def page() -> str:
     for package in (cpsched, cpsched_sim):
         parts.append(f"## `{package.__name__}`")
         for name in sorted(package.__all__, key=str.casefold):
-            parts.append(f"::: {package._HOME_OF[name]}.{name}\n    options:\n      heading: {package.__name__}.{name}")  # noqa: SLF001
+            module = package._MODULE_BY_NAME[name]  # noqa: SLF001
+            parts.append(f"::: {module}.{name}\n    options:\n      heading: {package.__name__}.{name}")
     return document("Python API", INTRODUCTION, *parts)

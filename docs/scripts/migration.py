@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cpsched.former_names import CLASSES, MODULES
-from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
+from cpsched_bridge.settings import RENAMED_SETTINGS, RETIRED_SETTINGS
 from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS
-from cpsched_sim.cli_shell import FORMER_COMMANDS, FORMER_VERBS, RENAMED_OPTIONS
+from cpsched_sim.command_conventions import FORMER_COMMANDS, FORMER_VERBS, RENAMED_OPTIONS
 from docs.scripts.markdown import code, document, table
 from docs.scripts.metrics import served_as
 
@@ -21,7 +21,7 @@ def page() -> str:
     """Return the page."""
     renamed = [
         (code(old), code(new.new), ", ".join(f"{code(before)}: {code(now)}" for before, now in new.values.items()))
-        for old, new in RENAMED.items()
+        for old, new in RENAMED_SETTINGS.items()
     ]
     retired = [(code(name), row.removed_in, row.instead) for name, row in RETIRED_SETTINGS.items()]
     commands = {f"cpsched {old}": f"cpsched {new}" for old, new in FORMER_COMMANDS.items()}

@@ -14,7 +14,7 @@ from rich.terminal_theme import MONOKAI
 
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import DemoLiveView, demo_policy, make_clusters, run_bridge
+from cpsched_bridge.program.demo import DemoLiveView, make_clusters, make_demo_policy, run_bridge
 from cpsched_bridge.settings import PolicySettings
 from cpsched_bridge.telemetry import log_setup
 
@@ -44,7 +44,7 @@ def main() -> None:
     """Run the morning and write the picture."""
     log_setup.configure_logging("text", level=40)
     site, twin = make_clusters(JOBS, SEED)
-    policy = demo_policy(PolicySettings().dispatcher, 0.02)
+    policy = make_demo_policy(PolicySettings().dispatcher, 0.02)
     view = DemoLiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")
     photographer = Photographer(view)
     run_bridge(policy, site, EventDrivenClock(site), (view, photographer))

@@ -1,4 +1,4 @@
-"""Simulator: replay a trace with any dispatcher and predictor, and evaluate the resulting schedule.
+"""The simulator: replay a trace with any dispatcher and predictor, and evaluate the schedule.
 
     import cpsched_sim
     outcome = cpsched_sim.simulate("KTH-SP2.swf.gz", "easy", "last-two")
@@ -6,7 +6,7 @@
 
 The public API consists of `load`, `from_frame`, `simulate`, `compare`, `recorded_schedule_of`, `METRICS`, and the types
 `Workload`, `TraceJob`, `Simulation`, `Comparison`, `Schedule` and `TraceDialect` (options for accounting data).
-`run_study` runs the replays described in a study file and returns `StudyResults`. `draw_bars`, `draw_distributions`,
+`run_study` runs the replays that a study file describes, and returns `StudyResults`. `draw_bars`, `draw_distributions`,
 `draw_utilization` and `draw_account_shares` return a `Chart`. Names are imported on first use.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cpsched.copies import check_copies
+from cpsched.installation_check import check_copies
 from cpsched.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report.charts import Chart, draw_account_shares, draw_bars, draw_distributions, draw_utilization
     from cpsched_sim.simulation import Simulation, simulate
-    from cpsched_sim.study.case_runner import run_study
     from cpsched_sim.study.study_results import StudyResults
+    from cpsched_sim.study.study_runner import run_study
     from cpsched_sim.traces.trace_dialect import TraceDialect
     from cpsched_sim.traces.trace_job import TraceJob
-    from cpsched_sim.workloads.frame_reader import from_frame
+    from cpsched_sim.workloads.data_frame_reader import from_frame
     from cpsched_sim.workloads.load import Workload, load
 
-_HOME_OF = {
+_MODULE_BY_NAME = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
     "TraceDialect": "cpsched_sim.traces.trace_dialect",
@@ -46,10 +46,10 @@ _HOME_OF = {
     "draw_distributions": "cpsched_sim.report.charts",
     "draw_account_shares": "cpsched_sim.report.charts",
     "draw_utilization": "cpsched_sim.report.charts",
-    "from_frame": "cpsched_sim.workloads.frame_reader",
+    "from_frame": "cpsched_sim.workloads.data_frame_reader",
     "load": "cpsched_sim.workloads.load",
     "recorded_schedule_of": "cpsched_sim.recorded_schedule",
-    "run_study": "cpsched_sim.study.case_runner",
+    "run_study": "cpsched_sim.study.study_runner",
     "simulate": "cpsched_sim.simulation",
 }
 """The module that defines each public name."""
@@ -77,4 +77,4 @@ __all__ = [
 ]
 
 check_copies(__file__)
-__getattr__, __dir__ = lazy_attributes(globals(), _HOME_OF)
+__getattr__, __dir__ = lazy_attributes(globals(), _MODULE_BY_NAME)

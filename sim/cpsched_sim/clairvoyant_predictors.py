@@ -1,4 +1,4 @@
-"""Predictors that know the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft walltime."""
+"""Predictors that see the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft walltime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clairvoyant(Protocol):
 
 
 class OraclePredictor(Predictor, Clairvoyant):
-    """Predict the real run time of each job of a trace, capped by its walltime."""
+    """Predict each job's real run time, capped at its walltime."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -37,7 +37,7 @@ class OraclePredictor(Predictor, Clairvoyant):
         self._run_s = {item.job.id: item.run_s for item in trace}
 
     def predict(self, job: Job) -> int:
-        """Return the real run time, capped by the walltime."""
+        """Return the real run time, capped at the walltime."""
         return min(self._run_s[job.id], job.walltime_s)
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
@@ -48,7 +48,7 @@ class OraclePredictor(Predictor, Clairvoyant):
 
 
 class SoftWalltimePredictor(Predictor):
-    """Predict the soft walltime of each job of a trace, capped by its walltime, which is also the fallback."""
+    """Predict each job's soft walltime, capped at its walltime, which is also the fallback."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -64,16 +64,18 @@ class SoftWalltimePredictor(Predictor):
 
 SOFT_WALLTIME = Registration(
     "soft-walltime",
-    "The soft walltime of a trace (SWF with 21 fields), or else the walltime; in simulation only.",
+    "The soft walltime in the trace (SWF with 21 fields), or else the walltime; in simulation only.",
     "Klusáček and Chlumský, JSSPP 2018",
     SoftWalltimePredictor,
 )
 ORACLE = Registration(
     "oracle",
-    "The real run time, capped by the walltime; in simulation only.",
+    "The real run time, capped at the walltime; in simulation only.",
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
 PREDICTORS = registry.PREDICTORS.extended_with(ORACLE, SOFT_WALLTIME)
-SIMULATION_REGISTRIES = PolicyRegistries(registry.DISPATCHERS.extended_with(*offline_dispatcher.LISTED), PREDICTORS)
+SIMULATION_REGISTRIES = PolicyRegistries(
+    registry.DISPATCHERS.extended_with(*offline_dispatcher.REGISTRATIONS), PREDICTORS
+)
 """Policy registries for simulations: the core's, plus predictors and dispatchers that use the whole trace."""

@@ -1,4 +1,4 @@
-"""Compare replays of one trace: every dispatcher with every predictor, as a percentage of a baseline."""
+"""Compare replays of one trace: every dispatcher with every predictor, in percent of a baseline."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cpsched.errors import CpschedError, UnknownName, require
 from cpsched.formatting import format_number
 from cpsched.metrics import METRICS, Metric, ScheduleData, metric
 from cpsched.policy_spec import OVERRUN, PolicySpec, setting_names
-from cpsched.registry import PolicyRegistries, import_path_of
+from cpsched.registry import PolicyRegistries, import_path
 from cpsched_sim import data_frames
 from cpsched_sim.cluster.replay import SchedulingOverhead
-from cpsched_sim.document import ReportParagraph, ReportTable, render_fragment
-from cpsched_sim.recorded_schedule import NAME as RECORDED
+from cpsched_sim.recorded_schedule import RECORDED_NAME as RECORDED
 from cpsched_sim.recorded_schedule import RecordedSchedule, mismatch_warning, recorded_schedule_of
+from cpsched_sim.report_document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.simulation import (
     DispatcherLike,
     MetricLike,
     PredictorLike,
-    ReplayPolicySetup,
+    ReplaySpec,
     Simulation,
     display_name,
     open_workload,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonRow:
-    """One combination and its summary (see `Simulation.summary`), or in `error` the reason why it failed.
+    """One combination with its summary (see `Simulation.summary`), or with the reason for its failure in `error`.
 
     `measures` is set if requested, `simulation` if the replay ran in this process.
     """
@@ -52,12 +52,12 @@ class ComparisonRow:
     error: str = ""
     measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
-    """Hints on better settings; see `Simulation.hints`."""
+    """Hints on better settings (see `Simulation.hints`)."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """Return "dispatcher/predictor", or only the name for the recorded schedule, which has no predictor."""
+        """Return "dispatcher/predictor", or the name alone for the recorded schedule, which has no predictor."""
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
@@ -80,14 +80,14 @@ def comparison_warnings(found: RecordedSchedule | None, rows: Iterable[Compariso
 
 
 def compared_metrics(more: Sequence[Metric] = ()) -> tuple[Metric, ...]:
-    """Return the metrics shown in comparisons, with percentages of the baseline."""
+    """Return the metrics that comparisons show as percentages of the baseline."""
     return (*(row for row in METRICS if row.compared), *more)
 
 
 class PolicyCombination(NamedTuple):
-    """One dispatcher and one predictor as texts, and the registries that resolve their names."""
+    """A dispatcher and a predictor as text, and the registries that resolve their names."""
 
-    setup: ReplayPolicySetup
+    setup: ReplaySpec
     known: PolicyRegistries
 
 
@@ -114,12 +114,12 @@ def make_combinations(
         names = of_dispatcher | setting_names(known.predictors.find(predictor)) | {OVERRUN}
         mine = {name: value for name, value in settings.items() if name.rpartition(".")[2] in names}
         searching = {name: value for name, value in options.items() if name in of_dispatcher}
-        setup = ReplayPolicySetup(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
+        setup = ReplaySpec(PolicySpec.of(dispatcher, predictor, mine, searching, known), charge)
         setup.build(known=known)
         found.append(PolicyCombination(setup, known))
         taken |= {*mine, *searching}
         everything |= names
-    require(bool(found), "--dispatcher, --predictor", "", "must have at least one name each")
+    require(bool(found), "--dispatcher, --predictor", "", "must each contain at least one name")
     for name in (*settings, *options):
         if name not in taken:
             raise UnknownName("parameter of any of these", name, everything)
@@ -127,13 +127,13 @@ def make_combinations(
 
 
 def make_unique_labels(things: Sequence[object]) -> list[str]:
-    """Return a label for each thing; repeated labels (two instances of one class) get a number."""
-    words = [thing if isinstance(thing, str) else import_path_of(thing) for thing in things]
+    """Return a label for each item; number repeated labels, such as those of two instances of a class."""
+    words = [thing if isinstance(thing, str) else import_path(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
 
 def check_baseline(chosen: Iterable[PolicyCombination], baseline: str | None) -> None:
-    """Raise `UnknownName` unless `baseline` is one of the dispatchers or dispatcher/predictor combinations."""
+    """Raise `UnknownName` unless `baseline` is a dispatcher or a dispatcher/predictor combination."""
     policies = [setup.policy for setup, _ in chosen]
     known = {RECORDED} | {name for p in policies for name in (p.dispatcher, f"{p.dispatcher}/{p.predictor}")}
     if baseline is not None and baseline not in known:
@@ -187,7 +187,7 @@ def comparison_to_json(
 def table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
-    """Return the comparison as a table for files: one line per combination, with metrics, then percentages."""
+    """Return the comparison as a table for files, with metrics and then percentages for each combination."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
     shown = tuple(each.name for each in compared_metrics(more))
     others = tuple(each.name for each in METRICS if not each.compared)
@@ -211,11 +211,11 @@ def table_rows(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
-    """Several simulations of one trace; printing the object shows a table.
+    """Several simulations of one trace. Printing the object shows a table.
 
-    `simulations` are the successful ones, by "dispatcher/predictor". `rows` contains all combinations in the requested
-    order, followed by the recorded schedule if the trace has one. `comparison_warnings` lists the points in which the
-    replays disagree with the record.
+    `simulations` contains the successful ones by "dispatcher/predictor". `rows` contains all combinations in the
+    requested order, followed by the recorded schedule if the trace has one. `comparison_warnings` lists the differences
+    between the replays and the record.
     """
 
     title: str
@@ -231,7 +231,7 @@ class Comparison:
 
     @property
     def hints(self) -> list[str]:
-        """Return the hints of all simulations (see `Simulation.hints`), each with the name of its combination."""
+        """Return the hints of all simulations (see `Simulation.hints`), each with its combination's name."""
         return [f"{row.name}: {hint}" for row in self.rows for hint in row.hints]
 
     def __getitem__(self, name: str) -> Simulation:
@@ -244,24 +244,24 @@ class Comparison:
     def to_frame(self) -> DataFrame:
         """Return the metrics as a pandas frame, one row per combination. Raise `InputError` without pandas."""
         lines = list(table_rows(self.rows, find_baselines(self.rows, self.baseline), self.more))
-        return data_frames.frame_of_lines(lines)
+        return data_frames.rows_to_frame(lines)
 
     def to_markdown(self) -> str:
         """Return the metrics and their percentages of the baseline as a Markdown table."""
-        return self._table().markdown()
+        return self._build_table().markdown()
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook, as HTML."""
-        return render_fragment(self._table(), *map(ReportParagraph, self.hints))
+        return render_fragment(self._build_table(), *map(ReportParagraph, self.hints))
 
-    def _table(self) -> ReportTable:
+    def _build_table(self) -> ReportTable:
         shown, measured_by = compared_metrics(self.more), find_baselines(self.rows, self.baseline)
         heading = ["dispatcher", "predictor"]
         heading += [text for each in shown for text in (f"{each.heading} {each.unit}".strip(), "%")]
-        rows = [self._cells(row, measured_by[row.name], shown) for row in self.rows]
+        rows = [self._format_row(row, measured_by[row.name], shown) for row in self.rows]
         return ReportTable(self.title, heading, rows)
 
-    def _cells(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
+    def _format_row(self, row: ComparisonRow, measured_by: ComparisonRow | None, shown: Sequence[Metric]) -> list[str]:
         if row.summary is None:
             return [row.dispatcher, row.predictor, f"failed: {row.error}"]
         percent = percent_of_baseline(row, measured_by, self.more)
@@ -305,10 +305,10 @@ def compare(
     """Replay a trace with every dispatcher and every predictor, sequentially in this process.
 
     The arguments are those of `simulate`, but `dispatchers` and `predictors` are sequences. A setting applies to the
-    combinations that have it. Each combination uses a copy of the instance from before its first simulation, so no
-    combination benefits from what another one learned. A failed combination has an error in its row. If the trace has
-    recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded". Raise `CpschedError`
-    for invalid names and values, `SimulationError` for unusable files.
+    combinations that have it. Each combination uses a copy of an instance, made before its first simulation. So no
+    combination benefits from what another has learned. The row of a failed combination contains the error. If the trace
+    has recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded". Raise
+    `CpschedError` for invalid names and values, `SimulationError` for unusable files.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload
@@ -317,15 +317,15 @@ def compare(
     check_baseline(chosen, baseline)
     shown = (*more, *(site_metrics(workload.site) if workload.site is not None else ()))
     found = recorded_schedule_of(workload)
-    beside = recorded_rows(found, baseline, shown)
-    rows = (*(_row(workload, setup, known, more) for setup, known in chosen), *beside)
+    recorded = recorded_rows(found, baseline, shown)
+    rows = (*(_replay_combination(workload, setup, known, more) for setup, known in chosen), *recorded)
     return Comparison(
         f"{workload.name} on {workload.system}", rows, baseline, shown, tuple(comparison_warnings(found, rows))
     )
 
 
-def _row(
-    workload: Workload, setup: ReplayPolicySetup, known: PolicyRegistries, more: tuple[Metric, ...]
+def _replay_combination(
+    workload: Workload, setup: ReplaySpec, known: PolicyRegistries, more: tuple[Metric, ...]
 ) -> ComparisonRow:
     names = setup.policy.dispatcher, setup.policy.predictor
     try:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame as DataFrame
 
 
-def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
+def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
     """Return a frame with one row per job, indexed by job id, in order of arrival. Raise `InputError` without pandas.
 
-    `schedule` contains the start, end and held processors of each job; a start is `NEVER` if the job never ran.
-    Columns: user, name, queue, account, submit_s, walltime_s, run_s, units, processors, then with a schedule start_s,
-    end_s, wait_s and bounded_slowdown, then recorded_start_s and power_w. Start, end and wait are whole seconds, and
-    missing (`<NA>`) if the job never started. The bounded slowdown is NaN in that case. Recorded start and power are
-    missing if the trace does not have them. Without a schedule, processors are the requested ones.
+    `schedule` contains the start, end and held processors of each job; a start is `NEVER` if the job never ran. The
+    columns are user, name, queue, account, submit_s, walltime_s, run_s, units and processors; with a schedule, start_s,
+    end_s, wait_s and bounded_slowdown; then recorded_start_s and power_w. Start, end and wait are whole seconds; they
+    are missing (`<NA>`) if the job never started, and the bounded slowdown is NaN. Recorded start and power are missing
+    if the trace has none. Without a schedule, processors are the requested ones.
     """
-    pandas = _pandas()
+    pandas = _import_pandas()
     jobs = [item.job for item in items]
     submit_s = np.fromiter((job.submit_s for job in jobs), np.int64, len(jobs))
     run_s = np.fromiter((item.run_s for item in items), np.int64, len(items))
@@ -62,12 +62,12 @@ def frame_of_jobs(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
     return pandas.DataFrame(columns, index=pandas.Index([job.id for job in jobs], name="job"))
 
 
-def frame_of_lines(lines: Sequence[Sequence[object]]) -> DataFrame:
-    """Return a table as a frame whose column names are in the first line. Raise `InputError` without pandas."""
-    return _pandas().DataFrame(lines[1:], columns=list(lines[0]))
+def rows_to_frame(lines: Sequence[Sequence[object]]) -> DataFrame:
+    """Convert a table, whose first line contains the column names, to a frame. Raise `InputError` without pandas."""
+    return _import_pandas().DataFrame(lines[1:], columns=list(lines[0]))
 
 
-def _pandas() -> Any:
+def _import_pandas() -> Any:
     try:
         import pandas
     except ImportError as error:

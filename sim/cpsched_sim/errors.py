@@ -4,8 +4,8 @@ SimulationError         a `CpschedError`: an invalid file, setting, or combinati
 ├── InvalidFile         the content of a file breaks a rule: `file:line: field: value: rule`
 │   ├── InvalidTrace    a line of a trace breaks a rule
 │   ├── InvalidSystem   a system file breaks a rule
-│   └── InvalidPolicy   a policy file, or a dump that it names, breaks a rule
-├── InputError          a file or a combination of options is unusable; the message gives the reason
+│   └── InvalidPolicy   a policy file, or a dump that it refers to, breaks a rule
+├── InputError          a file or a combination of options is unusable; the message states the reason
 │   ├── UnknownFormat   a file is not a trace in a known format
 │   └── MissingFile     a file is missing; also a `FileNotFoundError`
 └── Stalled             a plug-in hangs; the message contains file and line (exit code 1)
@@ -18,12 +18,12 @@ from pathlib import Path
 from cpsched.errors import CpschedError, escape_controls
 from cpsched.traceback_origin import SourceLocation
 
-SHOWN_CHARS = 80
-"""Maximum characters of a value in a message."""
+MAX_QUOTED_CHARS = 80
+"""Maximum number of characters of a value in a message."""
 
 
 class SimulationError(CpschedError):
-    """Base class of all exceptions raised by this package."""
+    """Base class of all exceptions that this package raises."""
 
 
 class InvalidFile(SimulationError):
@@ -49,7 +49,7 @@ class InvalidSystem(InvalidFile):
 
 
 class InvalidPolicy(InvalidFile):
-    """A policy file, or a Slurm dump that it names, breaks a rule."""
+    """A policy file, or a Slurm dump that it refers to, breaks a rule."""
 
 
 class InputError(SimulationError):
@@ -68,7 +68,7 @@ class MissingFile(InputError, FileNotFoundError):
 
 
 class Stalled(SimulationError):
-    """A plug-in made no progress within the time limit; `place` is the line of code being executed."""
+    """A plug-in made no progress within the time limit; `place` is the line that it was executing."""
 
     exit_code = 1
 
@@ -80,8 +80,8 @@ class Stalled(SimulationError):
         self.place = place
 
 
-def quote_value(value: object, most: int = SHOWN_CHARS) -> str:
-    """Return `value` for a message: one line of at most `most` characters, without terminal control codes."""
+def quote_value(value: object, most: int = MAX_QUOTED_CHARS) -> str:
+    """Format `value` for a message, as one line of at most `most` characters without terminal control codes."""
     try:
         text = str(value)
     except ValueError:  # Python refuses to convert integers of more than 4,300 digits

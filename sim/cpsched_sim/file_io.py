@@ -1,4 +1,4 @@
-"""Read files named in settings, and write results atomically."""
+"""Read files that settings refer to, and write results atomically."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InputError, quote_value
+from cpsched_sim.input.file_type_guess import special_kind
 from cpsched_sim.input.input_limits import MAX_JSON_BYTES
-from cpsched_sim.input.sniff import special_kind
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -22,34 +22,34 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Create the folder, and compress the content if the name ends in .gz. Raise `InputError` on failure.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     if path.suffix == ".gz":
         content = gzip.compress(content, 6, mtime=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            beside.write_bytes(content)
-            beside.replace(path)
+            temporary.write_bytes(content)
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Raise `InputError` if no file can be written into `folder`, so that a long run fails before it starts.
+    """Raise `InputError` if no file can be written to `folder`, so that a long run fails before it starts.
 
-    Test this by writing and removing a file in the folder or its nearest existing parent. Do not create any folder.
+    As a test, write and remove a file in the folder or its nearest existing parent. Create no folder.
     """
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not there.is_dir():
-        raise InputError(f"{there}: is a file, not a folder for results")
-    beside = there / f".cpsched.{os.getpid()}"
+        raise InputError(f"{there}: must be a folder for results, but is a file")
+    temporary = there / f".cpsched.{os.getpid()}"
     try:
         try:
-            beside.write_bytes(bytes(4096))
+            temporary.write_bytes(bytes(4096))
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
@@ -66,7 +66,7 @@ def write_table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     write_atomically(path, format_csv(rows).encode())
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file as hex. Raise `InputError` if the file cannot be read."""
     try:
         with path.open("rb") as file:
@@ -77,14 +77,14 @@ def sha256_of(path: Path) -> str:
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
     """Return the digest of one file, or a digest over the digests of several files in order. Raise `InputError`."""
-    digests = [sha256_of(path) for path in paths]
+    digests = [file_sha256(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def read_json(setting: str, path: str, text: bool = False) -> object:
-    """Return the parsed content of a JSON file named in a setting, or its text if `text` is set.
+    """Return the parsed content of a JSON file that a setting refers to, or its text if `text` is set.
 
-    Raise `InvalidValue`, which names the setting and the file.
+    Raise `InvalidValue`, which states the setting and the file.
     """
     try:
         if kind := special_kind(Path(path)):

@@ -15,22 +15,22 @@ from functools import partial
 from cpsched.formatting import format_count
 from cpsched.jit import compile_progress
 
-_HEADING = "compiling kernels, once for this machine; later runs find them in the cache"
+_HEADING = "compiling kernels, once for this machine; later runs load them from the cache"
 
 
 class TerminalProgressLine:
-    """A progress line on stderr: rewritten at every step on a terminal, otherwise one line per kernel."""
+    """A progress line on stderr. It is rewritten at every step on a terminal; otherwise, each kernel has one line."""
 
     def __init__(self) -> None:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
         """Show that `done` of `total` functions of a kernel are compiled. Meanwhile, Ctrl-C ends the process."""
-        _end_at_once(done < total)
+        _let_interrupt_end_process(done < total)
         if not self._said_heading:
             self._said_heading = True
             print(_HEADING, file=sys.stderr, flush=True)
-        # While a progress bar is drawn, it replaces `sys.stderr` by a stream that accepts only whole lines.
+        # A progress bar replaces `sys.stderr` with a stream that accepts only whole lines.
         if sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty():
             shown = f"  {name}: {done} of {format_count(total, 'function')}" if done < total else ""
             print(f"\x1b[?25h\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
@@ -38,8 +38,8 @@ class TerminalProgressLine:
             print(f"  {name}: {format_count(total, 'function')}", file=sys.stderr, flush=True)
 
 
-def _end_at_once(at_once: bool) -> None:
-    """Let Ctrl-C end this process immediately if set, because Python would otherwise wait until LLVM returns."""
+def _let_interrupt_end_process(at_once: bool) -> None:
+    """If `at_once`, let Ctrl-C end this process immediately. By default, Python waits until LLVM returns."""
     if threading.current_thread() is threading.main_thread():
         ours = (signal.default_int_handler, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # only if no other signal handler is installed
@@ -89,13 +89,13 @@ def warm_up() -> WarmUpResult:
 
 
 def all_kernel_loaders() -> list[Callable[[], object]]:
-    """Return one function per kernel that compiles the kernel or loads it from the cache."""
+    """Return one function per kernel, which compiles the kernel or loads it from the cache."""
     all_modules_with_kernels()
     return kernel_loaders()
 
 
 def kernel_loaders() -> list[Callable[[], object]]:
-    """Return the kernel loaders of all modules imported so far; once a policy is built, these include the policy's."""
+    """Return the kernel loaders of all modules imported so far, including those of a policy that has been built."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return [kernel.load_or_compile for kernel in KERNELS]
@@ -111,20 +111,20 @@ def load_all_kernels(tell: Callable[[str], None]) -> None:
     before = compile_progress.current_progress_callback()
     try:
         for at, opened in enumerate(waiting):
-            words = f"{at} of {format_count(len(waiting), 'kernel is', 'kernels are')} ready"
-            tell(f"loads kernels: {words}")
-            compile_progress.set_progress_callback(partial(_tell_of_one, tell, words))
+            text = f"{at} of {format_count(len(waiting), 'kernel is', 'kernels are')} ready"
+            tell(f"loads kernels: {text}")
+            compile_progress.set_progress_callback(partial(_report_compiled_function, tell, text))
             opened()
     finally:
         compile_progress.set_progress_callback(before)
 
 
-def _tell_of_one(tell: Callable[[str], None], words: str, name: str, done: int, total: int) -> None:
-    tell(f"compiles kernels: {words}; {name}: {done} of {format_count(total, 'function')}")
+def _report_compiled_function(tell: Callable[[str], None], text: str, name: str, done: int, total: int) -> None:
+    tell(f"compiles kernels: {text}; {name}: {done} of {format_count(total, 'function')}")
 
 
 def modules_with_kernels() -> tuple[str, ...]:
-    """Return the names of the imported modules with kernels, so that another process can import them."""
+    """Return the names of imported modules with kernels, so that another process can import them."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))
@@ -133,7 +133,7 @@ def modules_with_kernels() -> tuple[str, ...]:
 def all_modules_with_kernels() -> None:
     """Import every module of the core and the simulator, so that all kernels are registered.
 
-    Skip modules that require a missing extra (such as pytest), since these have no kernels.
+    Skip modules that need a missing extra (such as pytest), because they have no kernels.
     """
     for name in ("cpsched", "cpsched_sim"):
         package = importlib.import_module(name)

@@ -1,6 +1,6 @@
 """Dispatchers `cp-off-*`: plan a whole trace in advance, with known run times and arrivals (debs24 section 4).
 
-No real scheduler can do this. The result shows the value of perfect information. Suitable for small traces only.
+No real scheduler can do this. The result shows the value of perfect information. Use these only for small traces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import require
 from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Need, Snapshot
-from cpsched.planning import EVERY, GREEDY, ListSchedulerSpec, plan_with
+from cpsched.planning import EVERY_JOB, GREEDY, ListSchedulerSpec, plan_by_spec
 from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched.registration import Registration
@@ -23,8 +23,8 @@ from cpsched_sim.traces.trace_job import TraceJob
 if TYPE_CHECKING:  # importing this module loads the solver
     from cpsched.dispatchers.cp.cp_sat import CpSatSolution
 
-_HINTS = ("reg", "saf", "spf", "laf")
-"""Orders for list scheduling; the best of these schedules is the solver's initial solution."""
+_HINT_ORDERS = ("reg", "saf", "spf", "laf")
+"""Orders for list scheduling. The best of these schedules is the solver's initial solution."""
 
 
 class KnownRunTimePredictor(Predictor):
@@ -39,10 +39,10 @@ class KnownRunTimePredictor(Predictor):
 
 
 class OfflineDispatcher(Dispatcher):
-    """Start each job at its time in a plan of the whole trace, made before the first round.
+    """Start each job when a plan of the whole trace, made before the first round, starts it.
 
-    Nodes are chosen first-fit when a job starts. A job that fits the pools but not the nodes starts later than planned.
-    `found` is the plan with its cost and proven bound.
+    Nodes are chosen first-fit when a job starts. A job that fits into the pools but not on the nodes starts later than
+    planned. `found` is the plan with its cost and proven bound.
     """
 
     found: CpSatSolution
@@ -65,38 +65,40 @@ class OfflineDispatcher(Dispatcher):
     def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Store the whole trace. Raise `InvalidValue` if it is too large."""
         self._trace = list(trace)
-        require(len(self._trace) <= self._most, "jobs", len(self._trace), f"must not be more than most={self._most}")
+        require(len(self._trace) <= self._most, "jobs", len(self._trace), f"must be at most most={self._most}")
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Start the jobs that are due."""
         if not self._start_s:
-            self._plan(snapshot.cluster)
+            self._plan_trace(snapshot.cluster)
         table, queue = snapshot.table, snapshot.queue
         at_s = np.array([self._start_s.get(table.jobs[slot].id, snapshot.now_s) for slot in queue.tolist()], np.int64)
         if len(snapshot.running) == 0 and len(at_s) and at_s.min() > snapshot.now_s:
             at_s -= at_s.min() - snapshot.now_s  # nothing is running: start the next job now
         due = np.flatnonzero(at_s <= snapshot.now_s)
         only = replace(snapshot, queue=queue[due[np.argsort(at_s[due], kind="stable")]], by_construction=True)
-        decision = plan_with(ListSchedulerSpec(GREEDY, None), only, "starts", np.arange(len(due)))
+        decision = plan_by_spec(ListSchedulerSpec(GREEDY, None), only, "starts", np.arange(len(due)))
         effort = Effort("planned", len(due), unplaced=len(due) - len(decision.starts))
         if need == "starts":
             return replace(decision, effort=effort)
-        whole = plan_with(ListSchedulerSpec(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s)))
+        whole = plan_by_spec(
+            ListSchedulerSpec(GREEDY, None), snapshot, "plan", np.lexsort((at_s, at_s > snapshot.now_s))
+        )
         waits = {id: wait for id, wait in whole.waits.items() if id not in decision.starts_by_job(only)}
         return Decision(decision.starts, effort, np.maximum(at_s, snapshot.now_s), waits)
 
-    def _plan(self, cluster: Cluster) -> None:
+    def _plan_trace(self, cluster: Cluster) -> None:
         """Solve the trace, starting from the best list schedule."""
         from cpsched.dispatchers.cp import cp_sat
-        from cpsched.kernels.cp.delay_costs import delay
+        from cpsched.kernels.cp.delay_costs import plan_delay_cost
 
         jobs = [item.job for item in self._trace]
-        submit_s, run_s = (np.array(column, np.int64) for column in zip(*self._times(), strict=True))
+        submit_s, run_s = (np.array(column, np.int64) for column in zip(*self._submits_and_run_times(), strict=True))
         amounts = np.array([[job.request.units * each for each in job.request.per_unit] for job in jobs], np.int64)
         first_s = int(submit_s.min())
         total = cluster.capacity.sum(axis=0)
         demand = np.minimum(amounts, total)
-        problem = cp_sat.CumulativeProblem(
+        problem = cp_sat.PoolSchedulingProblem(
             first_s, submit_s - first_s, run_s, demand, np.zeros(1, np.int64), total[None, :]
         )
         budget = cp_sat.CpSatBudget(self._limit_s, self._effort, self._seed)
@@ -107,35 +109,36 @@ class OfflineDispatcher(Dispatcher):
             self.found = cp_sat.solve_p2sf(problem, submit_s, processors, budget, best)
         else:
             cost = cp_sat.metric_objective(self._metric, submit_s, run_s, processors)
-            best = min(hints, key=lambda start_s: delay(cost, start_s))
-            found = cp_sat.solve(problem, cost, budget, best)
-            worth = found.start_s if found.start_s is not None and found.cost <= delay(cost, best) else best
-            self.found = replace(found, start_s=worth, cost=cost.constant + delay(cost, worth))
+            best = min(hints, key=lambda start_s: plan_delay_cost(cost, start_s))
+            found = cp_sat.solve_pool_problem(problem, cost, budget, best)
+            worth = found.start_s if found.start_s is not None and found.cost <= plan_delay_cost(cost, best) else best
+            self.found = replace(found, start_s=worth, cost=cost.constant + plan_delay_cost(cost, worth))
         planned: IntArray = self.found.start_s if self.found.start_s is not None else best
         self._start_s = dict(zip((job.id for job in jobs), planned.tolist(), strict=True))
 
-    def _times(self) -> list[tuple[int, int]]:
+    def _submits_and_run_times(self) -> list[tuple[int, int]]:
         return [(item.job.submit_s, item.run_s) for item in self._trace]
 
     def _list_schedules(self, cluster: Cluster) -> list[IntArray]:
-        """Return the start times of the whole trace by list scheduling, one array for each order in `_HINTS`."""
+        """Return the trace's start times under list scheduling, one array per order in `_HINT_ORDERS`."""
         run_s = {item.job.id: item.run_s for item in self._trace}
-        from cpsched_sim.cluster.replay import replay  # late, so that listing names imports no file readers
+        from cpsched_sim.cluster.replay import replay  # imported here, so that listing names imports no file readers
 
         return [
-            replay(self._trace, cluster, Policy(KnownRunTimePredictor(run_s), _List(order))).start_s for order in _HINTS
+            replay(self._trace, cluster, Policy(KnownRunTimePredictor(run_s), _FixedOrderDispatcher(order))).start_s
+            for order in _HINT_ORDERS
         ]
 
 
-class _List(Dispatcher):
+class _FixedOrderDispatcher(Dispatcher):
     def __init__(self, order: str) -> None:
-        self._scheme = ListSchedulerSpec(EVERY, order)
+        self._scheme = ListSchedulerSpec(EVERY_JOB, order)
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        return plan_with(self._scheme, snapshot, need)
+        return plan_by_spec(self._scheme, snapshot, need)
 
 
-LISTED = tuple(
+REGISTRATIONS = tuple(
     Registration(
         f"cp-off-{name}",
         f"Plans the whole trace at once, with known arrivals and run times, to minimize {name.upper()}.",

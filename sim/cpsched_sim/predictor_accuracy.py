@@ -1,7 +1,7 @@
 """Measure a predictor's accuracy on a trace: errors, under- and overestimates (mod17 section 5.1, cp19 section 5).
 
 Each job is predicted at its submission. The predictor learns from a job at the time when it would end if every job
-started immediately, so the results depend only on the trace, not on a dispatcher. Within one second, ends are processed
+started immediately. So the results depend only on the trace, not on a dispatcher. Within one second, ends are processed
 before submissions.
 """
 
@@ -20,7 +20,7 @@ from cpsched import registry
 from cpsched.model import EndedJob, IntArray
 from cpsched.predictors.base import Predictor, is_trainable, predict_run_time_s, train
 from cpsched.run_time_model import RunTimeModel
-from cpsched_sim.cluster.replay import PROGRESS_EVERY, Progress
+from cpsched_sim.cluster.replay import PROGRESS_INTERVAL_ROUNDS, Progress
 from cpsched_sim.file_io import write_table
 from cpsched_sim.result_files import write_result_settings
 from cpsched_sim.traces.trace_job import TraceJob
@@ -28,7 +28,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class PredictorAccuracy:
-    """The accuracy of one predictor on one trace; shares refer to all jobs, and A = real / predicted run time."""
+    """The accuracy of one predictor on one trace. Shares refer to all jobs; A is real / predicted run time."""
 
     jobs: int
     mean_absolute_error_min: float
@@ -52,25 +52,27 @@ class PredictorAccuracy:
         )
 
 
-def predictions_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
-    """Return the prediction for each job at its submission, in seconds; `jobs` must be in order of arrival.
+def predict_run_times_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
+    """Return each job's prediction at its submission, in seconds; `jobs` must be in order of arrival.
 
     Raise `PolicyError` if the predictor fails or does not return a number of seconds.
     """
     listens = is_trainable("predictor", predictor)
     predicted = np.empty(len(jobs), dtype=np.int64)
-    for at in _in_turn(jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress):
+    for at in _jobs_by_submission(
+        jobs, (lambda ended: train("predictor", predictor, ended)) if listens else None, progress
+    ):
         predicted[at] = predict_run_time_s(predictor, jobs[at].job)
     return predicted
 
 
-def _in_turn(
+def _jobs_by_submission(
     jobs: Sequence[TraceJob], learn: Callable[[EndedJob], None] | None, progress: Progress | None
 ) -> Iterator[int]:
-    """Yield the index of each job at its submission, after learning from all jobs that ended before."""
+    """Yield the index of each job at its submission, after learning from all jobs that have ended by then."""
     running: list[tuple[int, int]] = []
     for at, entry in enumerate(jobs):
-        if progress is not None and at % PROGRESS_EVERY == 0:
+        if progress is not None and at % PROGRESS_INTERVAL_ROUNDS == 0:
             progress(at, len(jobs))
         submit_s = entry.job.submit_s
         while learn is not None and running and running[0][0] <= submit_s:
@@ -84,27 +86,30 @@ def _in_turn(
 
 INTERVAL_COVERAGE = 0.8
 """The nominal coverage of run-time intervals."""
-KNOWN = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
+USER_HISTORY_CLASSES = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
 """Categories of jobs, with the minimum number of ended jobs of the same user."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimeCoverage:
-    """The coverage of run-time intervals; shares refer to the jobs of the category."""
+class RunTimeIntervalCoverage:
+    """The coverage of run-time intervals; shares are of the jobs in the category."""
 
     jobs: int
     held: float
     shorter: float
-    """Share of jobs that ran shorter than the interval."""
+    """Share of jobs whose run time was below the interval."""
     longer: float
     median_width: float
     """Median width of the intervals, as a share of the walltime."""
 
 
-def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> dict[str, RunTimeCoverage]:
-    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `KNOWN` and overall.
+def run_time_interval_coverage(
+    jobs: Sequence[TraceJob], progress: Progress | None = None
+) -> dict[str, RunTimeIntervalCoverage]:
+    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `USER_HISTORY_CLASSES`
+    and overall.
 
-    Each job's interval is issued at its submission, based on the jobs that ended before. Categories without jobs are
+    The interval of a job is computed at its submission, from the jobs that ended before. Categories without jobs are
     omitted.
     """
     model, ends = RunTimeModel(), np.array([(1 - INTERVAL_COVERAGE) / 2, (1 + INTERVAL_COVERAGE) / 2])
@@ -115,23 +120,27 @@ def calibration(jobs: Sequence[TraceJob], progress: Progress | None = None) -> d
         model.learn(ended)
         ended_of[ended.job.user] += 1
 
-    for at in _in_turn(jobs, learn, progress):
+    for at in _jobs_by_submission(jobs, learn, progress):
         job = jobs[at].job
         intervals[at] = model.sample(job, ends)
         known[at] = ended_of[job.user] if job.user else 0
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     walltime_s = np.fromiter((entry.job.walltime_s for entry in jobs), np.int64, len(jobs))
-    kind = np.searchsorted([least for _, least in KNOWN], known, side="right") - 1
-    parts = {name: kind == number for number, (name, _) in enumerate(KNOWN)} | {"all": np.ones(len(jobs), np.bool_)}
+    kind = np.searchsorted([least for _, least in USER_HISTORY_CLASSES], known, side="right") - 1
+    parts = {name: kind == number for number, (name, _) in enumerate(USER_HISTORY_CLASSES)} | {
+        "all": np.ones(len(jobs), np.bool_)
+    }
     return {
-        name: _kept(run_s[these], intervals[these], walltime_s[these]) for name, these in parts.items() if these.any()
+        name: _compute_coverage(run_s[these], intervals[these], walltime_s[these])
+        for name, these in parts.items()
+        if these.any()
     }
 
 
-def _kept(run_s: IntArray, intervals: IntArray, walltime_s: IntArray) -> RunTimeCoverage:
+def _compute_coverage(run_s: IntArray, intervals: IntArray, walltime_s: IntArray) -> RunTimeIntervalCoverage:
     shorter, longer = float((run_s < intervals[:, 0]).mean()), float((run_s > intervals[:, 1]).mean())
     width = float(np.median((intervals[:, 1] - intervals[:, 0]) / walltime_s))
-    return RunTimeCoverage(len(run_s), 1 - shorter - longer, shorter, longer, width)
+    return RunTimeIntervalCoverage(len(run_s), 1 - shorter - longer, shorter, longer, width)
 
 
 def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tuple[float, float]]:
@@ -143,14 +152,14 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorEvaluation:
-    """A predictor's accuracy, and the pairs of run time and prediction (seconds) from which it was computed."""
+    """A predictor's accuracy, and the pairs of run time and prediction (seconds) that it was computed from."""
 
     accuracy: PredictorAccuracy
     run_s: IntArray
     predicted_s: IntArray
 
 
-def study_predictors(
+def evaluate_predictors(
     jobs: Sequence[TraceJob], predictors: Sequence[str], progress: Progress | None = None
 ) -> dict[str, PredictorEvaluation]:
     """Evaluate each named predictor with its default settings. Raise `UnknownName` or `PolicyError`."""
@@ -158,30 +167,32 @@ def study_predictors(
     run_s = np.fromiter((entry.run_s for entry in jobs), np.int64, len(jobs))
     found = {}
     for name, predictor in chosen.items():
-        predictions = predictions_s(jobs, predictor, progress)
+        predictions = predict_run_times_s(jobs, predictor, progress)
         found[name] = PredictorEvaluation(PredictorAccuracy.of(run_s, predictions), run_s, predictions)
     return found
 
 
 def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Mapping[str, Any]) -> None:
-    """Write one line per point (predictor, real / predicted, share), and a manifest. Raise `UnusableObject`."""
+    """Write one line per point (predictor, real / predicted, share), and a manifest. Raise `InputError`."""
     points = [(name, *point) for name, row in found.items() for point in ecdf(row.run_s, row.predicted_s)]
     write_table(path, [("predictor", "real_by_predicted", "share"), *points])
     write_result_settings(path, made_of)
 
 
-def write_figures(
+def write_accuracy_table(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """Write one line per name (with two labels: per name and category), and a manifest. Raise `UnusableObject`.
+    """Write one line per name, or with two labels per name and category, and a manifest.
 
-    `kind` is the dataclass that holds the values.
+    `kind` is the dataclass of the values. Raise `InputError` on failure.
     """
-    parts = [((name, *part), figures) for name, row in rows.items() for part, figures in _parts(row, len(labels))]
+    parts = [
+        ((name, *part), figures) for name, row in rows.items() for part, figures in _label_figures(row, len(labels))
+    ]
     head = (*labels, *(each.name for each in fields(kind)))
     write_table(path, [head, *((*names, *figures.values()) for names, figures in parts)])
     write_result_settings(path, made_of)
 
 
-def _parts(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
+def _label_figures(row: Mapping[str, Any], labels: int) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
     return [((name,), figures) for name, figures in row.items()] if labels == 2 else [((), row)]

@@ -1,7 +1,7 @@
 """Keep copies of dispatchers and predictors from before their first simulation, for fair comparisons.
 
 An instance that has been used in a simulation has learned from the trace, so reusing it in a comparison would leak
-information. Therefore a copy is stored before the first simulation.
+information. Therefore, a copy is stored before the first simulation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched.errors import PluginLoadError, describe_exception
-from cpsched.registry import import_path_of
+from cpsched.registry import import_path
 
-_KEPT: dict[int, tuple[weakref.ref[Any], Any]] = {}
-"""For the id of each live instance: its copy, or the reason why it cannot be copied."""
+_PRISTINE_COPIES: dict[int, tuple[weakref.ref[Any], Any]] = {}
+"""The copy of each live instance by its id, or the reason why it cannot be copied."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopyFailure:
+class UncopyableInstance:
     """The reason why an instance cannot be copied.
 
     The exception is not stored, because its traceback would keep the instance alive.
@@ -31,24 +31,24 @@ class CopyFailure:
 def store_pristine_copy(thing: Any) -> None:
     """Store a copy of an instance before its first simulation."""
     key = id(thing)
-    if key not in _KEPT:
-        _KEPT[key] = weakref.ref(thing, lambda _: _KEPT.pop(key, None)), _copied(thing)
+    if key not in _PRISTINE_COPIES:
+        _PRISTINE_COPIES[key] = weakref.ref(thing, lambda _: _PRISTINE_COPIES.pop(key, None)), _try_deepcopy(thing)
 
 
-def pristine_copy_of(kind: str, thing: Any) -> Any:
-    """Return a copy of an instance from before its first simulation. Raise `PluginLoadError` if it cannot be copied."""
-    kept = _KEPT.get(id(thing))
-    found = _copied(kept[1] if kept is not None else thing)
-    if isinstance(found, CopyFailure):
-        advice = "give its class, or an unused instance"
-        raise PluginLoadError(kind, import_path_of(thing), f"cannot be copied ({found.why}): {advice}")
+def pristine_copy(kind: str, thing: Any) -> Any:
+    """Return a copy of an instance from before its first simulation, or raise `PluginLoadError` if there is none."""
+    kept = _PRISTINE_COPIES.get(id(thing))
+    found = _try_deepcopy(kept[1] if kept is not None else thing)
+    if isinstance(found, UncopyableInstance):
+        advice = "pass its class, or an unused instance"
+        raise PluginLoadError(kind, import_path(thing), f"cannot be copied ({found.why}): {advice}")
     return found
 
 
-def _copied(thing: Any) -> Any:
-    if isinstance(thing, CopyFailure):
+def _try_deepcopy(thing: Any) -> Any:
+    if isinstance(thing, UncopyableInstance):
         return thing
     try:
         return copy.deepcopy(thing)
     except Exception as error:  # a plug-in class may raise any exception
-        return CopyFailure(describe_exception(error))
+        return UncopyableInstance(describe_exception(error))

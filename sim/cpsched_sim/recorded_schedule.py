@@ -1,8 +1,8 @@
-"""The recorded schedule of a trace: the real waits, for comparison with those of a replay.
+"""A trace's recorded schedule, whose real waits are compared with those of a replay.
 
 Record and replay have the same jobs and run times. The record also reflects effects that a replay does not model:
-unavailable nodes, reservations, limits, and the users' own reasons. If jobs wait much in one of the two but hardly at
-all in the other (`mismatch_warning`), the system of the replay differs from that of the record.
+unavailable nodes, reservations, limits, and the users' own reasons. If jobs wait long in one of them but hardly in the
+other (`mismatch_warning`), the replay and the record have different systems.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cpsched.formatting import format_count
 from cpsched.metrics import Metric, ScheduleData, step_counts
 from cpsched.model import NEVER
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
-from cpsched_sim.site.fairness import breakdown
-from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
+from cpsched_sim.site.fairness import fairness_breakdown
+from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
 from cpsched_sim.workloads.load import Workload
 
-NAME = "as recorded"
-"""The name of the recorded schedule, used in place of a dispatcher name."""
-WAITED_S = 60.0
-"""The minimum mean wait that counts as waiting; shorter waits may be Slurm's own latency."""
-OVER = 0.01
+RECORDED_NAME = "as recorded"
+"""The recorded schedule's name, used in place of a dispatcher name."""
+MIN_MEAN_WAIT_S = 60.0
+"""Minimum mean wait that counts as waiting; shorter waits may be Slurm's own latency."""
+MAX_OVERUSE_SHARE = 0.01
 """Maximum share of time in which recorded use may exceed the system's capacity, because recorded times are inexact."""
-APART = 10.0
-"""The maximum ratio between two mean waits that are plausible on the same machine."""
+MAX_WAIT_RATIO = 10.0
+"""Maximum plausible ratio between two mean waits on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -36,7 +36,7 @@ class RecordedSchedule:
     """The schedule of all jobs with a recorded start; `measures` provides the data for every metric.
 
     - `unknown` is the number of jobs in the workload without a recorded start.
-    - `busy` is the number of processors that the other jobs did not exceed for 99 % of the time.
+    - `busy` is the number of processors that the other jobs did not exceed 99 % of the time.
     - `over` is the share of time in which they used more processors than the system has.
     """
 
@@ -47,7 +47,7 @@ class RecordedSchedule:
     over: float
 
     def summary(self, more: Sequence[Metric] = ()) -> dict[str, Any]:
-        """Return the values of `Simulation.summary`, except those about decisions."""
+        """Return the values of `Simulation.summary` except those about decisions."""
         site = self.workload.site
         return {
             **metric_values(self.measures, more),
@@ -57,7 +57,7 @@ class RecordedSchedule:
             "dispatch": asdict(DecisionTimes.of(())),
             "paths": {},
             "start_unknown": self.unknown,
-            **(breakdown(self.measures, site) if site is not None else {}),
+            **(fairness_breakdown(self.measures, site) if site is not None else {}),
         }
 
     def notes(self) -> list[str]:
@@ -65,19 +65,22 @@ class RecordedSchedule:
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
             found.append(
-                f"{NAME}: without {self.unknown:,} of {format_count(jobs, 'job')}, which have no recorded start"
+                f"{RECORDED_NAME}: without {self.unknown:,} of {format_count(jobs, 'job')}, "
+                "which have no recorded start"
             )
-        if self.over > OVER:
+        if self.over > MAX_OVERUSE_SHARE:
             there = f"the {machine:,} {self.workload.cluster.resources[0]} of {self.workload.system}"
             found.append(
-                f"{NAME}: for {self.over:.0%} of the time more than {there} were in use, often {self.busy:,}: "
+                f"{RECORDED_NAME}: more than {there} were in use {self.over:.0%} of the time, often {self.busy:,}: "
                 "the machine was larger, or the record is inexact"
             )
         return found
 
     def __repr__(self) -> str:
         rows = metric_values(self.measures).items()
-        return "\n".join([f"{NAME}: {self.workload.name}", *(f"  {name:<14}{value:>14,.5g}" for name, value in rows)])
+        return "\n".join(
+            [f"{RECORDED_NAME}: {self.workload.name}", *(f"  {name:<14}{value:>14,.5g}" for name, value in rows)]
+        )
 
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
@@ -96,7 +99,7 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
         end_s=end_s,
         processors=processors,
         machine=machine,
-        jobs=TraceJobView(jobs),
+        jobs=SchedulerVisibleJobs(jobs),
     )
     at_s, held = step_counts(start_s, end_s, processors)
     lasted_s, held = np.diff(at_s), held[:-1]
@@ -107,22 +110,22 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
 
 
 def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
-    """Return why replays with these mean waits are probably of a different machine than the record, or "".
+    """Return why these mean waits suggest that replays and record have different machines, or "".
 
-    Only the replay closest to the record counts: if a single dispatcher is far off, the system is not the cause.
+    Only the replay closest to the record counts: if only some dispatchers are far off, the system is not the cause.
     """
     waits = list(replayed_wait_s)
     if found is None or not waits:
         return ""
     real_s = float(found.measures.wait_s.mean())
     wait_s = min(waits, key=lambda each: abs(np.log1p(each) - np.log1p(real_s)))
-    said = f"the mean wait is {wait_s:,.0f} s in the replay, and was {real_s:,.0f} s as recorded"
+    warning = f"the mean wait is {wait_s:,.0f} s in the replay, and was {real_s:,.0f} s as recorded"
     system, share = found.workload.system, found.busy / found.measures.machine
-    used = f"as recorded, no more than {share:.0%} of it was in use for 99 % of the time"
-    if real_s >= WAITED_S and wait_s * APART < real_s:
+    used = f"as recorded, at most {share:.0%} of it was in use for 99 % of the time"
+    if real_s >= MIN_MEAN_WAIT_S and wait_s * MAX_WAIT_RATIO < real_s:
         causes = "nodes that were down or reserved, partitions, limits, jobs that the file lacks"
-        return f"{said}: {system} is larger than what users could use ({causes}); {used}"
-    if wait_s >= WAITED_S and real_s * APART < wait_s:
+        return f"{warning}: {system} is larger than what users could use ({causes}); {used}"
+    if wait_s >= MIN_MEAN_WAIT_S and real_s * MAX_WAIT_RATIO < wait_s:
         causes = "nodes or partitions that it lacks, jobs of other clusters in the file"
-        return f"{said}: {system} is smaller than what users could use ({causes}); {used}"
+        return f"{warning}: {system} is smaller than what users could use ({causes}); {used}"
     return ""

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
-from cpsched.dispatchers.slurm.boosted_slurm import BoostedSlurmDispatcher
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.boosted_slurm import PlanAdvisedSlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.formatting import format_percent
 from cpsched.planning import GREEDY, STRICT
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
 
-MANY_OVERRUN = 0.1
-"""Minimum share of overrunning jobs for a hint. With walltimes as estimates, hardly any job exceeds its estimate."""
+MIN_OVERRUN_SHARE = 0.1
+"""Minimum share of jobs beyond their estimates for a hint. With walltimes as estimates, few jobs are."""
 
 
-def hints_of(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
+def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     """Return the hints, one sentence each."""
-    return (*_overrun(policy, schedule), *_not_modelled(policy))
+    return (*_overrun_hint(policy, schedule), *_unmodelled_parameters_hint(policy))
 
 
-def _not_modelled(policy: Policy) -> tuple[str, ...]:
-    """Return a hint that lists the given Slurm parameters that the digital twin does not model."""
-    dispatcher = policy.dispatcher.twin if isinstance(policy.dispatcher, BoostedSlurmDispatcher) else policy.dispatcher
-    if not isinstance(dispatcher, SlurmDispatcher) or not dispatcher.read.not_modelled:
+def _unmodelled_parameters_hint(policy: Policy) -> tuple[str, ...]:
+    """Return a hint that lists the given Slurm parameters that the twin does not model."""
+    dispatcher = (
+        policy.dispatcher.twin if isinstance(policy.dispatcher, PlanAdvisedSlurmDispatcher) else policy.dispatcher
+    )
+    if not isinstance(dispatcher, SlurmTwinDispatcher) or not dispatcher.read.not_modelled:
         return ()
     return (f"SchedulerParameters that the twin does not model: {', '.join(dispatcher.read.not_modelled)}",)
 
 
-def _overrun(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
+def _overrun_hint(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
     """Return a hint if many running jobs are repeatedly expected to end within a second, which distorts plans."""
     share = schedule.overran / max(1, len(schedule.start_s))
-    if policy.overrun != "one-second" or share < MANY_OVERRUN or not _plans(policy):
+    if policy.overrun != "one-second" or share < MIN_OVERRUN_SHARE or not _makes_reservations(policy):
         return ()
-    said = f"{format_percent(share)} of the jobs ran longer than estimated; overrun=one-second then expects each to end"
-    return (f"{said} within a second, even for hours: reservations are planned on nodes that are not released; "
+    hint = f"{format_percent(share)} of the jobs ran longer than estimated; overrun=one-second then expects each to end"
+    return (f"{hint} within a second, even for hours: reservations are planned on nodes that are not released; "
             "consider overrun=walltime or overrun=double",)  # fmt: skip
 
 
-def _plans(policy: Policy) -> bool:
+def _makes_reservations(policy: Policy) -> bool:
     """Return whether the dispatcher is known to make reservations."""
     dispatcher = policy.dispatcher
     return not (isinstance(dispatcher, ListSchedulerDispatcher) and dispatcher.scheme.reservations in (STRICT, GREEDY))

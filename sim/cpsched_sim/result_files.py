@@ -1,7 +1,7 @@
-"""Result files: stored with the settings that produced them, never overwritten or mixed.
+"""Store result files with the settings that produced them, and never overwrite or mix them.
 
 - A command that writes results refuses to start if its output files exist.
-- Every result is accompanied by a file with its inputs and settings (`summary.json` or a manifest).
+- Next to every result, a file lists its inputs and settings (`summary.json` or a manifest).
 - `--resume` extends an existing comparison if the inputs are equal, and fails otherwise.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 
-SUMMARY = "summary.json"
-OWN = ("dispatcher", "predictor", "settings", "limits", "plugins")
-"""The settings that may differ between the combinations of one comparison."""
+SUMMARY_FILE = "summary.json"
+VARIED_SETTINGS = ("dispatcher", "predictor", "settings", "limits", "plugins")
+"""The settings in which the combinations of one comparison may differ."""
 
 
 def check_new(*paths: Path) -> None:
@@ -32,9 +32,9 @@ def check_new(*paths: Path) -> None:
 
 
 def created_note(path: Path) -> str:
-    """Return the date and inputs of a result in parentheses, or "" if no manifest contains them."""
-    for manifest in (manifest_path(path), path.parent / SUMMARY):
-        if (written := _read(manifest)) is not None and "date" in written:
+    """Return a result's date and inputs in parentheses, or "" if no manifest contains them."""
+    for manifest in (manifest_path(path), path.parent / SUMMARY_FILE):
+        if (written := _read_json_object(manifest)) is not None and "date" in written:
             setup = written.get("setup", {})
             trace = setup.get("trace", "")
             return f" (made at {quote_value(written['date'])}{f' of {quote_value(trace)}' if trace else ''})"
@@ -42,7 +42,7 @@ def created_note(path: Path) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return the path of a result's manifest, e.g. `accuracy.csv.json` for `accuracy.csv`."""
+    """Return the path of a result's manifest, such as `accuracy.csv.json` for `accuracy.csv`."""
     return path.with_name(f"{path.name}.json")
 
 
@@ -58,7 +58,7 @@ def write_result_settings(path: Path, setup: Mapping[str, Any]) -> None:
 
 def read_finished(out: Path) -> dict[str, dict[str, Any]]:
     """Return the summaries of a comparison by folder. A damaged summary counts as unfinished."""
-    found = ((path.parent.name, _read(path)) for path in sorted(out.glob(f"*/{SUMMARY}")))
+    found = ((path.parent.name, _read_json_object(path)) for path in sorted(out.glob(f"*/{SUMMARY_FILE}")))
     return {name: written for name, written in found if written is not None and isinstance(written.get("setup"), dict)}
 
 
@@ -67,7 +67,7 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
     finished = read_finished(out)
     if finished:
         names = ", ".join(list(finished)[:3]) + (", ..." if len(finished) > 3 else "")
-        when = created_note(out / next(iter(finished)) / SUMMARY)
+        when = created_note(out / next(iter(finished)) / SUMMARY_FILE)
         held = f"{out}: already has {len(finished)} finished combinations: {names}{when}"
         raise InputError(f"{held}; use --resume to add to them, or choose another --out")
     check_new(*(out / name for name in files))
@@ -76,14 +76,14 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
 def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
     """Raise `InputError` if the inputs of a finished result in `out` differ from those requested now.
 
-    `asked` maps each folder to the inputs of its replay (`identity`) and its code. For a combination that is not
-    requested again, all inputs must be equal except the combination's own settings (`OWN`). The version is shown but
-    not compared.
+    `asked` maps each requested combination's folder to its inputs and code. A finished combination that is not
+    requested again must match the requested ones, except in settings that may vary (`VARIED_SETTINGS`). Versions are
+    shown but not compared.
     """
     shared = next(iter(asked.values()))
     for folder, written in read_finished(out).items():
-        expected = asked.get(folder) or {name: value for name, value in shared.items() if name not in OWN}
-        differences = list(_differences(written["setup"], expected))
+        expected = asked.get(folder) or {name: value for name, value in shared.items() if name not in VARIED_SETTINGS}
+        differences = list(_find_differences(written["setup"], expected))
         differences += [f"--metric {name} is new" for name in metrics if name not in written]
         if differences:
             made, rule = quote_value(written.get("version")), "choose another --out"
@@ -91,17 +91,17 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
             raise InputError(f"{out / folder}: {what} (version {made}, now {version('cpsched')}): {rule}")
 
 
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings in which two results differ; nested settings are listed by their own names."""
+def _find_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings in which two results differ, with nested settings under their own names."""
     for name, value in now.items():
         old = then.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            yield from _differences({**dict.fromkeys(value), **old}, {**dict.fromkeys(old), **value})
+            yield from _find_differences({**dict.fromkeys(value), **old}, {**dict.fromkeys(old), **value})
         elif old != value:
             yield f"{name} was {quote_value(old)}, now {quote_value(value)}"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_json_object(path: Path) -> dict[str, Any] | None:
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

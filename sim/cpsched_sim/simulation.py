@@ -1,4 +1,4 @@
-"""Run one replay: from a workload, a dispatcher and a predictor to a schedule and its metrics."""
+"""Run one replay, which turns a workload, a dispatcher and a predictor into a schedule with metrics."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.errors import CpschedError, InvalidValue, require
 from cpsched.formatting import format_count, format_number
 from cpsched.metrics import METRICS, Metric, ScheduleData, known_metrics, metric
-from cpsched.model import NEVER, EndedJob, frozen_array
+from cpsched.model import NEVER, EndedJob
+from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
 from cpsched_sim import data_frames, pristine_copies
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
+from cpsched_sim.cluster.preemption import preemption_summary
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
-from cpsched_sim.document import ReportParagraph, ReportTable, render_fragment
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import read_json, write_atomically, write_table
 from cpsched_sim.recorded_schedule import mismatch_warning, recorded_schedule_of
-from cpsched_sim.replay_hints import hints_of
-from cpsched_sim.result_files import SUMMARY, manifest_content
+from cpsched_sim.replay_hints import find_replay_hints
+from cpsched_sim.report_document import ReportParagraph, ReportTable, render_fragment
+from cpsched_sim.result_files import SUMMARY_FILE, manifest_content
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
-from cpsched_sim.site.fairness import breakdown, site_metrics
+from cpsched_sim.site.fairness import fairness_breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
+from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
 
-SCHEDULE = "schedule.csv.gz"
+SCHEDULE_FILE = "schedule.csv.gz"
 
 DispatcherLike = str | Dispatcher | type[Dispatcher]
 """A name, `package.module:Class`, an instance, or a class."""
@@ -51,8 +53,8 @@ MetricLike = str | Metric
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayPolicySetup:
-    """The policy and options of a replay, as text."""
+class ReplaySpec:
+    """The policy and options of a replay as text."""
 
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: SchedulingOverhead = None
@@ -68,14 +70,14 @@ class ReplayPolicySetup:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
-    """A replayed workload: its schedule, and the metrics over all jobs that ran.
+    """A replayed workload, with its schedule and the metrics over all jobs that ran.
 
     Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing the object shows all of them.
     `policy` is the policy of the replay in its final state. `more` contains metrics in addition to those of the table.
     """
 
     workload: Workload
-    setup: ReplayPolicySetup
+    setup: ReplaySpec
     schedule: Schedule
     measures: ScheduleData
     policy: Policy
@@ -83,19 +85,22 @@ class Simulation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Return hints about settings that would probably work better."""
-        return hints_of(self.policy, self.schedule)
+        """Return hints on settings that would probably work better."""
+        return find_replay_hints(self.policy, self.schedule)
 
     def _repr_html_(self) -> str:
         """Return the metrics with their formulas for a notebook."""
         head, *rest = repr(self).splitlines()
-        rows = [(row.heading, format_number(row.compute(self.measures)), row.unit, row.formula) for row in self._rows()]
+        rows = [
+            (row.heading, format_number(row.compute(self.measures)), row.unit, row.formula)
+            for row in self._shown_metrics()
+        ]
         notes = [line.strip() for line in rest[len(rows) :]]
         return render_fragment(
             ReportTable(head, ("metric", "figure", "unit", "formula"), rows), *map(ReportParagraph, notes)
         )
 
-    def _rows(self) -> tuple[Metric, ...]:
+    def _shown_metrics(self) -> tuple[Metric, ...]:
         return (*METRICS, *self.more)
 
     @property
@@ -104,14 +109,14 @@ class Simulation:
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """Return the value of any metric: from the table, from a plug-in, or a `Metric` of your own."""
+        """Return the value of a metric from the table, of a plug-in metric, or of your own `Metric`."""
         return metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
         """Return a metric of the table by name."""
         if name.startswith("_"):
             raise AttributeError(name)
-        known = {row.name: row for row in self._rows()}
+        known = {row.name: row for row in self._shown_metrics()}
         if name not in known and name not in {plugin.name for plugin in known_metrics().plugins()}:
             raise AttributeError(f"a simulation has no {name!r}; its metrics are {', '.join(known)}")
         return self.metric(known.get(name, name))
@@ -126,20 +131,28 @@ class Simulation:
             "violations": len(schedule.violations),
             "dispatch": asdict(DecisionTimes.of(schedule.dispatch_s)),
             "paths": dict(schedule.paths),
-            **(breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
+            **(fairness_breakdown(measures, self.workload.site) if self.workload.site is not None else {}),
+            **self._preemption_counts(),
         }
 
+    def _preemption_counts(self) -> dict[str, Any]:
+        """Return the counts of preemption, if the site preempts."""
+        if self.workload.site is None or self.workload.site.preemption is None:
+            return {}
+        submit_s = TraceColumns.of(self.workload.jobs).submit_s
+        return {"preemption": preemption_summary(self.schedule.preemptions, submit_s, self.schedule.start_s)}
+
     def mismatch_warning(self) -> str:
-        """Return why the trace is probably of a different machine than the system, or ""."""
+        """Return why the trace probably comes from a machine other than the system, or ""."""
         return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame, one row per job id; see `cpsched_sim.data_frames`. Raise `InputError`.
+        """Return the jobs as a pandas frame, one row per job id (see `cpsched_sim.data_frames`). Raise `InputError`.
 
         The times of jobs that never started are missing.
         """
         schedule = self.schedule
-        return data_frames.frame_of_jobs(self.workload.jobs, (schedule.start_s, schedule.end_s, schedule.processors))
+        return data_frames.jobs_to_frame(self.workload.jobs, (schedule.start_s, schedule.end_s, schedule.processors))
 
     def __repr__(self) -> str:
         spec, measures = self.setup.policy, self.measures
@@ -147,7 +160,9 @@ class Simulation:
             f"{display_name(spec.dispatcher)} / {display_name(spec.predictor)}: {self.workload.name} on "
             f"{self.workload.system}, {format_count(len(measures.start_s), 'job')} ran"
         ]
-        lines += [f"  {row.heading:<14}{format_number(row.compute(measures)):>12} {row.unit}" for row in self._rows()]
+        lines += [
+            f"  {row.heading:<14}{format_number(row.compute(measures)):>12} {row.unit}" for row in self._shown_metrics()
+        ]
         if self.never_started_count:
             lines.append(f"  {format_count(self.never_started_count, 'job')} never started")
         lines += [f"  hint: {hint}" for hint in self.hints]
@@ -156,9 +171,9 @@ class Simulation:
         return "\n".join(line.rstrip() for line in lines)
 
 
-def display_name(words: str) -> str:
+def display_name(text: str) -> str:
     """Return the class name of `package.module:SmallestFirst`, here `SmallestFirst`; return other names unchanged."""
-    return words.rpartition(":")[2].rpartition(".")[2] if ":" in words else words
+    return text.rpartition(":")[2].rpartition(".")[2] if ":" in text else text
 
 
 def simulate(
@@ -185,11 +200,11 @@ def simulate(
     `system` is a name or a system file; the default is the system named in the trace.
     `charge` is the duration of a decision on the simulated clock: None for zero, "measured", or milliseconds. `metrics`
     are shown in addition to those of the table. `policy` is a site policy: a policy file, or the result of
-    `load_policy`. A dispatcher or predictor instance is used as is, including anything that it has already learned.
+    `load_policy`. A dispatcher or predictor instance is used unchanged, with everything that it has already learned.
 
     Raise `CpschedError` for invalid names and values, `SimulationError` for unusable files, and `PluginError` with file
-    and line if a plug-in (dispatcher, predictor, metric or trace format) raises, returns an invalid value, breaks a
-    rule, or never starts a job.
+    and line for a plug-in (dispatcher, predictor, metric or trace format). A plug-in fails if it raises, returns an
+    invalid value, breaks a rule, or never starts a job.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload
@@ -197,17 +212,17 @@ def simulate(
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
             pristine_copies.store_pristine_copy(part)
-    setup = ReplayPolicySetup(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
+    setup = ReplaySpec(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
     return replay_workload(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
-    """Return the settings of search-based dispatchers that are not None. Raise `InvalidValue` for invalid values."""
+    """Return the settings for search-based dispatchers that are not None. Raise `InvalidValue` for invalid ones."""
     require(
         limit_s is None or effort is None,
         "limit_s, effort",
         (limit_s, effort),
-        "must not be set together: use one of them",
+        "cannot be combined: set only one of them",
     )
     given = {"seed": seed, "limit_s": limit_s, "effort": effort}
     return {name: value for name, value in given.items() if value is not None}
@@ -230,28 +245,28 @@ def open_workload(
 def policy_setup(
     dispatcher: DispatcherLike, predictor: PredictorLike, labels: tuple[str, str] = ("", ""), afresh: bool = False
 ) -> tuple[tuple[str, str], PolicyRegistries]:
-    """Return the names of a dispatcher and a predictor, and the registries that resolve them.
+    """Return a dispatcher's and a predictor's names, and the registries that resolve them.
 
-    `labels` replace the names of objects that have none. With `afresh`, each build uses a copy of an instance from
-    before its first simulation.
+    `labels` name objects that have no name. With `afresh`, each build uses a copy of an instance from before its first
+    simulation.
     """
-    dispatcher_words, dispatchers = _described(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
-    predictor_words, predictors = _described(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
+    dispatcher_words, dispatchers = _name_and_registry(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
+    predictor_words, predictors = _name_and_registry(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
     return (dispatcher_words, predictor_words), PolicyRegistries(dispatchers, predictors)
 
 
-def _described(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tuple[str, Registry[Any]]:
+def _name_and_registry(thing: Any, known: Registry[Any], label: str, afresh: bool) -> tuple[str, Registry[Any]]:
     if isinstance(thing, str):
         return thing, known
     listing = known.registration_of(thing, label)
     if afresh and isinstance(thing, known.base):
-        listing = replace(listing, factory=lambda: pristine_copies.pristine_copy_of(known.kind, thing))
+        listing = replace(listing, factory=lambda: pristine_copies.pristine_copy(known.kind, thing))
     return listing.name, known.extended_with(listing)
 
 
 def replay_workload(
     workload: Workload,
-    setup: ReplayPolicySetup,
+    setup: ReplaySpec,
     progress: Progress | None = None,
     known: PolicyRegistries = SIMULATION_REGISTRIES,
     more: tuple[Metric, ...] = (),
@@ -270,22 +285,23 @@ def replay_workload(
         first = next(iter(schedule.refused.values()))
         raise InputError(f"{workload.name}: no job can run on {workload.system}: {first}")
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
+    chosen = slice(None) if ran.all() else np.flatnonzero(ran)
     jobs = TraceColumns.of(workload.jobs)
-    jobs = jobs if ran.all() else jobs.take(np.flatnonzero(ran))
+    jobs = jobs if ran.all() else jobs.take(chosen)
     measures = ScheduleData(  # read-only, because metrics share the arrays
-        submit_s=frozen_array(jobs.submit_s),
-        start_s=frozen_array(schedule.start_s[ran]),
-        end_s=frozen_array(schedule.end_s[ran]),
-        processors=frozen_array(schedule.processors[ran]),
+        submit_s=read_only_view(jobs.submit_s),
+        start_s=read_only_view(schedule.start_s[chosen]),
+        end_s=read_only_view(schedule.end_s[chosen]),
+        processors=read_only_view(schedule.processors[chosen]),
         machine=int(workload.cluster.capacity[:, 0].sum()),
-        jobs=TraceJobView(jobs),
+        jobs=SchedulerVisibleJobs(jobs),
     )
     more = (*more, *(site_metrics(site) if site is not None else ()))
     return Simulation(workload, setup, schedule, measures, policy, more)
 
 
-def simulation_summary(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
-    """Return the summary. If a metric fails, first write the schedule into `folder` so that it is not lost."""
+def summarize_or_save_schedule(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
+    """Return the summary. If a metric fails, first write the schedule to `folder`, so that it is not lost."""
     try:
         return simulation.summary()
     except BaseException:
@@ -300,7 +316,7 @@ def write_results(
     summary: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write `schedule.csv.gz` and `summary.json` into `folder`, atomically. Raise `InputError` on failure.
+    """Write `schedule.csv.gz` and `summary.json` to `folder` atomically. Raise `InputError` on failure.
 
     The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
     `name:units`, separated by blanks. A job that never ran has neither times nor nodes. The setup in `summary.json`
@@ -315,14 +331,14 @@ def write_results(
     }
     _write_schedule(simulation, folder)
     written = {**(summary or simulation.summary()), **manifest_content({**replay_identity(setup, workload), **facts})}
-    write_atomically(folder / SUMMARY, (json.dumps(written, indent=2) + "\n").encode())
+    write_atomically(folder / SUMMARY_FILE, (json.dumps(written, indent=2) + "\n").encode())
 
 
 def _write_schedule(simulation: Simulation, folder: Path) -> None:
-    write_table(folder / SCHEDULE, _schedule_rows(simulation))
+    write_table(folder / SCHEDULE_FILE, _schedule_rows(simulation))
 
 
-def replay_identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, Any]:
+def replay_identity(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
     """Return everything that a replay depends on, for `summary.json`: equal values give equal schedules.
 
     There are two exceptions: the code of a plug-in may change, and a search may have a time limit.
@@ -334,13 +350,13 @@ def replay_identity(setup: ReplayPolicySetup, workload: Workload) -> dict[str, A
         "dispatcher": setup.policy.dispatcher,
         "predictor": setup.policy.predictor,
         "settings": setup.policy.settings(),
-        "limits": _limits(setup.policy),
+        "limits": _search_limits(setup.policy),
         "charge": "none" if setup.charge is None else setup.charge,
     }
 
 
-def _limits(policy: PolicySpec) -> dict[str, Any]:
-    """Return the limits of a search, whether set or default; empty for dispatchers that do not search."""
+def _search_limits(policy: PolicySpec) -> dict[str, Any]:
+    """Return the limits of a search, including defaults; empty for dispatchers that do not search."""
     given = policy.dispatcher_settings
     try:
         parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()

@@ -1,4 +1,4 @@
-"""The metrics of a replay (see the table in `cpsched.metrics`), and the time per decision."""
+"""The metrics of a replay (see the table in `cpsched.metrics`) and the time per decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values"
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """Return the number of jobs that ran, and the value of every metric of the table and of `more`, by name."""
+    """Return the number of jobs that ran, and the value of every metric of the table and of `more` by name."""
     return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 

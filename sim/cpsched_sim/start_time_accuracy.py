@@ -1,81 +1,132 @@
-"""Measure the accuracy of start-time forecasts: the first forecast for each job compared with its real start.
+"""Measure start forecasts in a replay: the intervals' coverage, pinball loss and width by forecast horizon.
 
-The dispatcher makes a plan in every round of a replay, even if no job can start. The first planned start of a job is
-its forecast. A job that starts in the round in which it is first planned has no forecast.
+`cpsched.forecast.issued_forecasts` decides which job receives a forecast and when. At any time, the model has learned
+only from jobs that have already started or ended, and knows nothing about the rest of the trace. It learns from all
+jobs, but only the forecasts for the second half of the jobs are measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from cpsched import forecast
-from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Snapshot
+from cpsched.forecast import (
+    HORIZONS_S,
+    INTERVALS,
+    LEVELS,
+    SAMPLES,
+    IssuedStartForecasts,
+    StartCalibrator,
+    StartForecast,
+    pinball_loss_s,
+    sample_starts,
+)
+from cpsched.model import NEVER, NO_STARTS, Decision, IntArray, Need, Snapshot
+from cpsched.planning import GREEDY, plan
 from cpsched.policy import Policy
+from cpsched.run_time_model import RunTimeModel
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_sim.cluster.cluster_events import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
+from cpsched_sim.traces.trace_columns import TraceColumns
+from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
-
-HORIZONS_S: tuple[tuple[str, int], ...] = tuple(
-    zip(("up to 15 min", "up to 1 h", "up to 6 h", "up to 24 h", "later"), (*forecast.HORIZONS_S, NEVER), strict=True)
-)
-"""Forecast horizons with their upper bounds in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimeErrors:
-    """Forecast errors of one horizon, in seconds: the real start minus the forecast start."""
+class StartTimeCase:
+    """A forecast and the real start of its job."""
 
-    jobs: int
-    on_time: float
-    """Share of jobs that started no later than forecast."""
-    median_error_s: float
-    mean_error_s: float
-    mean_absolute_error_s: float
-    late_p95_s: float
-    """95th percentile of the errors, where early starts count as 0."""
+    job: int
+    """Index of the job in the trace."""
+    told: StartForecast
+    planned_s: int | None
+    """The dispatcher's own estimate at the same time; None if it has none for this job."""
+    start_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeAccuracy:
+    """The accuracy of one horizon's forecasts, and of the dispatcher's own estimates of the same starts."""
+
+    cases: int
+    coverage: dict[str, float]
+    """Percentage of starts within the interval, by nominal percentage."""
+    pinball_s: float
+    """Mean pinball loss of the quantiles 5, 10, 25, 50, 75, 90 and 95 %."""
+    median_width_80_s: float
+    within_1_min: float
+    """Percentage of median forecasts within one minute of the start."""
+    within_10_min: float
+    estimates: int
+    """Number of cases with an estimate by the dispatcher."""
+    estimate_pinball_s: float | None
+    """Pinball loss of the estimates, with each estimate used for all quantiles."""
+    estimated_pinball_s: float | None
+    """Pinball loss of the forecasts in the cases with an estimate."""
 
     @classmethod
-    def of(cls, error_s: IntArray) -> StartTimeErrors:
-        """Compute the statistics from the errors of at least one job."""
-        late_s = np.maximum(error_s, 0)
+    def of(cls, cases: Sequence[StartTimeCase]) -> StartTimeAccuracy:
+        """Compute the figures from at least one case."""
+        start_s = np.array([each.start_s for each in cases])
+        ends = {percent: np.array([each.told.interval(percent) for each in cases]) for percent in INTERVALS}
+        error_s = np.abs(start_s - np.array([each.told.median_s for each in cases]))
+        losses_s = np.array([each.told.pinball_s(each.start_s) for each in cases])
+        single = [(at, each.planned_s, each.start_s) for at, each in enumerate(cases) if each.planned_s is not None]
         return cls(
-            jobs=len(error_s),
-            on_time=float((error_s <= 0).mean()),
-            median_error_s=float(np.median(error_s)),
-            mean_error_s=float(error_s.mean()),
-            mean_absolute_error_s=float(np.abs(error_s).mean()),
-            late_p95_s=float(np.quantile(late_s, 0.95)),
+            cases=len(cases),
+            coverage={
+                str(percent): _percent_true((end[:, 0] <= start_s) & (start_s <= end[:, 1]))
+                for percent, end in ends.items()
+            },
+            pinball_s=float(losses_s.mean()),
+            median_width_80_s=float(np.median(ends[80][:, 1] - ends[80][:, 0])),
+            within_1_min=_percent_true(error_s <= 60),
+            within_10_min=_percent_true(error_s <= 600),
+            estimates=len(single),
+            estimate_pinball_s=(
+                float(np.mean([pinball_loss_s((told,) * len(LEVELS), start) for _, told, start in single]))
+                if single
+                else None
+            ),
+            estimated_pinball_s=float(losses_s[[at for at, _, _ in single]].mean()) if single else None,
         )
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FirstStartForecasts:
-    """Forecasts for the jobs that waited, int64 by job: time of the forecast, forecast start, real start."""
-
-    told_at_s: IntArray
-    told_s: IntArray
-    start_s: IntArray
-
-    def errors_by_horizon(self) -> dict[str, StartTimeErrors]:
-        """Return the errors by horizon and overall ("all"), without horizons that have no job."""
-        error_s, ahead_s = self.start_s - self.told_s, self.told_s - self.told_at_s
-        found, least_s = {}, 0
-        for name, most_s in HORIZONS_S:
-            these = (ahead_s > least_s) & (ahead_s <= most_s)
-            least_s = most_s
-            if these.any():
-                found[name] = StartTimeErrors.of(error_s[these])
-        return found | ({"all": StartTimeErrors.of(error_s)} if len(error_s) else {})
+    def columns(self) -> dict[str, float]:
+        """Return the figures as the columns of a table, with nan for a missing estimate."""
+        return {
+            "cases": self.cases,
+            **{f"coverage_{percent}": held for percent, held in self.coverage.items()},
+            "pinball_s": self.pinball_s,
+            "median_width_80_s": self.median_width_80_s,
+            "within_1_min": self.within_1_min,
+            "within_10_min": self.within_10_min,
+            "estimate_pinball_s": math.nan if self.estimate_pinball_s is None else self.estimate_pinball_s,
+            "estimated_pinball_s": math.nan if self.estimated_pinball_s is None else self.estimated_pinball_s,
+        }
 
 
-class PlannedRoundReplay(TraceReplay):
+def _percent_true(held: np.ndarray) -> float:
+    return 100 * float(held.mean())
+
+
+def accuracy_by_horizon(cases: Sequence[StartTimeCase]) -> list[tuple[int, int | None, StartTimeAccuracy]]:
+    """Return (from, to, accuracy) for each horizon with a case, in seconds; the last horizon has no end."""
+    ends = (0, *HORIZONS_S, None)
+    found = [[each for each in cases if each.told.horizon == horizon] for horizon in range(len(HORIZONS_S) + 1)]
+    return [(ends[at] or 0, ends[at + 1], StartTimeAccuracy.of(these)) for at, these in enumerate(found) if these]
+
+
+class PlanYieldingReplay(TraceReplay):
     """A replay that yields each round with its plan, even if no job can start."""
 
     def rounds(self, learns: bool) -> Iterator[tuple[Snapshot, Decision]]:
-        """Yield each snapshot and decision; a decision is applied when the next pair is requested.
+        """Yield each snapshot with its decision, which is applied when the next pair is requested.
 
         With `learns`, call `learn` after jobs have ended.
         """
@@ -96,15 +147,81 @@ class PlannedRoundReplay(TraceReplay):
             yield self.snapshot, self.decision
 
 
-def first_forecasts(workload: Workload, policy: Policy, progress: Progress | None = None) -> FirstStartForecasts:
-    """Return a policy's first forecasts for the jobs of a workload. Raise `PolicyError` if the policy fails."""
-    replay = PlannedRoundReplay(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
-    told_s, told_at_s = (np.full(replay.total, NEVER, np.int64) for _ in range(2))
-    for snapshot, decision in replay.rounds(replay.predictor_learns or replay.dispatcher_learns):
-        if decision.plan_s is not None:
-            new = (told_s[snapshot.queue] == NEVER) & (decision.plan_s != NEVER)
-            told_s[snapshot.queue[new]], told_at_s[snapshot.queue[new]] = decision.plan_s[new], snapshot.now_s
-    start_s = replay.state.table.start_s[: replay.total]
-    check_all_started(workload.jobs, start_s, replay.refused, policy)
-    waited = (start_s != NEVER) & (told_s != NEVER) & (told_s > told_at_s)
-    return FirstStartForecasts(told_at_s[waited], told_s[waited], start_s[waited])
+class StartForecastReplay(PlanYieldingReplay):
+    """A replay that issues forecasts for waiting jobs and learns from their outcomes."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
+
+    def replay_all(self) -> list[StartTimeCase]:
+        """Run until no event is left; return each forecast with the real start of its job, in order of the starts."""
+        cases, telling, planned_s = list[StartTimeCase](), IssuedStartForecasts(), dict[tuple[int, int], int]()
+        for snapshot, decision in self.rounds(learns=True):
+            now_s, started = snapshot.now_s, decision.starts.slots.tolist()
+            for slot in started:
+                for told in telling.take_forecasts(slot):
+                    self._calibration.record_outcome(told, now_s)
+                    estimate_s = planned_s.pop((slot, told.issued_at_s))
+                    cases.append(StartTimeCase(slot, told, estimate_s if estimate_s != NEVER else None, now_s))
+            waiting = sorted(set(snapshot.queue.tolist()).difference(started))
+            chosen = telling.due_jobs(now_s, waiting)
+            if chosen and decision.plan_s is not None:
+                found = self._issue_forecasts(snapshot, decision.plan_s, chosen)
+                telling.issue({slot: told for slot, (told, _) in found.items()})
+                planned_s.update({(slot, now_s): estimate_s for slot, (_, estimate_s) in found.items()})
+        return cases
+
+    @override
+    def learn(self) -> None:
+        """Learn from ended jobs and their run times."""
+        for slot in self.state.state.ended[: self.state.state.ended_count].tolist():
+            self._run_times.learn(self.state.ended_job(slot))
+        super().learn()
+
+    def _issue_forecasts(
+        self, snapshot: Snapshot, plan_s: IntArray, chosen: Sequence[int]
+    ) -> dict[int, tuple[StartForecast, int]]:
+        """Return the forecast and planned start of each selected job that can start."""
+        drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
+        can_start = (drawn_s != NEVER).all(axis=0)
+        position = {slot: at for at, slot in enumerate(snapshot.queue.tolist())}
+        slots = [slot for slot in chosen if can_start[position[slot]]]
+        at, jobs = [position[slot] for slot in slots], [snapshot.table.jobs[slot] for slot in slots]
+        planned_s = plan_s[at].tolist()
+        told = self._calibration.forecast(snapshot.now_s, jobs, planned_s, drawn_s[:, at])
+        return dict(zip(slots, zip(told, planned_s, strict=True), strict=True))
+
+
+class RecordedStartReplay(StartForecastReplay):
+    """A replay in which jobs start at their recorded times, or as soon as they fit. The policy only plans."""
+
+    def __init__(self, jobs: Sequence[TraceJob], *more: Any, **options: Any) -> None:
+        super().__init__(jobs, *more, **options)
+        self._at_s = TraceColumns.of(jobs).recorded_start_s
+
+    @override
+    def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
+        """Return the policy's plan with the recorded starts."""
+        at_s = self._at_s[snapshot.queue]
+        is_due = at_s <= snapshot.now_s
+        due = replace(snapshot, queue=snapshot.queue[is_due], by_construction=True)
+        starts = plan(due, at_s[is_due], GREEDY, need="starts").starts
+        decision = super().decide_within_limits(limits, snapshot, need)
+        again_s = min(int(at_s[~is_due].min(initial=NEVER)), NEVER if decision.again_s is None else decision.again_s)
+        return replace(decision, starts=starts, again_s=again_s)
+
+
+def forecast_starts(
+    workload: Workload, policy: Policy, progress: Progress | None = None, as_recorded: bool = False
+) -> list[StartTimeCase]:
+    """Return the forecasts for the second half of a workload's jobs under a policy, with the real starts.
+
+    The policy also starts the jobs, or `as_recorded` starts each at its recorded start, as in the bridge's shadow mode.
+    Raise `PolicyError` if the policy fails.
+    """
+    kind = RecordedStartReplay if as_recorded else StartForecastReplay
+    replay = kind(workload.jobs, workload.cluster, policy, progress=progress, strict=True)
+    found = replay.replay_all()
+    check_all_started(workload.jobs, replay.state.table.start_s[: replay.total], replay.refused, policy)
+    return [each for each in found if each.job >= replay.total // 2]

@@ -1,12 +1,12 @@
-"""The loop of RLScheduler (Zhang et al., SC 2020), read from its code: what its tables V and VI were measured with.
+"""The loop of RLScheduler (Zhang et al., SC 2020), as in the code that produced its tables V and VI.
 
-It commits to the first job of its order, and waits for it even where a better one arrives. With `backfill`, the
-earliest start of that job is computed once, by requested times. Meanwhile queued jobs start in order of submission
-if they fit and end strictly before it.
+It commits to the first job in its order, and waits for it even if a better job arrives. With `backfill`, the earliest
+start of that job is computed once, by requested times. Meanwhile, queued jobs start in order of submission if they fit
+and end strictly before it.
 
-The loop takes events one by one, also those of one second: arrivals, then ends. A job that finds an empty queue is
-committed to before the next one arrives, and jobs may start before the last job of the second has ended. WFP3 and
-UNICEP compute the wait of a queued job from a start of -1, as the published figures do.
+The loop takes events one by one, even within one second: arrivals, then ends. It commits to a job that finds an empty
+queue before the next one arrives, and may start jobs before the last job of the second has ended. WFP3 and UNICEP
+compute the wait of a queued job from a start of -1, as the published figures do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PublishedLoop(Dispatcher):
         """Id of the job that the loop waits for."""
         self.earliest_s = 0
         self.ended: list[EndedJob] = []
-        """Jobs that ended since the last decision."""
+        """Jobs that have ended since the last decision."""
 
     @override
     def learn(self, ended: EndedJob) -> None:
@@ -56,9 +56,9 @@ class PublishedLoop(Dispatcher):
             if first is None:
                 if not taken:
                     taken, arrived = arrived[:1], arrived[1:]
-                first = taken[int(np.argmin(self._scores(table, taken)))]
-            if _processors(table, first) <= free:
-                free -= _processors(table, first)
+                first = taken[int(np.argmin(self._compute_scores(table, taken)))]
+            if _processors_of(table, first) <= free:
+                free -= _processors_of(table, first)
                 started.append(first)
                 taken, first = [slot for slot in taken if slot != first], None
                 continue
@@ -66,12 +66,12 @@ class PublishedLoop(Dispatcher):
             # Wait for it, until the next job of this second ends.
             if begins:
                 running = [(table.start_s[slot], slot) for slot in snapshot.running] + [(now_s, s) for s in started]
-                held = [(start_s + table.walltime_s[slot], _processors(table, slot)) for start_s, slot in running]
-                self.earliest_s = _earliest_s([*held, *ends], free, _processors(table, first))
+                held = [(start_s + table.walltime_s[slot], _processors_of(table, slot)) for start_s, slot in running]
+                self.earliest_s = _earliest_start_s([*held, *ends], free, _processors_of(table, first))
             taken, arrived = taken + arrived, []
             for slot in list(taken) if self.backfill else ():
-                if now_s + table.walltime_s[slot] < self.earliest_s and _processors(table, slot) <= free:
-                    free -= _processors(table, slot)
+                if now_s + table.walltime_s[slot] < self.earliest_s and _processors_of(table, slot) <= free:
+                    free -= _processors_of(table, slot)
                     started.append(slot)
                     taken.remove(slot)
             if not ends:
@@ -79,9 +79,9 @@ class PublishedLoop(Dispatcher):
             free += ends.pop(0)[1]
         self.committed = None if first is None else table.jobs[first].id
         effort = Effort("published-loop", len(queue))
-        return Decision(_placed(snapshot, started) if started else NO_STARTS, effort)
+        return Decision(_place_jobs(snapshot, started) if started else NO_STARTS, effort)
 
-    def _scores(self, table: JobTable, slots: Sequence[int]) -> np.ndarray:
+    def _compute_scores(self, table: JobTable, slots: Sequence[int]) -> np.ndarray:
         E, r, s = table.walltime_s[slots], table.units[slots] * table.per_unit[slots, 0], table.submit_s[slots]
         if self.rule in ("fcfs", "sjf"):
             return s if self.rule == "fcfs" else E
@@ -90,12 +90,12 @@ class PublishedLoop(Dispatcher):
         return np.asarray(by(E.astype(float), r.astype(float), np.maximum(s, 1.0), (NOT_STARTED_S - s).astype(float)))
 
 
-def _processors(table: JobTable, slot: int) -> int:
+def _processors_of(table: JobTable, slot: int) -> int:
     return int(table.units[slot] * table.per_unit[slot, 0])
 
 
-def _earliest_s(held: Iterable[tuple[int, int]], free: int, wanted: int) -> int:
-    """When enough is free, if each job ends at its requested time; `held` are (end, processors)."""
+def _earliest_start_s(held: Iterable[tuple[int, int]], free: int, wanted: int) -> int:
+    """Return when enough processors are free if each job ends at its requested time; `held` are (end, processors)."""
     for end_s, processors in sorted(held):
         free += processors
         if free >= wanted:
@@ -103,12 +103,12 @@ def _earliest_s(held: Iterable[tuple[int, int]], free: int, wanted: int) -> int:
     return NEVER
 
 
-def _placed(snapshot: Snapshot, started: Sequence[int]) -> Starts:
-    """The started jobs on the first free processors."""
+def _place_jobs(snapshot: Snapshot, started: Sequence[int]) -> Starts:
+    """Return the started jobs, placed on the first free processors."""
     free = np.repeat(np.arange(len(snapshot.free)), snapshot.free[:, 0])
     placements, at = {}, 0
     for slot in started:
-        to = at + _processors(snapshot.table, slot)
+        to = at + _processors_of(snapshot.table, slot)
         nodes, units = np.unique(free[at:to], return_counts=True)
         placements[slot], at = tuple(zip(nodes.tolist(), units.tolist(), strict=True)), to
     return Starts.of(placements)

@@ -29,7 +29,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.store.journal import SEGMENT_ROUNDS, Journal
+from cpsched_bridge.store.journal import MAX_SEGMENT_ROUNDS, Journal
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 from cpsched_bridge.store.round_replay import replay_round
 
@@ -138,7 +138,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--priorities", type=int, default=0)
     parser.add_argument("names", nargs="*", metavar="DISPATCHER", default=["easy", "remembers", "list-reg", "pcp20"])
     asked = parser.parse_args(words)
-    first, rounds = 3 * SEGMENT_ROUNDS, asked.segments * SEGMENT_ROUNDS
+    first, rounds = 3 * MAX_SEGMENT_ROUNDS, asked.segments * MAX_SEGMENT_ROUNDS
     print(f"{asked.queued} queued, {NODES} nodes, {rounds} rounds after {first} to warm up")
     print(f"{'dispatcher':12}" + "".join(f"{heading:>16}" for heading in HEADINGS))
     for name in asked.names:

@@ -19,14 +19,14 @@ import numpy as np
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.model import Cluster
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim import simulation
 from cpsched_sim.cluster.replay import Schedule, TraceReplay
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
-from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, load
 from tests.benchmarks import run_parts
@@ -170,7 +170,7 @@ def command() -> None:
     """Print the CPU seconds of `cpsched simulate` on SDSC-BLUE, and of its parts in this process."""
     print("SDSC-BLUE, CPU seconds (target)     read         simulate, jobs read     whole command")
     for name in ("fcfs", "easy"):
-        setup = ReplayPolicySetup(PolicySpec.of(name, "walltime"))
+        setup = ReplaySpec(PolicySpec.of(name, "walltime"))
         simulation.replay_workload(workload("BLUE"), setup)  # loads the kernels
         began = time.process_time()
         work = workload("BLUE")
@@ -192,7 +192,7 @@ def memory() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.swf"
         repeat_trace(trace(BLUE), path, MILLION)
-        found = simulation.replay_workload(load(path), ReplayPolicySetup(PolicySpec.of("easy", "walltime")))
+        found = simulation.replay_workload(load(path), ReplaySpec(PolicySpec.of("easy", "walltime")))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"memory: {len(found.schedule.start_s):,} jobs, read and simulated: {peak_mb:.0f} MB (target 400)")
 

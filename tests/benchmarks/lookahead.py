@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.list_orders import ListDispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.model import Cluster, Decision, Need, Snapshot
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.simulation import simulate
@@ -115,7 +115,7 @@ def deepest() -> None:
         jobs = [copied(id, work.jobs[id % len(work.jobs)], times) for id in range(waiting + MARGIN)]
         rows = np.resize(work.cluster.capacity, (nodes, len(work.cluster.resources)))
         cluster = Cluster.of(rows, work.cluster.resources)
-        for dispatcher in (Lookahead(), Lookahead("large-jobs"), ListDispatcher()):
+        for dispatcher in (LookaheadDispatcher(), LookaheadDispatcher("large-jobs"), ListDispatcher()):
             state = SimulatedCluster(cluster)
             for item in jobs:
                 state.submit(item.job, item.run_s)
@@ -129,7 +129,7 @@ def deepest() -> None:
                 ms.append((time.process_time() - began) * 1e3)
                 state.apply(decision.starts)
             told = f"median {np.median(ms[1:]):.0f}, slowest {max(ms[1:]):.0f} ms CPU; first {ms[0]:.0f}"
-            name = dispatcher._row.name if isinstance(dispatcher, Lookahead) else "list-reg"  # noqa: SLF001
+            name = dispatcher._row.name if isinstance(dispatcher, LookaheadDispatcher) else "list-reg"  # noqa: SLF001
             print(f"  {state.queue_length} waiting on {cluster.size} nodes: {name:10} {told}", flush=True)
 
 

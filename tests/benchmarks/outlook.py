@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.forecast import planned_queue
 from cpsched.model import Cluster, EndedJob, Job, Request, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport

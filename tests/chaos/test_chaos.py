@@ -11,7 +11,7 @@ KILLS = 100
 FIRST_SEED = 1
 
 
-def test_a_hundred_kills_lose_repeat_and_strand_nothing():
+def test_100_kills_lose_repeat_and_strand_no_job():
     counts: Counter[str] = Counter()
     seed = FIRST_SEED
     while counts["killed"] < KILLS:
@@ -41,7 +41,7 @@ def test_a_hundred_kills_lose_repeat_and_strand_nothing():
         ("--advised", advised, range(1, 13), {"killed": 10, "admin sets points": 10, "change the mode": 10}),
     ],
 )
-def test_other_histories_lose_repeat_and_strand_nothing(option, change, seeds, least):
+def test_other_histories_lose_repeat_and_strand_no_job(option, change, seeds, least):
     counts: Counter[str] = Counter()
     for seed in seeds:
         verdict = play(change(history_of(seed)))

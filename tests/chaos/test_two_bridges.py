@@ -180,7 +180,7 @@ def played(seed: int, folder: Path) -> Pair:
     return pair
 
 
-def test_of_two_bridges_only_the_one_with_the_claim_acts_and_every_job_runs_once(tmp_path):
+def test_only_lease_owner_acts_and_every_job_runs_once(tmp_path):
     counts: Counter[str] = Counter()
     for seed in range(HISTORIES):
         pair = played(seed, tmp_path)

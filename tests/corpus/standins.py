@@ -124,12 +124,12 @@ class _SitesClock:
 
 
 def _mock(options: Options) -> Backend:
-    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 
     assert options.trace is not None
     workload = load(options.trace, options.system)
     TIME.now_s = min(job.job.submit_s for job in workload.jobs)
-    site = MockCluster(workload.cluster, workload.jobs, plugin=True, scheduler=SlurmDispatcher())
+    site = MockCluster(workload.cluster, workload.jobs, plugin=True, scheduler=SlurmTwinDispatcher())
     return MockBackend(site, _SitesClock())
 
 

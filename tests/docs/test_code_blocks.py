@@ -68,7 +68,7 @@ def workshop(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_the_code_blocks_run(page, workshop):
+def test_code_blocks_run(page, workshop):
     if (FILES / page.stem).is_dir():
         shutil.copytree(FILES / page.stem, ".", dirs_exist_ok=True)
     blocks = CodeBlockParser("bash", run_bash), CodeBlockParser("yaml", check_yaml), PythonCodeBlockParser()
@@ -78,7 +78,7 @@ def test_the_code_blocks_run(page, workshop):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_every_block_has_a_language_and_every_skip_a_reason(page):
+def test_every_block_has_language_and_every_skip_reason(page):
     text = page.read_text()
     lexer = FencedCodeBlockLexer(".*", {"language": "language", "source": "source"})
     languages = {region.lexemes["language"] for region in lexer(Document(text, str(page)))}

@@ -31,7 +31,7 @@ def shown(begin):
     return " ".join(block.split())
 
 
-def test_the_command_of_the_page_asks_for_all_that_is_read():
+def test_documented_command_requests_all_columns():
     (columns,) = re.findall(r"--format (\S+)", PAGE)
     asked = AccountingColumns.of(columns.replace(",", "|"))
     assert asked.missing() == []
@@ -41,7 +41,7 @@ def test_the_command_of_the_page_asks_for_all_that_is_read():
     assert (OWN / "jobs.txt").read_text().splitlines()[0] == columns.replace(",", "|")
 
 
-def test_the_table_of_the_page_names_columns_that_are_read_and_says_which_are_needed():
+def test_documented_columns_and_requirements_are_correct():
     (table,) = re.findall(r"^\| column \| required .*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|", table, re.MULTILINE)
     named = {name for columns, _ in rows for name in re.findall(r"`(\w+)`", columns)}
@@ -50,19 +50,19 @@ def test_the_table_of_the_page_names_columns_that_are_read_and_says_which_are_ne
     assert {*REQUIRED_COLUMNS} - {"Submit"} <= {name for pair in needed for name in pair}
 
 
-def test_the_system_file_of_the_page_is_what_the_command_writes(lab):
+def test_documented_system_file_is_generated_one(lab):
     written = [line for line in lab.read_text().splitlines() if not line.startswith("#")]
     assert " ".join(" ".join(written).split()) == shown("name:")
 
 
-def test_the_warning_of_the_page_is_what_the_replay_says(lab, tmp_path):
+def test_documented_warning_is_that_of_replay(lab, tmp_path):
     large = tmp_path / "large.yaml"
     large.write_text(lab.read_text().replace("count: 3", "count: 30").replace("count: 1", "count: 10"))
     said = CliRunner().invoke(app, ["simulate", str(OWN / "jobs.txt"), "--system", str(large)]).stderr
     assert shown("warning:") in said.splitlines()
 
 
-def test_the_night_in_which_the_clock_goes_back_is_read_alike_from_both_files():
+def test_clock_change_night_reads_alike_from_both_files():
     """One has times of UTC, the other local times: runs are the same, and starts where nothing is left open."""
     columns = "JobIDRaw=job no,Submit=queued,Start=began,End=ended,Elapsed=took,Timelimit=limit,NNodes=hosts,NCPUS=cpus"
     plain, local = (

@@ -43,7 +43,7 @@ def shown(value):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_runs_from_top_to_bottom(path, workshop):  # noqa: F811
+def test_notebook_runs_completely(path, workshop):  # noqa: F811
     names = {"__name__": "__main__"}
     values = [run_cell(source, names, f"{path.name}[{n}]") for n, source in enumerate(code_cells(path))]
     kinds = [shown(value) for value in values if value is not None]
@@ -52,11 +52,11 @@ def test_a_notebook_runs_from_top_to_bottom(path, workshop):  # noqa: F811
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_holds_no_output_that_could_be_out_of_date(path):
+def test_notebook_contains_no_stored_output(path):
     cells = json.loads(path.read_text())["cells"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if "outputs" in cell)
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
-def test_there_is_a_notebook():
+def test_notebook_exists():
     assert [path.name for path in NOTEBOOKS] == ["tutorial.ipynb"]

@@ -12,9 +12,9 @@ from cpsched.errors import CpschedError
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.adapters import mock, pbs, slurm
-from cpsched_bridge.adapters.pbs.translation.job_sort_formula import POINTS
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM
-from cpsched_bridge.settings import RENAMED, RETIRED_SETTINGS
+from cpsched_bridge.adapters.pbs.translation.job_sort_formula import BOOST_RESOURCE
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE
+from cpsched_bridge.settings import RENAMED_SETTINGS, RETIRED_SETTINGS
 from cpsched_bridge.telemetry.metric_families import METRICS
 from docs.scripts import settings
 from docs.scripts.command_tree import commands
@@ -56,23 +56,23 @@ def words(path, tables=True):
 
 
 @pytest.mark.parametrize("section", BUDGETS)
-def test_a_section_keeps_to_its_budget(section):
+def test_section_is_within_its_budget(section):
     counts = {page: words(page) for page in sections()[section]}
     assert sum(counts.values()) <= BUDGETS[section], counts
 
 
-def test_the_prose_of_a_page_keeps_to_its_budget():
+def test_page_prose_is_within_its_budget():
     limits = {page: OF_A_USER_PAGE for section in USERS for page in sections()[section]} | OF_A_PAGE
     counts = {page: words(page, tables=False) for page in limits}
     assert {page: count for page, count in counts.items() if count > limits[page]} == {}
 
 
-def test_all_pages_together_keep_to_their_budget():
+def test_all_pages_are_within_total_budget():
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert sum(len((ROOT / page).read_text().split()) for page in listed.splitlines()) <= ALL
 
 
-def test_every_committed_page_is_in_the_navigation():
+def test_every_committed_page_is_in_navigation():
     committed = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     assert committed == {page for pages in sections().values() for page in pages if page.endswith(".md")}
 
@@ -112,7 +112,7 @@ def test_commands_and_options_exist(page):
     assert [call for call in calls(page) if unknown(call)] == []
 
 
-def test_an_unknown_command_or_option_is_found():
+def test_detects_unknown_command_or_option():
     assert unknown(["statuss"])
     assert unknown(["status", "--jsn"])
     assert not unknown(["accuracy", "start-times", "jobs.swf", "--max-jobs", "10"])
@@ -122,7 +122,7 @@ KNOWN_SETTINGS = {
     *settings.names(),
     *(name for adapter in (slurm, pbs, mock) for name in settings.names(adapter.Options, "options.")),
 }
-SECTIONS = {name.partition(".")[0] for name in (*KNOWN_SETTINGS, *RENAMED, *RETIRED_SETTINGS) if "." in name}
+SECTIONS = {name.partition(".")[0] for name in (*KNOWN_SETTINGS, *RENAMED_SETTINGS, *RETIRED_SETTINGS) if "." in name}
 FILES = ("md", "py", "yaml", "yml", "json", "csv", "sqlite", "swf", "lua", "mk", "service", "timer")
 
 
@@ -144,12 +144,12 @@ def is_module(name):
 def test_metrics_exist(page):
     found = set(re.findall(r"\bcpsched_[a-z0-9_]*[a-z0-9]\b", page.read_text()))
     named = {re.sub("_(total|bucket|sum|count)$", "", name) for name in found}
-    others = {"cpsched_sim", "cpsched_bridge", CLAIM, POINTS}
+    others = {"cpsched_sim", "cpsched_bridge", LEASE_RESOURCE, BOOST_RESOURCE}
     assert named - {row.name for row in METRICS} - others == set()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "evidence"], ids=lambda page: page.name)
-def test_files_of_the_repository_exist(page):
+def test_repository_files_exist(page):
     """Evidence also cites files of earlier commits."""
     named = {
         span
@@ -165,7 +165,7 @@ def test_every_picture_is_shown():
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
-def test_links_of_a_page_beside_the_site_lead_to_files(page):
+def test_links_of_pages_outside_site_lead_to_files(page):
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
     generated = {"docs/reference-settings.md", "docs/migration.md"}
     assert [link for link in links if not (page.parent / link).exists() and link not in generated] == []
@@ -185,7 +185,7 @@ def refused(name, value):
     return why
 
 
-def test_no_page_advises_a_value_that_is_refused():
+def test_no_page_recommends_rejected_value():
     advised = {pair for page in PAGES for span in spans(page) for pair in re.findall(r"^([a-z_]+)=([^\s=]+)$", span)}
     assert {
         pair: why for pair in advised if not pair[1].isupper() and "..." not in pair[1] and (why := refused(*pair))
@@ -193,7 +193,7 @@ def test_no_page_advises_a_value_that_is_refused():
     assert refused("order", "newest")
 
 
-def test_plan_accepts_what_extending_names():
+def test_plan_accepts_documented_values():
     page = (ROOT / "docs" / "extending.md").read_text()
     (orders,) = re.findall(r"^- `order` .*$", page, re.MULTILINE)
     (reservations,) = re.findall(r"^- `reservations` .*$", page, re.MULTILINE)

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
-from cpsched.goal_presets import DEFAULT, PRESETS
+from cpsched.goal_presets import DEFAULT_GOAL, PRESETS
 from cpsched.model.overrun import OVERRUN_CODES
 from cpsched.planning import ORDERS
 from cpsched.policy_spec import PolicySpec
@@ -26,7 +26,7 @@ def names_in(*cells):
     return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
 
 
-def test_the_table_of_constraint_dispatchers_has_their_models():
+def test_table_of_constraint_dispatchers_matches_models():
     shown = {names_in(row[0]).pop(): row[1:] for row in rows_below("dispatchers.md", "dispatcher")}
     columns = ("jobs", "control", "running", "objective", "priority", "allocation")
     family = [each for each in DISPATCHERS.builtins() if each.factory is ConstraintDispatcher]
@@ -43,20 +43,20 @@ def test_the_table_of_constraint_dispatchers_has_their_models():
         ("experiments.md", "goal", PRESETS),
     ],
 )
-def test_a_table_names_all_that_the_code_knows(page, header, known):
+def test_table_lists_all_names_of_code(page, header, known):
     rows = rows_below(page, header)
     named = names_in(*(cell for row in rows for cell in row[:: 2 if header == "order" else len(row)]))
     assert named == set(known)
 
 
-def test_goals_have_the_limits_of_their_rows():
+def test_goals_have_documented_limits():
     for goal, _, limits in rows_below("experiments.md", "goal"):
         preset = PRESETS[(names_in(goal) & set(PRESETS)).pop()]
-        assert ("(default)" in goal) == (preset.name == DEFAULT)
+        assert ("(default)" in goal) == (preset.name == DEFAULT_GOAL)
         pairs = re.findall(r"([a-zA-Z]+)(?: wait)? (\d+) %", limits)
         assert {name.lower(): float(number) for name, number in pairs} == preset.limits
 
 
-def test_tune_tries_as_many_settings_as_the_page_says():
+def test_tune_tries_documented_number_of_settings():
     (number,) = re.findall(r"with (\d+) settings of `lookahead`", (ROOT / "docs" / "experiments.md").read_text())
     assert len(list_candidates(PolicySpec("lookahead"))) == int(number)

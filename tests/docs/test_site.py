@@ -20,7 +20,7 @@ def site(tmp_path_factory):
     return path
 
 
-def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(site):
+def test_every_site_link_leads_to_page_and_anchor(site):
     pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
     anchors = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in pages.items()}
     broken = []
@@ -49,12 +49,12 @@ def test_every_link_of_the_site_leads_to_a_page_and_an_anchor(site):
         (api.page, ["::: cpsched.model.Job\n", "::: cpsched_sim."]),
     ],
 )
-def test_a_generated_page_has_what_it_is_for(page, texts):
+def test_generated_page_has_its_contents(page, texts):
     text = page()
     assert [each for each in texts if each not in text] == []
 
 
-def test_a_manual_page_shows_what_its_command_takes():
+def test_manual_page_shows_command_options():
     pages = dict(man.pages())
     assert len(pages) == 1 + len(EXAMPLES)
     assert ".B \\-\\-json\n" in pages["cpsched-status.1"]

@@ -3,13 +3,13 @@
 import json
 import re
 
-from cpsched.parsing.slurm_limits import FIELDS, UNMODELLED
+from cpsched.parsing.slurm_limits import LIMIT_FIELDS, UNMODELLED_LIMITS
 from tests.docs.test_code_blocks import ROOT
 
 PAGE = (ROOT / "docs" / "supported-settings.md").read_text()
 
 
-def test_each_conformance_run_is_a_row():
+def test_each_conformance_run_is_one_row():
     runs = [json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "releases").glob("*.json"))]
     rows = re.findall(r"^\| ([\d.]+) \| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)
     counts = [(run["passed"], len(run["failed"]), len(run["skipped"])) for run in runs]
@@ -17,10 +17,10 @@ def test_each_conformance_run_is_a_row():
     assert set(rows) == recorded
 
 
-def test_each_limit_is_in_a_row_with_its_treatment():
+def test_each_limit_is_listed_with_its_treatment():
     rows = re.findall(r"^\| (.*) \| .* \| (enforced|not modelled: .*) \|$", PAGE, re.MULTILINE)
     found = {treatment[:3]: set() for _, treatment in rows}
     for names, treatment in rows:
         found[treatment[:3]] |= set(re.findall(r"`(\w+)`", names))
-    assert {FIELDS[name] for name in found["enf"]} == set(FIELDS.values())
-    assert found["not"] <= set(UNMODELLED)
+    assert {LIMIT_FIELDS[name] for name in found["enf"]} == set(LIMIT_FIELDS.values())
+    assert found["not"] <= set(UNMODELLED_LIMITS)

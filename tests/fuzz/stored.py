@@ -21,11 +21,11 @@ import numpy as np
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Section
-from cpsched_bridge.store import forecast_state
-from cpsched_bridge.store.corruption import add_checksum
+from cpsched_bridge.store import forecast_state_file
+from cpsched_bridge.store.corruption_checks import add_checksum
 from cpsched_bridge.store.heartbeat import touch_file
 from cpsched_bridge.store.ledger import LedgerState
-from cpsched_bridge.telemetry.forecast_memory import LearnedForecastState
+from cpsched_bridge.telemetry.learned_forecast_state import LearnedForecastState
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests import stores
 from tests.bridges import a_bridge, a_report
@@ -79,7 +79,7 @@ def make(folder: Path) -> Path:
             stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.list_entries(LedgerState.HELD)} == {OWN, *MARKED}
-    forecast_state.write_forecast_state(state / "outlook", a_memory())
+    forecast_state_file.write_forecast_state(state / "outlook", a_memory())
     touch_file(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
@@ -99,8 +99,8 @@ def a_memory() -> Any:
     before = LearnedForecastState()
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
-    found = before.calibration.predict_intervals(0, jobs, drawn_s[0].tolist(), drawn_s)
-    before.telling.issue(0, {job.id: interval for job, interval in zip(jobs, found, strict=True)})
+    found = before.calibration.forecast(0, jobs, drawn_s[0].tolist(), drawn_s)
+    before.telling.issue({job.id: interval for job, interval in zip(jobs, found, strict=True)})
     outlook = StartForecaster()
     outlook.restore_memory(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.fuzz.command_line import complaint, invoke
 from tests.fuzz.mutations import CHANGES, HOSTILE, mutated
 from tests.fuzz.samples import ASSOCIATIONS, NODES, POLICY, SACCT, SETTINGS, SINFO, SWF, SYSTEM, TRACES, WAITS
@@ -21,7 +21,7 @@ from tests.unit.sim.traces.tables import kestrel, pm100, write
 
 MORE = os.environ.get("CPSCHED_FUZZ_CASES")
 FUZZ = settings(
-    tries(350) if MORE is None else settings(max_examples=int(MORE), deadline=None),
+    scaled_example_settings(350) if MORE is None else settings(max_examples=int(MORE), deadline=None),
     derandomize=MORE is None,
     database=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
@@ -81,7 +81,7 @@ def refused_or_used(folder, name, content, command, *words, share=1):
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_mutated_trace_is_replayed_or_refused_in_one_line(folder, name):
+def test_mutated_trace_is_replayed_or_rejected_in_one_line(folder, name):
     def replayed(mutation):
         way = WAYS[len(mutation) % len(WAYS)]
         assert complaint("simulate", written(folder, name, mutation), "--json", *ON.get(name, ()), *way) == ""
@@ -90,12 +90,12 @@ def test_a_mutated_trace_is_replayed_or_refused_in_one_line(folder, name):
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_accuracy_on_a_mutated_trace_is_told_or_refused_in_one_line(folder, name):
+def test_mutated_trace_gives_accuracy_or_one_line_error(folder, name):
     refused_or_used(folder, name, TRACES[name], "accuracy", "FILE", "--json", *ON.get(name, ()), share=2)
 
 
 @pytest.mark.parametrize("rows", [[pm100(1), pm100(2)], [kestrel("1"), kestrel("2_3")]], ids=["pm100", "kestrel"])
-def test_a_mutated_table_is_read_or_refused_in_one_line(folder, rows):
+def test_mutated_table_is_read_or_rejected_in_one_line(folder, rows):
     content = write(folder / "good.parquet", rows).read_bytes()
     words = ("FILE", "--json", "--predictor", "walltime")
     refused_or_used(folder, "t.parquet", content, "accuracy", *words, share=4)
@@ -110,7 +110,7 @@ def test_a_mutated_table_is_read_or_refused_in_one_line(folder, rows):
         ("waits.json", WAITS, ("--dispatcher", "prb", "--set", "ewt_file=waits.json"), 1),
     ],
 )
-def test_a_mutated_file_beside_a_trace_is_used_or_refused_in_one_line(folder, monkeypatch, name, content, words, share):
+def test_mutated_side_file_is_used_or_rejected_in_one_line(folder, monkeypatch, name, content, words, share):
     monkeypatch.chdir(folder)
     trace = written(folder, "good.swf", SWF.encode())
     written(folder, "dumps.yaml", b"dumps: { associations: assoc.txt }\n")
@@ -118,7 +118,7 @@ def test_a_mutated_file_beside_a_trace_is_used_or_refused_in_one_line(folder, mo
 
 
 @pytest.mark.parametrize("sample", [NODES, SINFO, SACCT, SWF], ids=["scontrol", "sinfo", "sacct", "swf"])
-def test_of_a_mutated_list_of_nodes_or_jobs_a_legal_system_is_made_or_none(folder, sample):
+def test_mutated_node_or_job_list_gives_valid_system_or_none(folder, sample):
     def made(mutation):
         path, out = written(folder, "nodes.txt", mutation), folder / "made.yaml"
         out.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def test_of_a_mutated_list_of_nodes_or_jobs_a_legal_system_is_made_or_none(folde
     check(sample, made)
 
 
-def test_mutated_words_on_columns_are_used_or_refused_in_one_line(folder):
+def test_mutated_column_options_are_used_or_rejected_in_one_line(folder):
     path = written(folder, "t.sacct", SACCT.encode())
 
     def named(mutation):
@@ -139,7 +139,7 @@ def test_mutated_words_on_columns_are_used_or_refused_in_one_line(folder):
     check("JobIDRaw=JobIDRaw,User=Account,Submit=Submit,Timelimit=8", named)
 
 
-def test_mutated_settings_are_used_or_refused_in_one_line(folder):
+def test_mutated_settings_are_used_or_rejected_in_one_line(folder):
     text = SETTINGS.replace("STATE", str(folder / "state"))
     refused_or_used(folder, "bridge.yaml", text, "journal", "list", "--config", "FILE")
 
@@ -154,7 +154,7 @@ SETTINGS_OF_PRB_AND_PROFILE = ("ewt_file", "allocation", "remember", "overrun", 
 
 @FUZZ
 @given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.sampled_from(HOSTILE)), min_size=1, max_size=2))
-def test_hostile_arguments_are_used_or_refused_in_one_line(folder, arguments):
+def test_hostile_arguments_are_used_or_rejected_in_one_line(folder, arguments):
     trace = written(folder, "good.swf", SWF.encode())
     words = []
     for option, value in arguments:  # results go to a folder of the test, whatever its name
@@ -165,7 +165,7 @@ def test_hostile_arguments_are_used_or_refused_in_one_line(folder, arguments):
 
 @FUZZ
 @given(st.sampled_from(SETTINGS_OF_PRB_AND_PROFILE), st.sampled_from(HOSTILE))
-def test_hostile_settings_are_used_or_refused_in_one_line(folder, name, value):
+def test_hostile_settings_are_used_or_rejected_in_one_line(folder, name, value):
     trace = written(folder, "good.swf", SWF.encode())
     setting = f"{name}={value.decode('utf-8', 'surrogateescape')}"
     assert complaint("simulate", trace, "--dispatcher", "prb", "--predictor", "profile", "--set", setting) == ""

@@ -21,9 +21,9 @@ from cpsched import plugin_discovery
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load_settings
-from cpsched_bridge.store import forecast_state, state_paths
-from cpsched_bridge.store.corruption import CorruptFileContent
-from cpsched_bridge.telemetry import forecast_memory
+from cpsched_bridge.store import forecast_state_file, state_paths
+from cpsched_bridge.store.corruption_checks import CorruptFileContent
+from cpsched_bridge.telemetry import learned_forecast_state
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
@@ -132,7 +132,7 @@ def recall(config: Path) -> str:
         outlook(a_report(30_000))
         bootstrap.save_forecast_state(outlook, path)
         try:
-            forecast_memory.memory_from_json(forecast_state.read_forecast_state(path))
+            learned_forecast_state.memory_from_json(forecast_state_file.read_forecast_state(path))
         except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""
@@ -161,13 +161,13 @@ def wrong_after_damage(killed: Path, name: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("name", [*FILES, *LOGS])
-def test_whatever_is_damaged_no_command_ends_in_a_traceback_and_every_held_job_is_given_back(killed, name):
+def test_damage_causes_no_traceback_and_jobs_are_released(killed, name):
     wrong = [found for number in range(FIRST, FIRST + COUNT) if (found := wrong_after_damage(killed, name, number))]
     assert not wrong, f"{len(wrong)} of {COUNT}:\n" + "\n".join(wrong[:5])
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite"])
-def test_the_dead_man_gives_back_beside_damaged_files(killed, tmp_path, name):
+def test_deadman_releases_jobs_despite_damaged_files(killed, tmp_path, name):
     """The script itself, and the program that it asks, as processes."""
     for number in range(FIRST, FIRST + max(1, COUNT // 100)):
         config, how = damaged(killed, name, number)

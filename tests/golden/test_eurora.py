@@ -8,7 +8,7 @@ from cpsched_sim.workloads.eurora import eurora_jobs
 from cpsched_sim.workloads.load import Workload
 
 
-def test_decisions_have_not_moved():
+def test_decisions_are_unchanged():
     jobs = eurora_jobs(days=32, seed=1)[:1500]
     work = Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
     schedule = simulate(work, "pcp20", "walltime", settings={"effort": "300"}).schedule

@@ -46,7 +46,7 @@ def replay_of(dispatcher, predictor, cluster):
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)
-def test_schedule_has_the_reference_figures(dispatcher, predictor, bsld, af, awf, p2sf):
+def test_schedule_has_reference_figures(dispatcher, predictor, bsld, af, awf, p2sf):
     """One pool on the ordinary loop, a hundred one-core nodes in the compiled loop: the same starts, these figures."""
     pooled = replay_of(dispatcher, predictor, kth().cluster).run()
     jobs = [item.job for item in kth().jobs]

@@ -32,7 +32,7 @@ def live_run(name: str) -> tuple[str, list[Recorded]]:
     ("name", "jobs", "chosen", "wait_s"),
     [("longer-3", 45, 44, 54.7), ("mixed-1", 70, 69, 74.5), ("shorter-1", 120, 108, 32.0)],
 )
-def test_it_chooses_what_a_real_slurm_started(name, jobs, chosen, wait_s):
+def test_chooses_jobs_that_real_slurm_started(name, jobs, chosen, wait_s):
     """Shown each second in which Slurm started jobs; and its mean wait where it is left to itself."""
     run, (config, record) = KNOWN[name.partition("-")[0]], live_run(name)
     assert len(record) == jobs
@@ -49,7 +49,7 @@ def test_it_chooses_what_a_real_slurm_started(name, jobs, chosen, wait_s):
         ({"scheduler_parameters": PARAMETERS}, "d788066011db", "70f8d15da9cb"),
     ],
 )
-def test_decisions_have_not_moved(settings, starts, places):
+def test_decisions_are_unchanged(settings, starts, places):
     jobs = eurora_jobs(days=2, seed=1, load=3.0)[:1500]
     work = Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
     schedule = simulate(work, "slurm", "walltime", settings=settings).schedule
@@ -58,6 +58,6 @@ def test_decisions_have_not_moved(settings, starts, places):
     assert md5(str(placed).encode()).hexdigest()[:12] == places
 
 
-def test_kth_has_its_figures():
+def test_kth_has_recorded_figures():
     found = simulate(load(trace(KTH)), "slurm", "walltime")
     assert (found.bsld, found.mean_wait_s) == pytest.approx((100.4372450674829, 7915.223166321407), rel=1e-12)

@@ -33,12 +33,12 @@ def sequences(name):
 
 @pytest.mark.parametrize(("name", "backfill"), PUBLISHED)
 @pytest.mark.parametrize("rule", RULES)
-def test_the_loop_has_the_published_figure(name, backfill, rule):
+def test_replay_has_published_figure(name, backfill, rule):
     found = np.mean([simulate(part, PublishedLoop(rule, backfill)).bsld for part in sequences(name)])
     assert f"{found:.2f}" == f"{PUBLISHED[name, backfill][RULES.index(rule)]:.2f}"
 
 
-def test_the_starts_are_those_of_gyms_generator_with_seed_1():
+def test_windows_are_those_of_gym_generator_with_seed_1():
     """Gym seeds NumPy by the SHA-512 of the text "1": its first 8 bytes, as two little-endian numbers."""
     (window,) = STUDY["grids"][0]["windows"]
     draw = np.random.RandomState(list(struct.unpack("<2I", hashlib.sha512(b"1").digest()[:8])))

@@ -13,7 +13,7 @@ import yaml
 
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.settings import load_settings
-from cpsched_bridge.store.ledger import KEPT
+from cpsched_bridge.store.ledger import MANAGED_STATES
 from cpsched_bridge.store.state_paths import open_ledger
 from tests import warm
 from tests.patience import ENOUGH_S, until
@@ -140,14 +140,14 @@ def rounds(config):
 def kept(config):
     """Whether the bridge keeps a job by its ledger: asked while waiting, without a process each time."""
     with contextlib.suppress(BridgeError), open_ledger(load_settings(config), read_only=True) as ledger:
-        return bool(ledger.list_entries(*KEPT))
+        return bool(ledger.list_entries(*MANAGED_STATES))
 
 
 def held(config):
     return int(re.search(r"held by the bridge: (\d+)", cpsched("status", "--config", config))[1])
 
 
-def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_bridge, config):
+def test_bridge_is_monitored_paused_resumed_and_stopped(new_bridge, config):
     until(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
     assert cpsched("unmanaged", "--config", config) == "every pending job is supported\n"
@@ -158,7 +158,7 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_br
     cpsched("pause", "--config", config, "--reason", "maintenance")
     until(lambda: kept(config) is False and held(config) == 0)  # jobs go on arriving held, each until the next cycle
     assert "paused: maintenance" in cpsched("status", "--config", config)
-    assert cpsched("resume", "--config", config) == "resumed from the next cycle on\n"
+    assert cpsched("resume", "--config", config) == "the bridge resumes in its next cycle\n"
     until(lambda: kept(config))
     url = re.search(r"http://[\d.:]+/metrics", Path(new_bridge.log.name).read_text())[0]
     assert "cpsched_cycles_total" in subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
@@ -168,7 +168,7 @@ def test_a_bridge_beside_a_site_can_be_watched_paused_resumed_and_stopped(new_br
     assert re.search(r"[1-9]\d* rounds the same, 0 different, 0 not replayed", replayed)
 
 
-def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
+def test_release_all_works_without_bridge(bridge, config, tmp_path):
     until(lambda: kept(config))
     assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
     assert held(config) > 0
@@ -176,6 +176,6 @@ def test_release_all_works_with_the_bridge_dead(bridge, config, tmp_path):
     assert held(config) > 0
     os.utime(tmp_path / "state" / "heartbeat", (0, 0))
     assert cpsched("release-all", "--config", config, "--if-stale", 60, anew=True).startswith(
-        "nothing is held by the bridge"
+        "the bridge no longer holds any job"
     )
     assert held(config) == 0

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder
-from cpsched_bridge.store.ledger import KEPT, LedgerState
+from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -306,16 +306,16 @@ def rows():
 ROWS = rows()
 
 
-def test_the_table_has_a_row_for_every_point_and_no_other() -> None:
+def test_table_has_exactly_one_row_per_crash_point() -> None:
     assert [row[0] for row in ROWS] == list(POINTS)
 
 
-def test_the_page_explains_every_state_that_the_table_names() -> None:
+def test_page_explains_every_state_of_table() -> None:
     assert [state for row in ROWS for state in row[1:3] + row[4:] if f"`{state}`" not in WORDS] == []
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> None:
+def test_next_cycle_recovers_as_documented(world, row) -> None:
     point, ledger, cluster, sends, ledger_then, cluster_then = row
     w, job_id = dead_at(point, world)
     assert (w.in_ledger(job_id), w.in_cluster(job_id)) == (ledger, cluster), "what the dead bridge left"
@@ -326,7 +326,7 @@ def test_a_death_there_leaves_this_and_the_next_cycle_does_that(world, row) -> N
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
+def test_every_job_starts_once_after_crash(world, row) -> None:
     """Also jobs whose launch the cluster delays for ever: in the end its own scheduler starts them."""
     w, job_id = dead_at(row[0], world)
     for at in range(200):
@@ -334,7 +334,7 @@ def test_after_a_death_there_every_job_is_started_once(world, row) -> None:
             w.site._holds[job_id] = Hold.NONE  # noqa: SLF001
         assert w.bridge.cycle().result == "ok"
         w.later(10)
-    assert w.bridge.ledger.list_held_ids() == [], list(w.bridge.ledger.list_entries(*KEPT))
+    assert w.bridge.ledger.list_held_ids() == [], list(w.bridge.ledger.list_entries(*MANAGED_STATES))
     assert w.site.pending_count == 0
     assert set(w.site.starts.values()) <= {1}
     assert not any(w.site.repeated.values())

@@ -14,7 +14,14 @@ from rich.console import Console
 
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.program.demo import STARTS, DemoLiveView, mean_s, program, summarize_result, waits_s
+from cpsched_bridge.program.demo import (
+    START_COLUMNS,
+    DemoLiveView,
+    compute_waits_s,
+    find_program_command,
+    mean_s,
+    summarize_result,
+)
 from cpsched_sim.traces.trace_job import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_job
@@ -23,7 +30,7 @@ from tests.patience import ENOUGH_S
 DEMO = ["demo", "--dispatcher", "easy"]
 
 
-def test_the_demo_ends_with_a_sentence_of_result():
+def test_demo_ends_with_result_sentence():
     """And animates nothing: its output is no terminal, whatever `FORCE_COLOR` says."""
     words = [*DEMO, "--jobs", "250", "--seconds", "5"]
     done = warm.Begun(warm.server(), words, environment=os.environ | {"FORCE_COLOR": "1"}).done(ENOUGH_S)
@@ -42,20 +49,20 @@ def test_the_demo_ends_with_a_sentence_of_result():
         ([2, 3, 3], [3, 3, 4], "no difference"), ([0], [0], "no"), ([], [], "no"),
     ],
 )  # fmt: skip
-def test_a_difference_within_rounding_is_none(ours, twins, words):
+def test_difference_within_rounding_is_none(ours, twins, words):
     assert f": {words}" in summarize_result("easy", ours, twins)
 
 
-def test_next_commands_name_the_program_as_it_was_called(monkeypatch, tmp_path):
+def test_next_commands_use_program_name_as_called(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [".venv/bin/cpsched", "demo"])
-    assert program() == ".venv/bin/cpsched"
+    assert find_program_command() == ".venv/bin/cpsched"
     (tmp_path / "cpsched").touch(mode=0o755)
-    assert program() == "cpsched"
+    assert find_program_command() == "cpsched"
 
 
 @pytest.mark.parametrize("columns", [80, 66])
-def test_the_live_view_truncates_only_nodes(columns):
+def test_live_view_truncates_only_nodes(columns):
     """The longest texts of each column, and a job on more nodes than fit in the line."""
     site = MockCluster(a_cluster(1), [])
     view = DemoLiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
@@ -67,22 +74,22 @@ def test_the_live_view_truncates_only_nodes(columns):
     lines = out.file.getvalue().splitlines()
     assert len(lines) == 24
     assert "http://127.0.0.1:65535/" in lines[0]
-    assert all(name in lines[9] for name in STARTS)
+    assert all(name in lines[9] for name in START_COLUMNS)
     assert all(text in line for line in lines[10:] for text in (*row[:4], "node00,", row[5]))
     assert max(map(len, lines)) <= columns
 
 
-def test_mean_wait_counts_jobs_that_wait_up_to_now():
+def test_mean_wait_counts_pending_jobs_until_now():
     """Two jobs that need the whole machine: one runs since 0, one waits since 10."""
     jobs = [TraceJob(a_job(1, units=2, submit_s=0), 100), TraceJob(a_job(2, units=2, submit_s=10), 100)]
     site = MockCluster(a_cluster(1, cores=2), jobs, plugin=False)
     site.advance(50)
-    assert mean_s(waits_s(site)) == 20
+    assert mean_s(compute_waits_s(site)) == 20
     site.advance(200)
-    assert mean_s(waits_s(site)) == 45
+    assert mean_s(compute_waits_s(site)) == 45
 
 
-def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
+def test_ctrl_c_exits_cleanly_and_metrics_are_served():
     command = [sys.executable, "-IS", warm.__file__, warm.server(), *DEMO]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -98,5 +105,5 @@ def test_ctrl_c_leaves_cleanly_and_metrics_are_served_meanwhile():
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "stopped; the held jobs went back" in out
+    assert "stopped; the held jobs were released" in out
     assert "Traceback" not in err

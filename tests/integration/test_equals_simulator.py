@@ -9,7 +9,7 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
-from cpsched_bridge.program.demo import loaded_morning
+from cpsched_bridge.program.demo import generate_morning_jobs
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from cpsched_sim.cluster.replay import replay as simulate
@@ -22,6 +22,7 @@ POLICIES = [
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
+    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "controlled"}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "large-jobs"}, {}, "one-second"),
     PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]
@@ -30,7 +31,7 @@ POLICIES = [
 @cache
 def a_crowded_morning():
     """The first of a morning's jobs in half the time: some wait for hours, and a solver is asked now and then."""
-    cluster, morning = loaded_morning(2000, seed=5)
+    cluster, morning = generate_morning_jobs(2000, seed=5)
     crowded = [replace(item.job, submit_s=item.job.submit_s // 2) for item in morning[:JOBS]]
     return cluster, [TraceJob(job, item.run_s) for job, item in zip(crowded, morning, strict=False)]
 
@@ -41,7 +42,7 @@ def bridge_run(folder, record, pace=EventDrivenClock):
     starts = {}
 
     def note(report):
-        assert report.result == "ok", report.happenings
+        assert report.result == "ok", report.bridge_events
         starts.update({id: (report.observation.now_s, where) for id, where in report.starts.items()})
 
     bridge = a_bridge(
@@ -63,7 +64,7 @@ def run(request, tmp_path_factory):
     return request.param, *bridge_run(tmp_path_factory.mktemp("run"), request.param)
 
 
-def test_the_schedule_is_the_simulators_start_by_start(run):
+def test_schedule_equals_simulator_start_by_start(run):
     record, bridge, starts, times = run
     cluster, jobs = a_crowded_morning()
     schedule = simulate(jobs, cluster, record.build())
@@ -75,7 +76,7 @@ def test_the_schedule_is_the_simulators_start_by_start(run):
     assert sum(line.path == "solver" for line in bridge.journal.list_rounds()) > 10 or record.dispatcher != "pcp20"
 
 
-def test_the_twin_of_slurms_scheduler_makes_its_passes_between_events(tmp_path):
+def test_slurm_twin_makes_passes_between_events(tmp_path):
     """It wants to be asked at seconds in which nothing happens."""
     record = PolicySpec("slurm", "walltime", {}, {}, "one-second")
     _, starts, _ = bridge_run(tmp_path, record)
@@ -86,7 +87,7 @@ def test_the_twin_of_slurms_scheduler_makes_its_passes_between_events(tmp_path):
     assert any(start_s not in moments for start_s, _ in starts.values()), "some start at its own seconds"
 
 
-def test_recorded_rounds_decide_the_same_again(run):
+def test_recorded_rounds_replay_equally(run):
     """From the journal alone, also where predictor or dispatcher have learned since: of the first policy, all of them.
 
     Of the others every third, which are some dozens of each path of a decision.
@@ -113,7 +114,7 @@ class UnevenPace(EventDrivenClock):
         return self.read_s
 
 
-def test_rounds_decided_under_a_limit_of_time_decide_the_same_again_without_the_clock(tmp_path):
+def test_time_limited_rounds_replay_without_clock(tmp_path):
     """How long decisions took is in the journal as the work that was left, and in no other way."""
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)

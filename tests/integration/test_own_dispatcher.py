@@ -25,7 +25,7 @@ class SmallestFirst(cpsched.Dispatcher):
         return cpsched.plan(snapshot, order="saf", reservations=1, need=need)
 
 
-def test_an_own_dispatcher_is_simulated_compared_and_looked_into(trace):
+def test_custom_dispatcher_is_simulated_compared_and_inspected(trace):
     outcome = cpsched_sim.simulate(trace, SmallestFirst(), predictor="last-two")
     assert outcome.schedule.violations == ()
     assert outcome.bsld == outcome.summary()["bsld"] >= 1
@@ -45,7 +45,7 @@ def test_an_own_dispatcher_is_simulated_compared_and_looked_into(trace):
     assert "SmallestFirst / last-two" in str(both)
 
 
-def test_an_order_may_be_a_function_of_a_job(trace):
+def test_order_may_be_function_of_job(trace):
     """The area of a job as a function gives the schedule of the order by that name."""
 
     class ByFunction(cpsched.Dispatcher):
@@ -60,7 +60,7 @@ def test_an_order_may_be_a_function_of_a_job(trace):
     assert np.array_equal(by_name.schedule.start_s, by_function.schedule.start_s)
 
 
-def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
+def test_infeasible_jobs_have_no_times(trace):
     workload = cpsched_sim.load(trace, max_jobs=50)
     too_large = cpsched.Request(1000, workload.jobs[7].job.request.per_unit)
     workload.jobs[7] = replace(workload.jobs[7], job=replace(workload.jobs[7].job, request=too_large))
@@ -70,7 +70,7 @@ def test_jobs_that_the_cluster_cannot_hold_have_no_times(trace):
     assert "1 job never started" in str(outcome)
 
 
-def test_without_pandas_it_says_what_to_install(trace, mocker):
+def test_missing_pandas_names_package_to_install(trace, mocker):
     outcome = cpsched_sim.simulate(trace, max_jobs=20)
     mocker.patch.dict("sys.modules", {"pandas": None})
     with pytest.raises(Exception, match=r"to_frame\(\) requires pandas: pip install 'cpsched\[pandas\]'"):
@@ -93,11 +93,11 @@ def test_without_pandas_it_says_what_to_install(trace, mocker):
         ({"metrics": ["bsdl"]}, "unknown metric 'bsdl'.*did you mean 'bsld'"),
     ],
 )
-def test_what_is_wrong_is_said(trace, arguments, message):
+def test_rejects_invalid_arguments(trace, arguments, message):
     with pytest.raises(Exception, match=message):
         cpsched_sim.simulate(**{"trace": trace, "max_jobs": 5} | arguments)
 
 
-def test_an_attribute_that_is_no_metric_is_told(trace):
+def test_unknown_metric_attribute_lists_known_ones(trace):
     with pytest.raises(AttributeError, match="a simulation has no 'bsl'; its metrics are bsld, af"):
         cpsched_sim.simulate(trace, max_jobs=5).bsl  # noqa: B018

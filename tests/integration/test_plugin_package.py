@@ -62,14 +62,14 @@ def cpsched(*arguments, anew=False):
     return done.stdout
 
 
-def test_both_are_listed_with_what_may_be_set(installed):
+def test_both_plugins_are_listed_with_settings(installed):
     listed = json.loads(cpsched("dispatchers", "--json", anew=True))["dispatchers"][-1]
     assert (listed["name"], listed["parameters"]) == ("smallest-first", {"reservations": 1})
     assert listed["source"] == "cpsched-example 0.1.0"
     assert json.loads(cpsched("predictors", "--json"))["predictors"][-1]["name"] == "user-median"
 
 
-def test_simulate_by_name_and_by_class(installed, trace):
+def test_simulates_plugin_by_name_and_class(installed, trace):
     """The same schedule, under either name, and with a setting another one."""
     by_name = ("--dispatcher", "smallest-first", "--predictor", "user-median")
     by_class = (
@@ -84,7 +84,7 @@ def test_simulate_by_name_and_by_class(installed, trace):
     assert third["bsld"] != first["bsld"]
 
 
-def test_compare_carries_plug_ins_into_its_processes(installed, trace):
+def test_compare_uses_plugins_in_its_processes(installed, trace):
     names = "easy,smallest-first"
     shown = cpsched("compare", trace, "--dispatcher", names, "--predictor", "user-median", "--json")
     rows = json.loads(shown)["results"]
@@ -92,7 +92,7 @@ def test_compare_carries_plug_ins_into_its_processes(installed, trace):
     assert rows[0]["summary"]["bsld"] != rows[1]["summary"]["bsld"]
 
 
-def test_the_bridge_decides_with_it(installed, trace, tmp_path):
+def test_bridge_decides_with_plugin(installed, trace, tmp_path):
     """On the mock, in control: rounds are recorded under the plug-in's names, and come out the same when replayed."""
     config = tmp_path / "bridge.yaml"
     settings = {

@@ -40,13 +40,13 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_a_good_dispatcher_passes_and_only_the_suite_runs(folder):
+def test_good_dispatcher_passes_and_only_suite_runs(folder):
     done = suite(folder, "--cpsched-dispatcher", "mine_good:SmallestFirst")
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
 
 
-def test_a_dispatcher_that_overbooks_fails_with_the_world_that_shows_it(folder):
+def test_overbooking_dispatcher_fails_with_example(folder):
     done = suite(folder, "--cpsched-dispatcher", "mine_bad:Everything", "-k", "decisions_are_feasible")
     assert done.returncode == 1
     assert "decisions_are_feasible_and_explained" in done.stdout
@@ -54,7 +54,7 @@ def test_a_dispatcher_that_overbooks_fails_with_the_world_that_shows_it(folder):
     assert "snapshot=Snapshot(" in done.stdout, "and the smallest world in which they are"
 
 
-def test_with_tests_named_they_run_beside_the_suite(folder):
+def test_named_tests_run_besides_suite(folder):
     done = suite(folder, "test_own.py", "--cpsched-dispatcher", "mine_good:SmallestFirst", "-k", "own or deterministic")
     assert "2 passed" in done.stdout, done.stdout
     assert "1 passed" in suite(folder).stdout

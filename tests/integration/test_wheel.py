@@ -25,7 +25,7 @@ def wheel(tmp_path_factory):
     return next(folder.glob("*.whl"))
 
 
-def test_the_installed_program_writes_the_deployment_files(wheel, tmp_path):
+def test_installed_program_writes_deployment_files(wheel, tmp_path):
     site, out = tmp_path / "site", tmp_path / "out"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(pip, check=True, capture_output=True, timeout=ENOUGH_S)
@@ -40,7 +40,7 @@ def test_the_installed_program_writes_the_deployment_files(wheel, tmp_path):
     assert (out / "README.md").exists()
 
 
-def test_the_wheel_holds_the_three_packages_and_no_tests_or_traces(wheel):
+def test_wheel_contains_three_packages_without_tests_or_traces(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {

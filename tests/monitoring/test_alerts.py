@@ -22,7 +22,7 @@ def alerts():
 
 
 @pytest.mark.skipif(bool(missing("promtool")), reason="promtool is not installed (make monitoring-packages)")
-def test_promtool_accepts_configuration_and_rules_and_every_alert_fires_and_is_quiet():
+def test_promtool_accepts_rules_and_tests_of_every_alert():
     for words in (
         ["check", "config", str(DEPLOY / "prometheus.yml")],
         ["check", "rules", "--lint=all", "--lint-fatal", str(DEPLOY / "rules.yaml"), str(DEPLOY / "alerts.yaml")],
@@ -33,11 +33,11 @@ def test_promtool_accepts_configuration_and_rules_and_every_alert_fires_and_is_q
 
 
 @pytest.mark.skipif(bool(missing("amtool")), reason="amtool is not installed (make monitoring-packages)")
-def test_amtool_accepts_the_configuration():
+def test_amtool_accepts_configuration():
     subprocess.run(["amtool", "check-config", str(DEPLOY / "alertmanager.yml")], check=True, capture_output=True)
 
 
-def test_lengths_of_time_become_shorter_and_nothing_else():
+def test_shortens_only_durations():
     text = 'expr: rate(x[10m]) > 0.05 and time() - y{a="b"} > 60 and z > 7 * 86400 offset 1d\n        for: 1m'
     assert faster(text, 10) == (
         'expr: rate(x[60s]) > 0.05 and time() - y{a="b"} > 6 and z > 7 * 86400 offset 8640s\n        for: 6s'
@@ -47,30 +47,30 @@ def test_lengths_of_time_become_shorter_and_nothing_else():
 # The faults begin one after the other, in this order; a bridge that is well runs beside them all the time.
 
 
-def test_starts_that_are_refused(stage: Stage):
+def test_refused_starts_fire_alert(stage: Stage):
     assert stage.first_told("refused", (600 + 300) / TIMES_FASTER + SLACK_S) == {"CpschedStartRollbacks"}
 
 
-def test_a_cluster_that_hangs(stage: Stage):
+def test_hung_cluster_fires_alert(stage: Stage):
     assert stage.monitoring.told(stage.bridges["hung"].target) == set()
     stage.hang()
     assert stage.first_told("hung", 60 / TIMES_FASTER + SLACK_S) == {"CpschedNoGoodCycle"}
 
 
-def test_a_bridge_that_is_killed(stage: Stage):
+def test_killed_bridge_fires_alert(stage: Stage):
     assert stage.monitoring.told(stage.bridges["killed"].target) == set()
     stage.kill()
     assert stage.first_told("killed", 60 / TIMES_FASTER + SLACK_S) == {"CpschedDown"}
 
 
-def test_a_solver_at_its_limit(stage: Stage):
+def test_solver_at_limit_fires_alert(stage: Stage):
     # Kernels may have to be compiled in the first cycle, which may delay the first good cycle past an alert.
     target = stage.bridges["limited"].target
     until(lambda: "CpschedLimitHits" in stage.monitoring.told(target), (900 + 1800) / TIMES_FASTER + SLACK_S)
     assert stage.monitoring.told(target) == {"CpschedLimitHits"}
 
 
-def test_the_bridge_that_is_well_alerted_nobody(stage: Stage):
+def test_healthy_bridge_fires_no_alert(stage: Stage):
     ran_s = time.monotonic() - stage.began_s
     time.sleep(max(0.0, 60.0 - ran_s))
     assert stage.monitoring.told(stage.bridges["well"].target) == set()
@@ -79,7 +79,7 @@ def test_the_bridge_that_is_well_alerted_nobody(stage: Stage):
     assert [each["metric"]["alertname"] for each in fired] == []
 
 
-def test_a_live_scrape_passes_promtool(stage: Stage):
+def test_promtool_accepts_live_scrape(stage: Stage):
     import urllib.request
 
     text = urllib.request.urlopen(stage.bridges["well"].url + "metrics").read()

@@ -129,7 +129,7 @@ def now_line(driver):
     return driver.execute_script("return document.querySelector('.g-now').getBoundingClientRect().left")
 
 
-def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(driver, page):
+def test_page_loads_without_console_messages_and_shows_jobs(driver, page):
     driver.get(page.url)
     assert text_of(driver, "waiting") == "1"
     one, two = bar(driver, 1), bar(driver, 2)
@@ -140,7 +140,7 @@ def test_it_loads_without_a_word_in_the_console_and_shows_jobs_in_their_places(d
     assert complaints(driver) == []
 
 
-def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_listed(driver, page):
+def test_chart_and_table_show_maintenance_and_drained_nodes(driver, page):
     """A maintenance from the end of job 1, half as long; a drained node has no known end."""
     page.cluster.outages = (
         Outage("reserved", "update", (3,), 1600, 1900),
@@ -159,7 +159,7 @@ def test_maintenance_and_drained_nodes_stand_in_the_chart_at_their_time_and_are_
     assert complaints(driver) == []
 
 
-def test_it_updates_by_itself_and_keeps_what_the_reader_has_opened(driver, page):
+def test_page_updates_and_keeps_opened_parts(driver, page):
     driver.get(page.url)
     driver.execute_script("document.getElementById('decisions-details').open = true")
     driver.find_element(By.CSS_SELECTOR, "#queue-table a").send_keys("")
@@ -184,10 +184,10 @@ def test_updates_can_be_paused(driver, page):
     wait(driver, lambda: text_of(driver, "round") != before)
 
 
-def test_it_survives_a_restart_of_the_bridge(driver, page):
+def test_page_survives_restart_of_bridge(driver, page):
     driver.get(page.url)
     page.stop()
-    wait(driver, lambda: "No answer from the bridge" in text_of(driver, "lost"))
+    wait(driver, lambda: "No response from the bridge" in text_of(driver, "lost"))
     assert text_of(driver, "waiting") == "1", "what was known stays"
     page.restart()
     page.cluster.submit(a_job(3, units=4, per_unit=4, submit_s=1061))
@@ -197,7 +197,7 @@ def test_it_survives_a_restart_of_the_bridge(driver, page):
     driver.get_log("browser")  # that the address did not answer is in the console
 
 
-def test_hostile_names_are_shown_and_do_nothing(driver, page):
+def test_hostile_names_are_shown_as_text(driver, page):
     page.cluster.submit(a_job(5, units=4, per_unit=4, user=HOSTILE, name=HOSTILE, submit_s=1062, queue=HOSTILE))
     page.cycle(1100)
     for path in ("", "jobs", "jobs?state=all&user=" + quote(HOSTILE), "nodes", "wall", "jobs/5"):
@@ -208,7 +208,7 @@ def test_hostile_names_are_shown_and_do_nothing(driver, page):
     assert complaints(driver) == []
 
 
-def test_a_click_on_a_job_answers_why(driver, page):
+def test_click_on_job_shows_reason(driver, page):
     driver.get(page.url)
     driver.find_element(By.CSS_SELECTOR, "#queue-table a").click()
     assert driver.current_url.endswith("/jobs/2")
@@ -217,7 +217,7 @@ def test_a_click_on_a_job_answers_why(driver, page):
     assert driver.current_url.rstrip("?") == page.url
 
 
-def test_jobs_are_chosen_and_put_in_order_by_a_form(driver, page):
+def test_form_filters_and_sorts_jobs(driver, page):
     page.cluster.submit(*(a_job(n, units=4, per_unit=4, user=f"u{n % 3}", submit_s=1061) for n in range(10, 16)))
     page.cycle(1070)
     driver.get(page.url + "jobs")
@@ -232,7 +232,7 @@ def test_jobs_are_chosen_and_put_in_order_by_a_form(driver, page):
 
 
 @pytest.mark.parametrize("path", ["", "jobs?state=all", "nodes", "wall", "jobs/2"])
-def test_every_page_has_landmarks_captions_one_heading_and_few_stops_of_the_keyboard(driver, crowded, path):
+def test_pages_have_landmarks_captions_and_few_tab_stops(driver, crowded, path):
     driver.get(crowded + path)
     assert len(driver.find_elements(By.TAG_NAME, "main")) == 1
     assert len(driver.find_elements(By.TAG_NAME, "h1")) == 1
@@ -250,7 +250,7 @@ def test_every_page_has_landmarks_captions_one_heading_and_few_stops_of_the_keyb
 
 
 @pytest.mark.parametrize("path", ["", "jobs?state=all", "nodes", "wall", "jobs/2"])
-def test_on_a_phone_nothing_sticks_out_and_a_job_is_a_few_lines(crowded, path):
+def test_phone_page_fits_width_and_summarizes_jobs(crowded, path):
     with chromium(500, 844) as driver:
         phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
@@ -264,7 +264,7 @@ def test_on_a_phone_nothing_sticks_out_and_a_job_is_a_few_lines(crowded, path):
         assert driver.execute_script(outside) == 0, "the reason and the start are on the screen"
 
 
-def test_without_scripts_all_pages_are_complete_and_the_wall_renews_itself(crowded):
+def test_pages_work_without_scripts_and_wall_refreshes(crowded):
     with chromium(scripts=False) as driver:
         for path, id in (("", "queue-table"), ("jobs?state=running", "queue-table"), ("nodes", "nodes-table")):
             driver.get(crowded + path)
@@ -275,7 +275,7 @@ def test_without_scripts_all_pages_are_complete_and_the_wall_renews_itself(crowd
         assert text_of(driver, "half-waited")
 
 
-def test_alarms_on_the_wall_are_large(driver, page):
+def test_wall_alarms_are_large(driver, page):
     page.cluster.fail("observe", BackendTimeout("no answer"))
     page.cycle(1070)
     driver.get(page.url + "wall")
@@ -284,7 +284,7 @@ def test_alarms_on_the_wall_are_large(driver, page):
     assert float(alarm.value_of_css_property("font-size").removesuffix("px")) >= 40
 
 
-def test_the_keyboard_reaches_everything_and_the_frame_can_be_skipped(driver, page):
+def test_keyboard_reaches_all_and_can_skip_navigation(driver, page):
     driver.get(page.url)
     body = driver.find_element(By.TAG_NAME, "body")
     body.send_keys(Keys.TAB)
@@ -299,7 +299,7 @@ def test_the_keyboard_reaches_everything_and_the_frame_can_be_skipped(driver, pa
     assert driver.find_element(By.CSS_SELECTOR, ".gantt").get_attribute("aria-label").startswith("4 nodes")
 
 
-def test_a_narrow_window_scrolls_chart_and_tables_and_not_the_page(driver, page):
+def test_narrow_window_scrolls_chart_and_tables_only(driver, page):
     page.cluster.outages = (Outage("reserved", "update", (3,), 1600, 1900),)
     page.cycle(1062)
     before = driver.get_window_size()
@@ -314,7 +314,7 @@ def test_a_narrow_window_scrolls_chart_and_tables_and_not_the_page(driver, page)
         driver.set_window_size(before["width"], before["height"])
 
 
-def test_words_at_the_edges_of_the_chart_are_not_cut_off(driver, page):
+def test_labels_at_chart_edges_are_complete(driver, page):
     driver.get(page.url)
     left, right, *ends = driver.execute_script(
         "const s=document.querySelector('.gantt').getBoundingClientRect();"
@@ -331,7 +331,7 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_labels_stand_out_from_all_colours_of_bars(driver, page):
+def test_labels_contrast_with_bar_colours(driver, page):
     driver.get(page.url)
     for colour in range(8):
         fill = driver.execute_script(
@@ -343,7 +343,7 @@ def test_labels_stand_out_from_all_colours_of_bars(driver, page):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
+def test_text_contrasts_with_page_in_both_themes(page, dark):
     with chromium(dark=dark) as driver:
         driver.get(page.url)
         colour = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
@@ -356,7 +356,7 @@ def test_text_stands_out_from_the_page_by_day_and_night(page, dark):
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_the_form_for_a_start_works_by_keyboard_and_without_scripts_on_a_dark_phone(page, scripts):
+def test_start_form_works_by_keyboard_and_without_scripts(page, scripts):
     with chromium(390, 900, dark=True, scripts=scripts) as driver:
         driver.get(page.url + "when")
         driver.find_element(By.NAME, "time").send_keys("2:00:00", Keys.TAB)
@@ -366,7 +366,7 @@ def test_the_form_for_a_start_works_by_keyboard_and_without_scripts_on_a_dark_ph
         nodes.send_keys("3", Keys.ENTER)
         WebDriverWait(driver, 30).until(lambda driver: driver.find_elements(By.ID, "answer"))
         rows = [row.text for row in driver.find_elements(By.CSS_SELECTOR, "#answer tbody tr")]
-        assert [row.partition(" in ")[0] for row in rows] == ["this", "half the time", "2 instead of 3"]
+        assert [row.partition(" in ")[0] for row in rows] == ["as given", "half the time", "2 instead of 3"]
         for field in driver.find_elements(By.CSS_SELECTOR, ".ask input, .ask button"):
             assert field.accessible_name
         assert driver.find_element(By.NAME, "time").get_attribute("value") == "2:00:00"

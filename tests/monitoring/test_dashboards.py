@@ -50,7 +50,7 @@ def rules():
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_a_panel_has_data(stage: Stage, expression: str):
+def test_panel_has_data(stage: Stage, expression: str):
     bridges = [stage.bridges[name].target for name in ("well", "limited", "refused")]
     found = stage.monitoring.query(substituted(expression, "|".join(bridges)))
     assert found or any(part in expression for part in MAY_BE_EMPTY)
@@ -58,14 +58,14 @@ def test_a_panel_has_data(stage: Stage, expression: str):
 
 
 @pytest.mark.parametrize("expressions", figures())
-def test_a_figure_is_one_number_for_one_bridge(stage: Stage, expressions: list[str]):
+def test_each_figure_is_one_number_per_bridge(stage: Stage, expressions: list[str]):
     """`x or vector(0)` would be two where x has labels."""
     target = stage.bridges["refused"].target
     assert sum(len(stage.monitoring.query(substituted(each, target))) for each in expressions) == 1
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_rule_is_evaluated(stage: Stage, rule: dict[str, str]):
+def test_each_rule_is_evaluated(stage: Stage, rule: dict[str, str]):
     found = stage.monitoring.query(rule["expr"])
     recorded = "record" in rule and not any(part == rule["record"] for part in MAY_BE_EMPTY)
     assert found or not recorded, "a recorded rule has data; an alert that does not fire has none"

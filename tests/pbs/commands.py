@@ -1,4 +1,4 @@
-"""PBS's commands over a stand-in server, and `PbsPrograms` that run them: exit status, stdout and stderr."""
+"""PBS's commands over a stand-in server, and `PbsProgramRunner` that run them: exit status, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms, interpret_exit
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner, interpret_exit
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from tests.chaos.site import Fuse
@@ -128,8 +128,8 @@ class Fault:
 
 
 @dataclass
-class StandIn(PbsPrograms):
-    """`PbsPrograms` over a stand-in server. The bridge may be killed at each command."""
+class StandIn(PbsProgramRunner):
+    """`PbsProgramRunner` over a stand-in server. The bridge may be killed at each command."""
 
     server: Server
     fuse: Fuse = field(default_factory=Fuse)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cpsched_sim.traces.pbs_lines import PbsAccountingLine, PbsRecordFields, line_of
+from cpsched_sim.traces.pbs_lines import PbsAccountingLine, PbsRecordFields, parse_pbs_line
 from tests.pbs.server import Amounts, chunks_of, kib
 
 REFUSED_BY_MOM = "-3"
@@ -57,7 +57,7 @@ class Judge:
     def read(self, lines: Iterable[str]) -> Judge:
         """Read all lines."""
         for text in lines:
-            line = line_of(text)
+            line = parse_pbs_line(text)
             if "[]" in line.id or line.kind not in "SER":
                 continue
             fields = PbsRecordFields(line.text)

@@ -19,21 +19,21 @@ FOUND = (60005,)
 
 
 @pytest.mark.parametrize("seed", [*range(HISTORIES), *FOUND])
-def test_every_job_runs_once_whatever_happens(tmp_path, seed):
+def test_every_job_runs_once_despite_faults(tmp_path, seed):
     world = World(tmp_path, random.Random(seed))
     wrongs = world.play(STEPS)
     assert wrongs == [], "\n".join(world.log[-200:])
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 4))
-def test_jobs_that_are_to_be_in_one_group_of_vnodes_are(tmp_path, seed):
+def test_group_jobs_run_in_one_group_of_vnodes(tmp_path, seed):
     world = World(tmp_path, random.Random(f"grouped {seed}"), kinds=GROUPED)
     assert world.play(STEPS) == [], "\n".join(world.log[-200:])
     assert any("group=rack" in line for line in world.server.log)
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 2))
-def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(tmp_path, seed):
+def test_vnodes_are_never_overcommitted_while_pbs_starts_jobs(tmp_path, seed):
     """PBS's own scheduler may act between any two commands, also on what it has read before the last one."""
     world = World(tmp_path, random.Random(f"shared {seed}"), kinds=SHARED)
     world.server.moments = random.Random(seed)
@@ -41,7 +41,7 @@ def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(tmp_path, see
     assert any(f" queue={LEFT} " in line for line in world.server.log if ";S;" in line)
 
 
-def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_path):
+def test_shrinkable_jobs_run_once_with_allowed_walltime(tmp_path):
     """Not in each history does the bridge start one: PBS may have all of them where its queue is open for long."""
     told = 0
     for seed in range(max(2, HISTORIES // 4)):
@@ -53,7 +53,7 @@ def test_jobs_that_shrink_to_fit_run_once_with_a_walltime_that_they_allow(tmp_pa
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 2))
-def test_a_bridge_that_advises_takes_nothing_from_pbs_and_leaves_no_points(tmp_path, seed):
+def test_advising_bridge_leaves_no_points(tmp_path, seed):
     """Sometimes the next bridge is in control, and back; administrators' own points stay."""
     world = World(tmp_path, random.Random(f"advised {seed}"), mode="advise")
     for _ in range(STEPS):

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.ports import RELEASE_POINTLESS
-from cpsched_bridge.store.journal_reader import BACKED_OFF
+from cpsched_bridge.ports import CANNOT_BE_RELEASED
+from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND
 from tests.pbs.commands import Fault
 from tests.pbs.server import RUNS, Queue, Refused
 from tests.pbs.world import LEFT, QUEUE, World
@@ -39,7 +39,7 @@ def told(world, program="qrun"):
     return [argv for argv in world.commands.asked if argv[0] == program]
 
 
-def test_a_job_with_a_group_waits_for_one_group_and_takes_the_other_if_that_has_room_first(world):
+def test_group_job_waits_for_one_group_and_takes_first_free(world):
     """Vnodes 0 and 1 are in one rack, 2 in the other."""
     blocks = [world.server.submit("1:ncpus=3", runs_s=at, queue=QUEUE) for at in (30, 30, 10)]
     for at, block in enumerate(blocks):
@@ -53,7 +53,7 @@ def test_a_job_with_a_group_waits_for_one_group_and_takes_the_other_if_that_has_
     assert world.calm() == []
 
 
-def test_a_start_in_one_group_stands_though_the_other_has_room_meanwhile(world):
+def test_start_in_one_group_stays_if_another_becomes_free(world):
     """Between the reading that decides and the one before the start a smaller group becomes free."""
     block = world.server.submit("1:ncpus=3", runs_s=60, queue=QUEUE)
     world.server.run(block, "(vm[2]:ncpus=3)")
@@ -65,7 +65,7 @@ def test_a_start_in_one_group_stands_though_the_other_has_room_meanwhile(world):
     assert {name for name, _ in world.server.jobs[job].placed} <= {"vm[0]", "vm[1]"}
 
 
-def test_a_job_that_its_host_refuses_has_not_run_while_it_exits(world):
+def test_job_rejected_by_host_has_not_run_while_exiting(world):
     """For a moment it exits (state E) with its vnodes, and then waits again: that is a failed start, not a run."""
     job = world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE)
     world.server.refused.add(job)
@@ -73,21 +73,21 @@ def test_a_job_that_its_host_refuses_has_not_run_while_it_exits(world):
     assert world.server.jobs[job].state == "E"
     reports += cycles(world, 8)
     assert (runs(world), world.server.jobs[job].run_count) == ({job}, 1)
-    assert happenings(reports).count("start_failed") == 1
+    assert bridge_events(reports).count("start_failed") == 1
 
 
-def happenings(reports):
-    return [each.kind for report in reports for each in report.happenings]
+def bridge_events(reports):
+    return [each.kind for report in reports for each in report.bridge_events]
 
 
-def test_a_job_that_is_where_it_was_put_is_no_event_also_when_its_walltime_changes(world):
+def test_walltime_change_of_running_job_is_no_event(world):
     job = world.server.submit("1:ncpus=2:mem=1gb", runs_s=30, queue=QUEUE)
     other = world.server.submit(runs_s=30, queue=QUEUE, between_s=(60, 900))
     reports = cycles(world, 4)
     world.server.alter_walltime(job, 7200)
     reports += cycles(world, 4)
     assert runs(world) == {job, other}
-    assert "started_elsewhere" not in happenings(reports)
+    assert "started_elsewhere" not in bridge_events(reports)
 
 
 def vnode_goes(world):
@@ -104,7 +104,7 @@ def walltime_beyond_all(world):
 
 
 @pytest.mark.parametrize("happens", [vnode_goes, walltime_beyond_all])
-def test_a_running_job_that_cannot_be_read_keeps_nobody_from_deciding(world, happens):
+def test_unreadable_running_job_does_not_prevent_decisions(world, happens):
     happens(world)
     job = world.server.submit(runs_s=30, queue=QUEUE)
     assert {report.result for report in cycles(world, 3)} == {"ok"}
@@ -112,7 +112,7 @@ def test_a_running_job_that_cannot_be_read_keeps_nobody_from_deciding(world, hap
     assert world.server.wrongs == []
 
 
-def test_a_queue_that_is_deleted_right_before_a_start_starts_nothing(world):
+def test_queue_deleted_before_start_starts_nothing(world):
     """And its jobs are the bridge's again when it is there again."""
     job = world.server.submit(runs_s=30, queue=QUEUE)
     queue = world.server.queues[QUEUE]
@@ -120,13 +120,13 @@ def test_a_queue_that_is_deleted_right_before_a_start_starts_nothing(world):
     before = len(told(world))
     report = world.bridge().cycle()
     assert (report.result, len(told(world))) == ("ok", before)
-    assert "start_refused" in happenings([report])
+    assert "start_refused" in bridge_events([report])
     world.server.queues[QUEUE] = queue
     cycles(world, 12)
     assert runs(world) == {job}
 
 
-def test_a_job_that_is_routed_elsewhere_right_before_a_start_is_not_started(world):
+def test_job_routed_away_before_start_is_not_started(world):
     job = world.server.submit(runs_s=30, queue=QUEUE)
     world.server.queues["routes"] = Queue("routes", started=False)
     between(world, lambda: world.server.move(job, "routes"))
@@ -138,7 +138,7 @@ def test_a_job_that_is_routed_elsewhere_right_before_a_start_is_not_started(worl
     assert runs(world) == {job}
 
 
-def test_a_vnode_that_is_renamed_right_before_a_start_gets_nothing_under_its_old_name(world):
+def test_vnode_renamed_before_start_gets_no_job(world):
     jobs = [world.server.submit("1:ncpus=4", runs_s=3, queue=QUEUE) for _ in range(3)]
 
     def rename():
@@ -156,7 +156,7 @@ def test_a_vnode_that_is_renamed_right_before_a_start_gets_nothing_under_its_old
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 10**7])
-def test_a_clock_that_jumps_starts_nothing_twice(world, jump_s):
+def test_clock_jump_starts_nothing_twice(world, jump_s):
     jobs = [world.server.submit("1:ncpus=4", runs_s=4, queue=QUEUE) for _ in range(9)]
     cycles(world, 3)
     world.server.now_s += jump_s
@@ -182,7 +182,7 @@ def between(world, event):
     world.commands.query = ask
 
 
-def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the_doctor_names_it(world):
+def test_vnode_kept_by_refused_start_is_unused_and_reported(world):
     server = world.server
     resident, alone = server.submit(queue=LEFT), server.submit("2:ncpus=1", queue=LEFT, place="pack:excl", holds="u")
     server.run(resident, "(vm[0]:ncpus=1)")
@@ -202,7 +202,7 @@ def test_a_vnode_that_an_operators_refused_start_left_taken_gets_nothing_and_the
     assert server.states("vm[0]") == "free"
 
 
-def test_a_subjob_that_nobody_else_could_start_is_tried_ever_more_rarely_until_it_runs(world):
+def test_subjob_startable_only_by_bridge_is_retried_rarely(world):
     """PBS moves no array that has begun, and leaves its closed queue alone."""
     array = world.server.submit(runs_s=400, queue=QUEUE, array=range(2))
     never = array.replace("[]", "[1]")
@@ -211,7 +211,7 @@ def test_a_subjob_that_nobody_else_could_start_is_tried_ever_more_rarely_until_i
     for second in range(300):
         before = len(told(world))
         report = world.cycle()
-        kinds.update(each.kind for each in report.happenings)
+        kinds.update(each.kind for each in report.bridge_events)
         tried += [second for argv in told(world)[before:] if argv[-1] == never]
     assert runs(world) == {array.replace("[]", "[0]"), never}
     assert len(tried) == 6
@@ -224,19 +224,19 @@ def test_a_subjob_that_nobody_else_could_start_is_tried_ever_more_rarely_until_i
     assert world.server.wrongs == []
 
 
-def test_why_such_a_subjob_waits_is_told_where_other_waits_are(world):
+def test_reason_of_retried_subjob_is_reported(world):
     array = world.server.submit(runs_s=400, queue=QUEUE, array=range(2))
     never = array.replace("[]", "[1]")
     world.commands.faults += [Fault(lambda argv: argv[0] == "qrun" and argv[-1] == never, "unreached")] * 5
     for _ in range(40):
         report = world.cycle()
     journal = world.bridge().journal
-    (aside,) = journal.list_unscheduled_jobs(BACKED_OFF)
-    assert (aside.label, aside.reason.endswith(RELEASE_POINTLESS)) == (never.partition(".")[0], True)
+    (aside,) = journal.list_unscheduled_jobs(BACKED_OFF_KIND)
+    assert (aside.label, aside.reason.endswith(CANNOT_BE_RELEASED)) == (never.partition(".")[0], True)
     assert len(report.put_off) == 1
 
 
-def test_a_queue_opened_by_hand_is_left_alone_until_it_is_closed(world):
+def test_manually_opened_queue_is_left_alone_until_closed(world):
     world.open()
     job = world.server.submit("1:ncpus=4", runs_s=3, queue=QUEUE)
     before = len(told(world))
@@ -249,7 +249,7 @@ def test_a_queue_opened_by_hand_is_left_alone_until_it_is_closed(world):
     assert [argv[-1] for argv in told(world)[before:]] == [after]
 
 
-def test_a_job_moved_away_is_pbss_own(world):
+def test_moved_job_belongs_to_pbs(world):
     blocks = [world.server.submit("1:ncpus=4", runs_s=8, queue=QUEUE) for _ in range(3)]
     cycles(world, 2)
     job = world.server.submit(runs_s=3, queue=QUEUE)
@@ -259,7 +259,7 @@ def test_a_job_moved_away_is_pbss_own(world):
     assert [argv[-1] for argv in told(world)[1:]] == blocks
 
 
-def test_a_server_that_is_away_is_a_failed_cycle_and_nothing_else(world):
+def test_missing_server_only_fails_cycles(world):
     job = world.server.submit(runs_s=3, queue=QUEUE)
     world.server.down = True
     assert {report.result for report in cycles(world, 2)} == {"backend_unavailable"}
@@ -269,7 +269,7 @@ def test_a_server_that_is_away_is_a_failed_cycle_and_nothing_else(world):
     assert job in world.server.past or job in runs(world)
 
 
-def test_a_stop_opens_the_queue_and_pbs_goes_on_at_once(world):
+def test_stop_opens_queue_and_pbs_continues_at_once(world):
     for _ in range(3):
         world.server.submit("1:ncpus=4", runs_s=30, queue=QUEUE)
     cycles(world, 2)
@@ -283,7 +283,7 @@ def test_a_stop_opens_the_queue_and_pbs_goes_on_at_once(world):
 
 
 @pytest.mark.parametrize("schedules", [True, False])
-def test_jobs_that_wait_at_a_stop_need_no_other_event_and_a_scheduler_that_is_off_stays_off(world, schedules):
+def test_stop_triggers_scheduling_unless_it_is_disabled(world, schedules):
     cycles(world, 2)
     world.server.schedules = schedules
     job = world.server.submit(runs_s=5, queue=QUEUE)

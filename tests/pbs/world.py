@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.cycle_report import CycleReport
@@ -155,7 +155,7 @@ class World:
             self.bury()
             return None
         self.counts[report.result] += 1
-        told = any(each.kind == "still_held" for each in report.happenings)
+        told = any(each.kind == "still_held" for each in report.bridge_events)
         closed = not self.server.queues[QUEUE].started
         if report.mode == "advise" and report.result == "ok" and closed and not told:
             self.server.wrongs.append("a bridge that advises leaves its queue closed")

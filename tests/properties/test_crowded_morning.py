@@ -12,7 +12,7 @@ from cpsched_sim.workloads.load import Workload
 
 
 @pytest.mark.parametrize(("dispatcher", "settings"), [("easy", {}), ("list-reg", {}), ("lookahead", {"effort": "10"})])
-def test_a_crowded_morning_is_replayed_without_breaking_a_rule(dispatcher, settings):
+def test_crowded_morning_replays_without_violation(dispatcher, settings):
     cluster = System(load_system("eurora")).cluster
     jobs = eurora_jobs(days=0.2, seed=0, load=8)
     result = simulate(Workload("made up", "eurora", cluster, jobs, {}, ()), dispatcher, "last-two", settings=settings)

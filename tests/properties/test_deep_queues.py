@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpsched import registry
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.model import NEVER, Cluster
 from cpsched.planning import plan
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
@@ -27,7 +27,7 @@ def a_long_queue(count, seed=5):
 NODES = Cluster.of([[2, 1]] * 20, ["cores", "gpus"])
 
 
-def test_leaving_out_groups_without_nodes_changes_no_plan():
+def test_dropping_empty_groups_changes_no_plan():
     snapshot = a_snapshot(NODES, a_long_queue(350))
     starts, planned = reference.plan(snapshot, range(350), NEVER)
     found = plan(snapshot)
@@ -36,7 +36,7 @@ def test_leaving_out_groups_without_nodes_changes_no_plan():
 
 
 @pytest.mark.parametrize("name", ["list-reg", "lookahead"])
-def test_a_long_plan_leaves_the_groups_carried_along_as_they_were(name):
+def test_long_plan_keeps_carried_groups(name):
     state = SimulatedCluster(NODES)
     for job in a_long_queue(400):
         state.submit(job, 3)
@@ -54,7 +54,7 @@ def without_groups(snapshot):
 
 
 @pytest.mark.parametrize("cluster", [a_cluster(1, 2), Cluster.of([[1, 0], [1, 0]], ["cores", "gpus"])])
-def test_far_behind_in_a_queue_of_which_none_can_start_jobs_are_left_unplanned(cluster):
+def test_leaves_jobs_far_behind_unplanned_if_none_can_start(cluster):
     amounts = (1, 0)[: len(cluster.resources)]
     running = [a_running(a_job(9999, 1, amounts, 50), ((0, 1),))]
     queue = [a_job(i, 2, amounts, 10) for i in range(2600)]
@@ -72,7 +72,7 @@ def test_far_behind_in_a_queue_of_which_none_can_start_jobs_are_left_unplanned(c
     assert (decision.plan_s != NEVER).all()
 
 
-def test_lookahead_covers_as_many_as_it_is_told():
+def test_lookahead_covers_requested_number_of_jobs():
     snapshot = a_snapshot(NODES, a_long_queue(300))
-    plan_s = Lookahead(horizon=20, covered=120, effort=3).decide(snapshot).plan_s
+    plan_s = LookaheadDispatcher(horizon=20, covered=120, effort=3).decide(snapshot).plan_s
     assert 120 <= int((plan_s != NEVER).sum()) < 160

@@ -10,15 +10,21 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.dispatchers.base import Dispatcher
+from cpsched.feasibility import free_units_by_node, verify
 from cpsched.model import NEVER, Cluster, PendingCode
-from cpsched.planning import EVERY
+from cpsched.planning import EVERY_JOB
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import TraceReplay, replay
-from cpsched_sim.testing.dispatcher_properties import PROPERTIES, dispatcher_of, max_examples, policy_of
-from cpsched_sim.testing.example_counts import tries
-from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
+from cpsched_sim.testing.dispatcher_properties import (
+    PROPERTIES,
+    build_bounded_dispatcher,
+    build_policy_with,
+    max_examples,
+)
+from cpsched_sim.testing.example_counts import scaled_example_settings
+from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, subtract_placement, traces
 from cpsched_sim.traces.trace_job import TraceJob
-from tests.builders import a_cluster, a_job, a_snapshot
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
 from tests.properties import reference
 
@@ -31,21 +37,63 @@ NOT_COMPILED = {"prb", "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 
 
-shared = cache(dispatcher_of)
+shared = cache(build_bounded_dispatcher)
 
 
-def test_the_catalogue_holds_every_list_scheduler():
+def test_catalogue_contains_every_list_scheduler():
     assert set(LISTS) <= set(NAMES)
 
 
 @pytest.mark.parametrize("promise", PROPERTIES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", NAMES)
-def test_promise(name, promise):
+def test_dispatcher_satisfies_property(name, promise):
     promise(name)
 
 
+@st.composite
+def roomy_weighted_clusters(draw):
+    """Nodes of several weights, in part in use, with room for every job of the queue at once."""
+    weights = draw(st.lists(st.integers(0, 3), min_size=3, max_size=6))
+    cluster = Cluster.of([[6 + draw(st.integers(0, 3))] for _ in weights], ["cores"], weights=weights)
+    busy = draw(st.sets(st.integers(0, len(weights) - 1)))
+    running = [a_running(a_job(10 + node, per_unit=2), ((node, 1),)) for node in busy]
+    several = st.tuples(st.integers(1, 2), st.integers(1, 2), st.booleans())
+    queue = [
+        a_job(i, units, each, distinct=apart)
+        for i, (units, each, apart) in enumerate(draw(st.lists(several, min_size=1, max_size=3)))
+    ]
+    return a_snapshot(cluster, queue, running)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
+def test_uses_lighter_fitting_nodes_first(name):
+    """Checked where every job starts, because a reservation may keep a lighter node free."""
+
+    @max_examples(name, 60)
+    @given(roomy_weighted_clusters())
+    def check(snapshot):
+        decision, cluster, free = (
+            build_bounded_dispatcher(name).decide(snapshot, "starts"),
+            snapshot.cluster,
+            snapshot.free.copy(),
+        )
+        assert verify(decision, snapshot) == []
+        started, jobs = decision.starts_by_job(snapshot), snapshot.queued_jobs()
+        assert len(started) == len(jobs)
+        weights = np.ones(cluster.size) if cluster.weights is None else cluster.weights
+        for job in jobs:
+            subtract_placement(job.request, started[job.id], cluster, free)
+        for job in jobs:
+            used = [node for node, _ in started[job.id]]
+            fits = free_units_by_node(job.request, cluster, free) > 0
+            fits[used] &= not job.request.distinct
+            assert not (fits & (weights < weights[used].max())).any()
+
+    check()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_check_agrees_and_infeasible_is_reported(name):
     @max_examples(name, 60)
     @given(snapshots())
     def check(snapshot):
@@ -58,13 +106,13 @@ def test_the_compiled_judge_agrees_and_what_can_never_run_is_said(name):
     check()
 
 
-@tries(100)
+@scaled_example_settings(100)
 @given(traces(), st.sampled_from([name for name in LISTS if name not in NOT_COMPILED]))
-def test_the_compiled_loop_gives_the_same_starts(world, name):
+def test_compiled_loop_gives_same_starts(world, name):
     """Start by start and node by node, with the rounds counted alike."""
     cluster, trace = world
-    ordinary = replay(trace, cluster, policy_of(name))
-    compiled = TraceReplay(trace, cluster, policy_of(name))
+    ordinary = replay(trace, cluster, build_policy_with(name))
+    compiled = TraceReplay(trace, cluster, build_policy_with(name))
     assert compiled.is_compilable
     found = compiled.run_compiled()
     assert np.array_equal(found.start_s, ordinary.start_s)
@@ -72,31 +120,31 @@ def test_the_compiled_loop_gives_the_same_starts(world, name):
     assert (found.rounds, found.paths, found.violations) == (ordinary.rounds, ordinary.paths, ())
 
 
-@tries(60)
+@scaled_example_settings(60)
 @given(
     traces(),
     st.sampled_from(["fcfs", "greedy", "easy", "list-reg"]),
     st.sampled_from([TraceReplay.run, TraceReplay.run_compiled]),
 )
-def test_whole_schedules_equal_a_plain_sweep_over_the_events(world, name, run):
+def test_schedules_equal_plain_event_sweep(world, name, run):
     """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
     cluster, trace = world
-    reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY}[name]
-    schedule = run(TraceReplay(trace, cluster, policy_of(name)))
+    reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY_JOB}[name]
+    schedule = run(TraceReplay(trace, cluster, build_policy_with(name)))
     reference.assert_same_schedule(schedule, cluster, trace, reference.replay(cluster, trace, reservations))
 
 
-@tries(60)
+@scaled_example_settings(60)
 @given(
     traces(),
     st.sampled_from(["easy", "list-reg", "list-laf", "fcfs", "lookahead"]),
     st.sampled_from(["walltime", "last-two"]),
 )
-def test_groups_carried_along_decide_like_groups_built_anew(world, name, predictor):
+def test_carried_groups_decide_like_rebuilt_ones(world, name, predictor):
     """A state kept up to date over a trace, also where estimates are overrun, and one built from values each round."""
     cluster, trace = world
-    carried = replay(trace, cluster, policy_of(name, predictor))
-    policy = policy_of(name, predictor)
+    carried = replay(trace, cluster, build_policy_with(name, predictor))
+    policy = build_policy_with(name, predictor)
     policy.dispatcher = WithoutGroups(policy.dispatcher)
     rebuilt = replay(trace, cluster, policy)
     assert np.array_equal(carried.start_s, rebuilt.start_s)
@@ -114,22 +162,22 @@ class Checking(Dispatcher):
         return self.dispatcher.decide(snapshot, need)
 
 
-@tries(100)
+@scaled_example_settings(100)
 @given(
     traces(),
     st.sampled_from(["walltime", "last-two"]),
     st.sampled_from(["one-second", "double", "walltime"]),
     st.sampled_from([None, 1500.0]),
 )
-def test_the_simulated_cluster_needs_no_check_of_its_snapshots(world, predictor, overrun, charge):
+def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun, charge):
     """They hold every rule by construction: also while estimates are overrun, and while a decision takes its time."""
     cluster, trace = world
-    policy = Policy(registry.predictor(predictor), Checking(dispatcher_of("easy")), overrun)
+    policy = Policy(registry.predictor(predictor), Checking(build_bounded_dispatcher("easy")), overrun)
     assert replay(trace, cluster, policy, charge).violations == ()
 
 
 @pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])
-def test_many_blocks_of_nodes_give_the_same_starts(name):
+def test_many_node_blocks_give_same_starts(name):
     """On 150 contended nodes, with blocks skipped and groups left out: incremental, and rebuilt."""
     cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
     trace = []
@@ -137,8 +185,8 @@ def test_many_blocks_of_nodes_give_the_same_starts(name):
         amounts = (int(random.integers(1, 9)), int(random.integers(0, 3)))
         job = a_job(i, int(random.integers(1, 120)), amounts, int(random.integers(5, 60)), 9 * i)
         trace.append(TraceJob(job, int(random.integers(1, 60))))
-    carried = replay(trace, cluster, policy_of(name))
-    policy = policy_of(name)
+    carried = replay(trace, cluster, build_policy_with(name))
+    policy = build_policy_with(name)
     policy.dispatcher = WithoutGroups(policy.dispatcher)
     built = replay(trace, cluster, policy)
     assert len(built.violations) == 0
@@ -164,9 +212,9 @@ def reservation_of_the_first_that_waits(snapshot):
     return alone, first, None if first is None else planned[first]
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(st.one_of(snapshots(), full_clusters()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
-def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name):
+def test_no_start_delays_reservation_of_first_job(snapshot, name):
     """EASY: the first waiting job is planned for its start without the jobs behind it, whichever start now."""
     decision = shared(name).decide(snapshot, "plan")
     heads, first, start_s = reservation_of_the_first_that_waits(snapshot)
@@ -175,7 +223,7 @@ def test_no_start_delays_the_reservation_of_the_first_that_waits(snapshot, name)
         assert set(heads) <= set(decision.starts_by_job(snapshot))
 
 
-def test_the_crowds_hold_reservations_that_a_start_could_delay():
+def test_generated_queues_have_reservations_and_backfill():
     """In most of them a job waits with a reservation, and in many a later one starts beside it."""
     waits, backfilled = [], []
 
@@ -191,7 +239,7 @@ def test_the_crowds_hold_reservations_that_a_start_could_delay():
     assert np.mean(backfilled) > 0.4
 
 
-def test_a_job_that_can_never_fit_blocks_nobody():
+def test_infeasible_job_blocks_no_other():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1, units=9), a_job(2, units=8)])
     for name in LISTS:
         decision = shared(name).decide(snapshot, "plan")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import amounts_used, units_by_node, verify, why_infeasible
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import clusters, requests, snapshots
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.compiled_fit import is_feasible
@@ -45,9 +45,9 @@ def nearly(draw, snapshot):
     return columns
 
 
-@tries(400)
+@scaled_example_settings(400)
 @given(snapshots(), st.data())
-def test_the_compiled_judge_agrees_on_every_decision(snapshot, data):
+def test_compiled_check_agrees_on_every_decision(snapshot, data):
     decision = decision_of(*data.draw(nearly(snapshot)))
     before = snapshot.free.copy()
     found = verify(decision, snapshot)
@@ -72,14 +72,14 @@ NONSENSE = st.one_of(
 )
 
 
-@tries(400)
+@scaled_example_settings(400)
 @given(snapshots(most=3), st.tuples(NONSENSE, NONSENSE, NONSENSE, NONSENSE), NONSENSE)
-def test_nothing_that_a_decision_holds_makes_the_judge_raise(snapshot, columns, plan_s):
+def test_no_decision_content_makes_check_raise(snapshot, columns, plan_s):
     decision = decision_of(*columns, plan_s=plan_s)
     assert is_feasible(decision, snapshot) == (verify(decision, snapshot) == [])
 
 
-def test_what_is_no_decision_is_a_fault_of_no_job():
+def test_invalid_decision_is_error_without_job():
     snapshot = a_snapshot(a_cluster(), [a_job(1)])
     for nothing in (None, 3, "start all", object()):
         (found,) = verify(nothing, snapshot)
@@ -87,7 +87,7 @@ def test_what_is_no_decision_is_a_fault_of_no_job():
         assert not is_feasible(nothing, snapshot)
 
 
-def test_every_fault_is_named_with_its_job():
+def test_every_violation_names_its_job():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1), a_job(2), a_job(3, units=2)])
     slots, offsets = [0, 0, 7, 1, 2], [0, 1, 2, 3, 4, 6]
     nodes, units = [0, 1, 0, 9, 1, 0], [1, 1, 1, 1, 1, 1]
@@ -102,7 +102,7 @@ def test_every_fault_is_named_with_its_job():
 
 @settings(max_examples=100, deadline=None)  # a quarter missed faults that all notice
 @given(st.data())
-def test_what_is_refused_is_what_no_empty_cluster_can_hold(data):
+def test_infeasible_is_what_empty_cluster_cannot_hold(data):
     """`why_infeasible` counts kinds of nodes, `units_by_node` each node: both by the one rule."""
     cluster = data.draw(clusters())
     request = data.draw(requests(cluster))

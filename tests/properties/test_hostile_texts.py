@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
 
 FORGEABLE = {"spreads_over_nodes", "ntasks_per_gpu", "segment_size"}
@@ -71,9 +71,9 @@ def read(jobs: list[Job], release: str) -> dict[int, Record]:
     return {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).read().jobs}
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(sites(), st.sampled_from(RELEASES))
-def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: str) -> None:
+def test_user_text_never_changes_another_record(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site
     found, true = read(jobs, release), read([harmless(job) for job in jobs], release)
     assert found.keys() == true.keys()
@@ -90,9 +90,9 @@ def test_nobody_writes_into_a_record(site: tuple[list[Job], set[int]], release: 
             assert value == expected[field] or (field in unreadable and value is None), (job.number, field)
 
 
-@tries(80)
+@scaled_example_settings(80)
 @given(sites(), st.sampled_from(RELEASES))
-def test_nobody_writes_into_a_fresh_look(site: tuple[list[Job], set[int]], release: str) -> None:
+def test_user_text_never_changes_targeted_query(site: tuple[list[Job], set[int]], release: str) -> None:
     jobs, odd = site
     found = {record["id"]: record for record in SlurmCliReader(programs=Programs(jobs, release)).read_jobs(None)}
     true = {

@@ -9,28 +9,28 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import verify
 from cpsched.jit.decorators import kernel
-from cpsched.kernels.node_list_scheduling import REMEMBERED
+from cpsched.kernels.node_list_scheduling import MAX_FAILED_JOBS
 from cpsched.kernels.scheduling_state import SchedulingState
 from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
-from cpsched.planning import EVERY, GREEDY, STRICT, plan, scheduling_state_of
-from cpsched_sim.cluster.cluster_events import revise_overdue
-from cpsched_sim.testing.example_counts import tries
+from cpsched.planning import EVERY_JOB, GREEDY, STRICT, get_scheduling_state, plan
+from cpsched_sim.cluster.cluster_events import revise_overdue_ends
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import full_clusters, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
 from tests.properties import reference
 
-RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY]
+RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY_JOB]
 
 
 def as_plan(decision, snapshot):
     return decision.starts_by_job(snapshot), decision.plan_s.tolist()
 
 
-@tries(250)
+@scaled_example_settings(250)
 @given(snapshots(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
-def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, random):
+def test_node_plans_equal_reference(snapshot, reservations, best_fit, random):
     """Starts with their placements, and every planned start, in a random order of the queue."""
     order = list(range(len(snapshot.queue)))
     random.shuffle(order)
@@ -44,9 +44,9 @@ def test_plans_on_nodes_equal_the_reference(snapshot, reservations, best_fit, ra
         assert as_plan(found, snapshot) == expected
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(full_clusters(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
-def test_plans_of_long_queues_equal_the_reference(snapshot, reservations, best_fit, random):
+def test_plans_of_long_queues_equal_reference(snapshot, reservations, best_fit, random):
     """Full clusters of unequal nodes: more requests that fail than a plan remembers, many ties, all sharing rules."""
     order = list(range(len(snapshot.queue)))
     random.shuffle(order)
@@ -57,28 +57,28 @@ def test_plans_of_long_queues_equal_the_reference(snapshot, reservations, best_f
         assert as_plan(found, snapshot) == expected
 
 
-def test_the_crowds_are_crowds():
+def test_generated_queues_exceed_remembered_failures():
     """What the tests of long queues look at is there: nearly every world has more failures than are remembered."""
     waiting = []
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True)
     @given(full_clusters())
     def count(snapshot):
-        _, planned = reference.plan(snapshot, range(len(snapshot.queue)), EVERY)
+        _, planned = reference.plan(snapshot, range(len(snapshot.queue)), EVERY_JOB)
         waiting.append(sum(start not in (NEVER, snapshot.now_s) for start in planned))
 
     count()
-    assert np.mean(np.array(waiting) > REMEMBERED) > 0.6
+    assert np.mean(np.array(waiting) > MAX_FAILED_JOBS) > 0.6
     assert np.mean(np.array(waiting) > 0) > 0.9
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(
     st.one_of(snapshots(), full_clusters()),
     st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
     st.sampled_from(RESERVATIONS),
 )
-def test_every_order_equals_the_reference(snapshot, order, reservations):
+def test_every_order_equals_reference(snapshot, order, reservations):
     """Order and backfill order, sorted in the kernel, against Python's sort of the same keys."""
     queue, table = snapshot.queue, snapshot.table
     E, r = table.estimate_s[queue].tolist(), (table.units[queue] * table.per_unit[queue, 0]).tolist()
@@ -100,19 +100,19 @@ def test_every_order_equals_the_reference(snapshot, order, reservations):
         assert as_plan(plan(snapshot, order, 1, backfill="shortest"), snapshot) == expected
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(
     st.one_of(snapshots(), full_clusters()), st.sampled_from(RESERVATIONS), st.sampled_from(["first-fit", "best-fit"])
 )
-def test_asking_for_the_starts_alone_gives_the_same_starts(snapshot, reservations, allocation):
+def test_starts_need_gives_same_starts(snapshot, reservations, allocation):
     cut = plan(snapshot, reservations=reservations, allocation=allocation, need="starts")
     whole = plan(snapshot, reservations=reservations, allocation=allocation)
     assert cut.starts_by_job(snapshot) == whole.starts_by_job(snapshot)
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(RESERVATIONS))
-def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
+def test_counted_and_placed_pool_give_same_plan(snapshot, reservations):
     """One node of one resource: the pool's kernel and the nodes' kernel agree in every start."""
     cores = 2 + int(snapshot.cluster.capacity[:, 0].sum())
     cluster = Cluster.of([[cores]], ["cores"])
@@ -123,9 +123,9 @@ def test_a_pool_counted_or_placed_gives_the_same_plan(snapshot, reservations):
     assert as_plan(plan(pooled, reservations=reservations), pooled) == counted
 
 
-@tries(250)
+@scaled_example_settings(250)
 @given(snapshots(), st.data())
-def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
+def test_compiled_fit_rule_equals_verify(snapshot, data):
     """Valid placements, and ones with wrong nodes, counts and slots."""
     nodes = st.integers(-1, snapshot.cluster.size)
     placement = st.lists(st.tuples(nodes, st.integers(0, 3)), min_size=1, max_size=3).map(tuple)
@@ -143,7 +143,7 @@ def test_the_compiled_fit_rule_says_what_verify_says(snapshot, data):
     st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(0, 2**53),
     st.sampled_from(["one-second", "double", "walltime"]),
 )  # fmt: skip
-def test_an_expected_end_is_later_than_now_however_late_it_is(start_s, estimate_s, walltime_s, now_s, overrun):
+def test_expected_end_is_always_later_than_now(start_s, estimate_s, walltime_s, now_s, overrun):
     end_s = expected_end_s(start_s, estimate_s, walltime_s, now_s, overrun)
     assert end_s > now_s
     if start_s + estimate_s > now_s:
@@ -157,15 +157,15 @@ def test_an_expected_end_is_later_than_now_however_late_it_is(start_s, estimate_
 
 @kernel
 def revised(site: SchedulingState, overrun: int) -> int:
-    return revise_overdue(site, overrun)
+    return revise_overdue_ends(site, overrun)
 
 
 @pytest.mark.parametrize("revise", [revised, revised.py_func])
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=8), st.integers(0, 60))
 @settings(deadline=None)
-def test_overdue_jobs_move_to_where_their_new_end_belongs(revise, jobs, now_s):
+def test_overdue_jobs_move_to_position_of_new_end(revise, jobs, now_s):
     running = [a_running(a_job(i, walltime_s=e), ((i, 1),), start_s=s) for i, (s, e) in enumerate(jobs)]
-    site = scheduling_state_of(a_snapshot(a_cluster(9), [], running, now_s))
+    site = get_scheduling_state(a_snapshot(a_cluster(9), [], running, now_s))
     revise(site, OVERRUN_CODES["one-second"])
     end_s = site.jobs.end_s
     assert end_s.tolist() == [max(s + e, now_s + 1) for s, e in jobs]

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.feasibility import verify
 from cpsched.model import NEVER
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
@@ -23,11 +23,11 @@ def reference_plan(dispatcher, snapshot, reservations):
     return reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
-def test_its_plan_is_the_list_schedule_of_its_order(snapshot, objective, effort):
+def test_plan_is_list_schedule_of_its_order(snapshot, objective, effort):
     """Jobs taken back and placed again in a search leave no trace: starts with placements, and every planned start."""
-    dispatcher = Lookahead(objective, effort=effort)
+    dispatcher = LookaheadDispatcher(objective, effort=effort)
     decision = dispatcher.decide(snapshot)
     assert verify(decision, snapshot) == []
     if decision.effort.path != "searched":
@@ -50,12 +50,10 @@ small = st.tuples(st.integers(1, 3), st.integers(1, 40))
 pools = st.builds(a_pool, st.lists(small, max_size=2), st.lists(sizes, min_size=2, max_size=10))
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(pools, st.sampled_from(["af", "awf"]), st.integers(0, 3), st.integers(0, 40), st.sampled_from([2, 127]))
 @example(a_pool([(2, 7)], [(8, 5), (7, 9), (1, 10), (7, 1)]), "awf", 1, 12, 2)  # a change behind the reservation
-def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_many(
-    snapshot, objective, reservations, effort, candidates
-):
+def test_few_reservations_on_pool_equal_list_schedule(snapshot, objective, reservations, effort, candidates):
     """Jobs without a reservation have no slot in the reference."""
     dispatcher = Ablated(objective, effort=effort, reservations=reservations, candidates=candidates)
     decision = dispatcher.decide(snapshot)
@@ -69,7 +67,7 @@ def test_on_a_pool_few_reservations_give_the_list_schedule_of_its_order_with_as_
 
 
 @pytest.mark.parametrize("objective", ["af", "awf"])
-@tries(25)
+@scaled_example_settings(25)
 @given(snapshots())
 def test_more_search_costs_no_more(objective, snapshot):
     """The first decodes of a longer search are those of a shorter one."""
@@ -78,15 +76,15 @@ def test_more_search_costs_no_more(objective, snapshot):
     weight = area if objective == "awf" else np.ones_like(area)
     costs = []
     for effort in (0, 20, 60):
-        plan_s = Lookahead(objective, effort=effort).decide(snapshot).plan_s
+        plan_s = LookaheadDispatcher(objective, effort=effort).decide(snapshot).plan_s
         known = plan_s != NEVER
         costs.append(float((weight[known] * (plan_s[known] - snapshot.now_s)).sum()))
     assert costs[0] >= costs[1] >= costs[2]
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(sorted(OBJECTIVES)))
-def test_a_second_costs_what_the_row_says_and_more_with_age(snapshot, objective):
+def test_cost_per_second_matches_row_and_age(snapshot, objective):
     """The kernel against numpy."""
     row, table, queue, dispatcher = OBJECTIVES[objective], snapshot.table, snapshot.queue, Priced(objective)
     dispatcher.decide(snapshot)
@@ -95,12 +93,12 @@ def test_a_second_costs_what_the_row_says_and_more_with_age(snapshot, objective)
     assert dispatcher.weights(len(queue)) == pytest.approx(new * age)
 
 
-@tries(50)
+@scaled_example_settings(50)
 @given(snapshots())
-def test_the_default_lets_no_job_that_waited_for_long_wait_longer_than_all_do_by_arrival(snapshot):
+def test_default_bounds_longest_wait_by_arrival_order(snapshot):
     """The bound of the longest wait holds for every plan that a search settles on."""
     submit_s = snapshot.table.submit_s[snapshot.queue]
-    decision = Lookahead().decide(snapshot)
+    decision = LookaheadDispatcher().decide(snapshot)
     by_arrival_s = Ablated(candidates=2, effort=0).decide(snapshot).plan_s
     known = by_arrival_s != NEVER
     if decision.effort.path != "searched" or not known.any():

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.model import Job
-from cpsched_bridge.cycle.backoff import KINDS_IN_VAIN
+from cpsched_bridge.cycle.backoff import MAX_GROUPS_PER_USER
 from cpsched_bridge.ports import Hold
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 from tests.fakes import STUBBORN, FakeCluster, FakePace, FirstFit
@@ -79,7 +79,7 @@ def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Disp
             before = len(cluster.sent("start"))
             report = bridge.cycle()
             modes.add(report.mode)
-            events += [happening.kind for happening in report.happenings]
+            events += [happening.kind for happening in report.bridge_events]
             if any(cluster.jobs[id].stubborn for ids in cluster.sent("start")[before:] for id in ids):
                 tried_s.append(cluster.now_s)
             cluster.advance()
@@ -119,9 +119,9 @@ def mallorys(drawn: Sequence[tuple[int, str, int, int, int]]) -> list[Arrival]:
     return found
 
 
-@tries(12)
+@scaled_example_settings(12)
 @given(st.lists(SMALL, min_size=1, max_size=12), st.lists(IN_VAIN, min_size=1, max_size=25))
-def test_where_there_is_room_for_all_the_others_start_to_the_second_as_without_the_user(
+def test_sufficient_capacity_keeps_starts_of_other_users(
     others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
 ) -> None:
     nodes = 12 + 8 * len(vain)
@@ -132,9 +132,9 @@ def test_where_there_is_room_for_all_the_others_start_to_the_second_as_without_t
     assert len(without.starts_s) == len(others)
 
 
-@tries(12)
+@scaled_example_settings(12)
 @given(st.lists(SMALL, min_size=1, max_size=20), st.lists(IN_VAIN, min_size=1, max_size=25))
-def test_where_they_share_each_start_in_vain_costs_the_others_its_own_time_at_most(
+def test_failed_start_delays_others_by_its_own_duration_at_most(
     others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
 ) -> None:
     """Two nodes of four cores. Every job of the others starts in the end, so much later at most."""
@@ -147,8 +147,8 @@ def test_where_they_share_each_start_in_vain_costs_the_others_its_own_time_at_mo
         assert beside.starts_s[id] - start_s <= UNDONE_S * tried
 
 
-@pytest.mark.parametrize("dispatcher", [EasyDispatcher, FirstFit, Lookahead])
-def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: type[Dispatcher]) -> None:
+@pytest.mark.parametrize("dispatcher", [EasyDispatcher, FirstFit, LookaheadDispatcher])
+def test_1000_bad_jobs_of_all_kinds_cost_few_attempts(dispatcher: type[Dispatcher]) -> None:
     """Mallory is first, and asks for all there is. The others come one a second, and wait for a few tries at most."""
     vain = [
         Arrival(
@@ -162,11 +162,11 @@ def test_a_thousand_jobs_of_every_kind_cost_the_others_a_few_tries(dispatcher: t
     assert beside.modes == {"control"}
     late_s = [beside.starts_s[id] - start_s for id, start_s in without.starts_s.items()]
     assert len(late_s) == 60
-    assert max(late_s) <= (KINDS_IN_VAIN + 2) * UNDONE_S
+    assert max(late_s) <= (MAX_GROUPS_PER_USER + 2) * UNDONE_S
     assert len(beside.tried_s) <= 20
 
 
-def test_nothing_of_it_grows_without_bound() -> None:
+def test_reports_and_attempts_are_bounded() -> None:
     """Neither by reports nor by commands: a user whose starts fail is tried once in two minutes."""
     vain = [
         Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=STUBBORN[at % 9])
@@ -179,7 +179,7 @@ def test_nothing_of_it_grows_without_bound() -> None:
     assert len(story.events) <= 60, story.events
 
 
-def test_a_flood_of_new_jobs_keeps_no_start_waiting() -> None:
+def test_flood_of_new_jobs_delays_no_start() -> None:
     """Nor does one with jobs to be released: starts keep half of a cycle's commands, and users take turns."""
     cluster = FakeCluster(a_cluster(4, 4))
     with quiet() as folder:

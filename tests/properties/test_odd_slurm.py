@@ -20,7 +20,7 @@ TEXTS = ("a\n   State=DOWN", "x\n\nJobId=7 JobName=b", "é“", "NodeName=n1", "
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("seed", range(4))
-def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
+def test_reads_all_odd_objects(seed: int, release: str) -> None:
     """12 clusters of 38 objects: none is left out, and each record has the values that were printed."""
     odd = OddSlurm(seed, RELEASES[release])
     nodes = [odd.node() for _ in range(20)]
@@ -56,7 +56,7 @@ def test_no_reading_of_odd_objects_is_lost(seed: int, release: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_association_with_an_odd_name_is_lost(seed: int) -> None:
+def test_reads_all_associations_with_odd_names(seed: int) -> None:
     odd = OddSlurm(seed)
     accounts = [(odd.name(blanks=True), number) for number in range(100, 106)]
     rows = [association(name, id=number, parent="root(1)") for name, number in accounts]
@@ -77,7 +77,7 @@ GRES = st.builds(Gres, NAMES.filter(lambda name: "/" not in name), st.one_of(st.
 
 
 @given(st.lists(GRES, max_size=5), st.sampled_from(["", "(S:0)", "(S:0-1,3)", "(IDX:N/A)"]), st.booleans())
-def test_generic_resources_are_read_to_the_values_that_were_printed(made: list[Gres], end: str, of_job: bool) -> None:
+def test_reads_gres_values_as_printed(made: list[Gres], end: str, of_job: bool) -> None:
     """As Slurm prints them of nodes and, behind a prefix, of jobs."""
     items = [
         f"{'gres/' if of_job else ''}{each.key}{'' if each.is_consumable else ':no_consume'}"

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher
 from cpsched.dispatchers.cp.cp_objective import by_slowdown, slowdown
-from cpsched.dispatchers.cp.search_control import improve
-from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.search_control import improve_plan
+from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.delay_costs import delay
-from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
+from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Cluster, Decision, Job, Request, RunningJob, Snapshot
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.builders import a_snapshot
 
 
@@ -56,8 +56,8 @@ def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> 
 
 def first_dive(snapshot: Snapshot) -> float | None:
     """Slowdown of the first leaf; None where nothing is considered."""
-    facts = cp_problem.cp_instance_of(snapshot)
-    slots = startable(facts, snapshot.queue, 100)
+    facts = cp_problem.build_cp_instance(snapshot)
+    slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return None
     facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
@@ -74,8 +74,8 @@ def planned_slowdown(decision: Decision, snapshot: Snapshot) -> float:
 
 
 @given(snapshots(nodes=4, jobs=7, longest_s=50, plain=False))
-@tries(150)
-def test_never_infeasible_never_worse_than_the_first_dive(snapshot: Snapshot) -> None:
+@scaled_example_settings(150)
+def test_decision_is_feasible_and_no_worse_than_first_dive(snapshot: Snapshot) -> None:
     decision = ConstraintDispatcher(effort=400).decide(snapshot)
     assert verify(decision, snapshot) == []
     first = first_dive(snapshot)
@@ -142,8 +142,8 @@ def exhaustive(snapshot: Snapshot, jobs: Sequence[Job]) -> float:
 
 
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
-@tries(80)
-def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
+@scaled_example_settings(80)
+def test_decision_is_optimal_by_exhaustive_search(snapshot: Snapshot) -> None:
     decision = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert verify(decision, snapshot) == []
     considered = set(decision.plan_by_job(snapshot))
@@ -154,21 +154,21 @@ def test_optimal_where_exhaustive_search_can_tell(snapshot: Snapshot) -> None:
 
 
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
-@tries(80)
-def test_the_solver_alone_decides_as_the_certain_answers_do(snapshot: Snapshot) -> None:
+@scaled_example_settings(80)
+def test_solver_alone_equals_certain_answers(snapshot: Snapshot) -> None:
     """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
-    facts = cp_problem.cp_instance_of(snapshot)
-    slots = startable(facts, snapshot.queue, 100)
+    facts = cp_problem.build_cp_instance(snapshot)
+    slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:
         return
     facts = facts.with_considered_jobs(by_slowdown(snapshot, slots))
     problem = cp_problem.CpProblem(facts, slowdown(snapshot, facts.jobs, ExpectedQueueWaits()), slots[:0], False)
     from_dive = CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
-    solved = improve(problem, from_dive, "positions", SearchLimit(1.0, 1.0, 100, effort=80_000), seed=0)
+    solved = improve_plan(problem, from_dive, "positions", RestartSearchLimits(1.0, 1.0, 100, effort=80_000), seed=0)
     assert solved.status == "optimal"
     decided = ConstraintDispatcher(effort=80_000, restarts=100).decide(snapshot)
     assert solved.plan is not None
-    total = problem.objective.constant + delay(problem.objective, solved.plan.start_s)
+    total = problem.objective.constant + plan_delay_cost(problem.objective, solved.plan.start_s)
     assert total == pytest.approx(planned_slowdown(decided, snapshot))
 
 
@@ -185,7 +185,7 @@ for _ in range(2):
 """
 
 
-def test_with_effort_the_same_decision_twice_and_in_another_process() -> None:
+def test_decides_same_in_another_process_with_effort_limit() -> None:
     command = [sys.executable, "-c", HARD]
     lines = [
         line

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.jit.decorators import kernel
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.class_ranges import placement_hash, undo_moves, write_starts
 from cpsched.kernels.node_classes import build_node_classes, move_node
 from cpsched.kernels.node_layout import build_runs
@@ -19,10 +19,10 @@ from cpsched.kernels.scheduling_state import SchedulingState, copy_starts
 from cpsched.kernels.search_state import OrderSearchSettings, OrderSearchState, make_room_for, new_search
 from cpsched.kernels.total_profile import open_totals
 from cpsched.model import Cluster, IntArray
-from cpsched.planning import EVERY, scheduling_state_of
+from cpsched.planning import EVERY_JOB, get_scheduling_state
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import TraceReplay
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import full_clusters, snapshots
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job, a_snapshot
@@ -104,14 +104,14 @@ def scattered(random, nodes, kinds):
     return np.repeat(random.integers(1, kinds + 1, nodes), lengths)[:nodes]
 
 
-@tries(60)
+@scaled_example_settings(60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6))
-def test_ranges_give_and_take_back_what_single_nodes_do(seed, nodes, kinds):
+def test_ranges_allocate_and_free_like_single_nodes(seed, nodes, kinds):
     """Jobs placed one after the other by random units and ranks of the groups; some are taken back in between."""
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, kinds)
     needs = random.integers(1, 1 + random.choice([3, nodes, 3 * nodes]), 12).tolist()
-    site = scheduling_state_of(
+    site = get_scheduling_state(
         a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job(i, n) for i, n in enumerate(needs)])
     )
     count, expected, marks = opened(site), [], []
@@ -165,13 +165,13 @@ def carried(site: SchedulingState) -> int:
     return site.groups.count
 
 
-@tries(40)
+@scaled_example_settings(40)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 200))
-def test_a_layout_sees_what_moved_since_the_last_one(seed, nodes):
+def test_layout_detects_all_moves_since_last_one(seed, nodes):
     """Blocks in which no node moved are not looked at again; at their borders nothing is lost."""
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, 3)
-    site = scheduling_state_of(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
+    site = get_scheduling_state(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
     count, of = carried(site), np.unique(free, return_inverse=True)[1]
     names = {int(free[node]): g for g, node in enumerate(sorted(np.unique(free, return_index=True)[1].tolist()))}
     of = np.array([names[int(x)] for x in free])
@@ -195,8 +195,8 @@ def number_of(site: SchedulingState, begin: FixedColumn, count: FixedColumn, uni
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6), st.randoms())
 @settings(deadline=None)
-def test_what_is_held_has_one_number_however_it_was_split(stretches, random):
-    site = scheduling_state_of(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
+def test_node_use_has_same_hash_however_split(stretches, random):
+    site = get_scheduling_state(a_snapshot(Cluster.of([[1], [2]], ["cores"]), [a_job()]))
     by_place = [units for length, units in stretches for _ in range(length)]
 
     def number(units_by_place):
@@ -225,10 +225,10 @@ def totals(site: SchedulingState, search: OrderSearchState) -> tuple[IntArray, I
     return search.totals.times[0, :n].copy(), search.totals.free[0, : n * resources].copy()
 
 
-@tries(100)
+@scaled_example_settings(100)
 @given(st.one_of(snapshots(), full_clusters()))
-def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snapshot):
-    times, free = totals(scheduling_state_of(snapshot), new_search(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
+def test_free_capacity_over_time_matches_running_jobs(snapshot):
+    times, free = totals(get_scheduling_state(snapshot), new_search(OrderSearchSettings(0, 1, 1, 1, 1, 0, 127, 63, 0)))
     line = reference.Line(
         snapshot, 1 + int(max([snapshot.now_s, *snapshot.table.end_s[snapshot.running]])) - snapshot.now_s
     )
@@ -240,9 +240,9 @@ def test_what_all_nodes_have_free_over_time_is_what_running_jobs_give_back(snaps
 
 
 @pytest.mark.parametrize("run", [TraceReplay.run, TraceReplay.run_compiled])
-@pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY)])
+@pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY_JOB)])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_machine_is_filled_and_emptied_as_in_a_plain_sweep(name, reservations, seed, run):
+def test_large_machine_equals_plain_sweep(name, reservations, seed, run):
     """Several blocks of nodes of two kinds, with jobs of one to a hundred nodes: start by start and node by node."""
     random = np.random.default_rng(seed)
     cluster = Cluster.of([[int(cores)] for cores in 2 * scattered(random, 150, 2)], ["cores"])

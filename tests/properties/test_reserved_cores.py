@@ -57,7 +57,7 @@ def scene_of(reservations: list[Any], jobs: list[Any], running: list[Any]) -> Sc
 
 @settings(deadline=None)
 @given(RESERVATIONS, JOBS, RUNNING, st.randoms(use_true_random=False))
-def test_no_start_takes_what_a_reservation_holds(
+def test_no_start_uses_reserved_resources(
     reservations: list[Any], jobs: list[Any], running: list[Any], chance: Any
 ) -> None:
     scene, translator = scene_of(reservations, jobs, running), SlurmTranslator()

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.slurm.scheduler_parameters import SchedulerParameters
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.testing.dispatcher_properties import policy_of
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.dispatcher_properties import build_policy_with
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import snapshots, traces
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference, slurm_reference
@@ -67,7 +67,7 @@ def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
     return Snapshot.of(snapshot.now_s, snapshot.cluster, snapshot.free, jobs, running, estimates)
 
 
-@tries(100)
+@scaled_example_settings(100)
 @given(
     snapshots(12),
     parameters(),
@@ -75,14 +75,14 @@ def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
     st.booleans(),
     st.booleans(),
 )
-def test_one_instant_equals_a_plain_plan_second_by_second(snapshot, rules, ranks, whole_nodes, whole):
+def test_one_time_equals_plain_plan_by_seconds(snapshot, rules, ranks, whole_nodes, whole):
     """All passes, start by start, node by node, and the planned starts, if the whole plan is asked for."""
     snapshot = ranked(snapshot, ranks)
     plan = slurm_reference.Plan(snapshot, rules, whole_nodes)
     plan.main("full", -1)
     if rules.bf_interval != -1:
         plan.backfill()
-    twin = SlurmDispatcher(text_of(rules), reserved="whole-nodes" if whole_nodes else "parts")
+    twin = SlurmTwinDispatcher(text_of(rules), reserved="whole-nodes" if whole_nodes else "parts")
     decision = twin.decide(snapshot, "plan" if whole else "starts")
     assert decision.starts_by_job(snapshot) == plan.starts
     if whole and rules.bf_interval != -1:
@@ -115,22 +115,22 @@ def busy_machines(draw):
     return a_snapshot(cluster, queue, running, now_s)
 
 
-@tries(200)
+@scaled_example_settings(200)
 @given(busy_machines(), st.sampled_from([1, 7, 20, 60]), st.sampled_from([1, 2, 5, 1440]), st.booleans())
-def test_reservations_on_a_busy_machine_equal_slurms_own_tries(snapshot, resolution_s, window, busy):
+def test_reservations_on_busy_machine_equal_slurm_tries(snapshot, resolution_s, window, busy):
     """Groups of ends, the nodes of each group, and further tries where reserved nodes come back."""
     rules = SchedulerParameters(bf_resolution=resolution_s, bf_window=window, bf_busy_nodes=busy, batch_sched_delay=0)
     plan = slurm_reference.Plan(snapshot, rules)
     plan.main("full", -1)
     plan.backfill()
-    decision = SlurmDispatcher(text_of(rules)).decide(snapshot)
+    decision = SlurmTwinDispatcher(text_of(rules)).decide(snapshot)
     assert decision.starts_by_job(snapshot) == plan.starts
     assert decision.plan_by_job(snapshot) == plan.planned
 
 
-@tries(60)
+@scaled_example_settings(60)
 @given(snapshots(10), parameters(bf_interval=-1, sched_interval=-1, batch_sched_delay=3), st.integers(1, 5))
-def test_submitted_jobs_alone_equal_a_plain_pass(snapshot, rules, count):
+def test_submitted_jobs_equal_plain_pass(snapshot, rules, count):
     """Without the main loop and backfill a job starts as it is submitted, or never: the last ones are submitted now."""
     now_s, jobs = snapshot.now_s, list(snapshot.queued_jobs())
     jobs[-count:] = [dataclasses.replace(job, submit_s=now_s) for job in jobs[-count:]]
@@ -138,17 +138,17 @@ def test_submitted_jobs_alone_equal_a_plain_pass(snapshot, rules, count):
     snapshot = Snapshot.of(now_s, snapshot.cluster, snapshot.free, jobs, snapshot.running_jobs(), estimates)
     plan = slurm_reference.Plan(snapshot, rules)
     plan.main("submitted", now_s - 1)
-    twin = SlurmDispatcher(text_of(rules))
+    twin = SlurmTwinDispatcher(text_of(rules))
     assert twin.decide(snapshot, "starts").starts_by_job(snapshot) == plan.starts
 
 
-@tries(40)
+@scaled_example_settings(40)
 @given(traces(10), parameters(bf_resolution=7), st.sampled_from([-1, 5, 60]))
-def test_whole_schedules_equal_a_sweep_over_the_seconds(world, rules, interval):
+def test_schedules_equal_sweep_over_seconds(world, rules, interval):
     """The twin skips the passes that start nothing, and asks to be called for the others: the sweep makes them all."""
     cluster, trace = world
     rules = dataclasses.replace(rules, sched_interval=interval)
-    schedule = replay(trace, cluster, Policy(WalltimePredictor(), SlurmDispatcher(text_of(rules))))
+    schedule = replay(trace, cluster, Policy(WalltimePredictor(), SlurmTwinDispatcher(text_of(rules))))
     assert schedule.violations == ()
     expected = slurm_reference.replay(cluster, trace, rules, until_s=1500)
     reference.assert_same_schedule(schedule, cluster, trace, expected)
@@ -160,15 +160,15 @@ UNLIMITED = (
 )
 
 
-@tries(60)
+@scaled_example_settings(60)
 @given(traces(), st.sampled_from(["walltime", "last-two"]))
-def test_without_clocks_and_limits_it_is_the_list_with_all_reservations(world, predictor):
+def test_unlimited_backfill_equals_list_reg(world, predictor):
     """Backfill at every event, an endless window of single seconds, and parts reserved: `list-reg`, node by node."""
     cluster, trace = world
     trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
-    textbook = policy_of("list-reg", predictor)
-    twin = dataclasses.replace(textbook, dispatcher=SlurmDispatcher(UNLIMITED, reserved="parts"), _estimates={})
-    expected, found = replay(trace, cluster, policy_of("list-reg", predictor)), replay(trace, cluster, twin)
+    textbook = build_policy_with("list-reg", predictor)
+    twin = dataclasses.replace(textbook, dispatcher=SlurmTwinDispatcher(UNLIMITED, reserved="parts"), _estimates={})
+    expected, found = replay(trace, cluster, build_policy_with("list-reg", predictor)), replay(trace, cluster, twin)
     assert found.violations == ()
     assert np.array_equal(found.start_s, expected.start_s)
     if not cluster.counted or cluster.size == 1:
@@ -178,11 +178,13 @@ def test_without_clocks_and_limits_it_is_the_list_with_all_reservations(world, p
 
 
 @pytest.mark.parametrize("passes", ["bf_interval=-1", "bf_interval=-1,bf_max_job_test=1"])
-@tries(40)
+@scaled_example_settings(40)
 @given(world=traces())
-def test_without_backfill_it_is_first_come_first_served(passes, world):
+def test_disabled_backfill_equals_fcfs(passes, world):
     cluster, trace = world
     trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
     alone = f"{passes},batch_sched_delay=0,default_queue_depth=1000"
-    twin = Policy(WalltimePredictor(), SlurmDispatcher(alone))
-    assert np.array_equal(replay(trace, cluster, twin).start_s, replay(trace, cluster, policy_of("fcfs")).start_s)
+    twin = Policy(WalltimePredictor(), SlurmTwinDispatcher(alone))
+    assert np.array_equal(
+        replay(trace, cluster, twin).start_s, replay(trace, cluster, build_policy_with("fcfs")).start_s
+    )

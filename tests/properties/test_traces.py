@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.simulation_metrics import ScheduleData, step_counts
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.traces import native
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.swf import SwfReader
@@ -60,9 +60,9 @@ def recorded(job, wait_s):
     return job._replace(start_s=None if wait_s is None else job.submit_s + wait_s)
 
 
-@tries(200)
+@scaled_example_settings(200)
 @given(records(), st.lists(st.none() | st.integers(0, 10**9), min_size=6, max_size=6))
-def test_own_format_round_trip(jobs, waits_s):
+def test_native_format_round_trip(jobs, waits_s):
     jobs = [recorded(job, wait_s) for job, wait_s in zip(jobs, waits_s, strict=False)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv.gz"
@@ -70,11 +70,11 @@ def test_own_format_round_trip(jobs, waits_s):
         assert list(native.NativeTraceReader(path)) == jobs
 
 
-@tries(300)
+@scaled_example_settings(300)
 @given(
     st.lists(st.lists(st.sampled_from(["-1", "0", "1", "7", "2.5", "x", "nan", "inf", ";"]), min_size=15, max_size=19))
 )
-def test_swf_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(lines):
+def test_swf_lines_are_jobs_or_named_errors(lines):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.swf"
         path.write_text("".join(" ".join(line) + "\n" for line in lines))
@@ -86,9 +86,9 @@ def test_swf_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(line
         assert strict_error(path) == bool(reader.tally.skipped)
 
 
-@tries(300)
+@scaled_example_settings(300)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=12), max_size=8))
-def test_pbs_lines_are_jobs_or_named_errors_and_lenient_reading_never_stops(lines):
+def test_pbs_lines_are_jobs_or_named_errors(lines):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "20261123"
         path.write_text("".join(f"{' '.join(line)}\n" for line in lines))
@@ -111,7 +111,7 @@ def strict_error(path, reader=SwfReader):
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(1, 9)), min_size=1))
-def test_metrics_keep_their_bounds_and_steps_count_what_is_there(jobs):
+def test_metrics_and_step_counts_are_within_bounds(jobs):
     submit, wait, run, processors = np.array(jobs, dtype=np.int64).T
     measures = ScheduleData(submit, submit + wait, submit + wait + run, processors)
     assert measures.bsld >= 1

@@ -19,7 +19,7 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +107,7 @@ class EndedJob:
     start_s: int | None
     end_s: int | None
     restarts: int
+    partition: str
 
 
 def docker(
@@ -307,18 +308,18 @@ class Slurm:
 
         Slurm 22.05 does not report the number of restarts: it is the number of the job's records minus one.
         """
-        fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End"
+        fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End,Partition"
         command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2"]
         command += [f"--format={fields}", "--duplicates"] if OLD_SACCT else [f"--format={fields},Restarts", "--array"]
         command += ["--jobs", ",".join(identities)] if identities is not None else ["--starttime=now-1day"]
         text = self.run("env", "SLURM_TIME_FORMAT=%s", *command)
         jobs: dict[str, EndedJob] = {}
         for line in text.splitlines():
-            identity, state, nodes, cpus, submit, start, end, *told = line.split("|")
+            identity, state, nodes, cpus, submit, start, end, partition, *told = line.split("|")
             restarts = int(told[0] or 0) if told else (jobs[identity].restarts + 1 if identity in jobs else 0)
             times = [int(t) if t.isdigit() else None for t in (start, end)]
             names = expand(nodes) if nodes not in ("", "None assigned") else ()
-            jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts)
+            jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts, partition)
         return jobs
 
     # Control
@@ -401,15 +402,28 @@ class Slurm:
         slurmctld is restarted: a reconfiguration sometimes fails silently (slurmscriptd is interrupted).
         `nodes`: with settings that concern the nodes too.
         """
-        names = "|".join(sorted({line.partition("=")[0] for line in lines}))
-        edit = f"sed -E '/^({names})=/d' {CONF}.before > {CONF} && cat >> {CONF}"
-        self.run("sh", "-c", f"cp {CONF} {CONF}.before && {edit}", stdin="".join(f"{line}\n" for line in lines))
+        self.run("cp", CONF, f"{CONF}.before")
+        self._replace_lines(f"{CONF}.before", lines)
         self._started_anew(nodes)
         try:
             yield
         finally:
             self.run("sh", "-c", f"cat {CONF}.before > {CONF}", service=self.node_host())
             self._started_anew(nodes)
+
+    def start_as(self, *lines: str) -> None:
+        """Restart all daemons with the slurm.conf of the cluster's start, but these lines for those of their names.
+
+        A line without a value, `Name=`, only removes.
+        """
+        self._replace_lines(RENDERED, lines)
+        self._started_anew(nodes=True)
+
+    def _replace_lines(self, source: str, lines: Sequence[str]) -> None:
+        names = "|".join(sorted({line.partition("=")[0] for line in lines}))
+        edit = f"sed -E '/^({names})=/d' {source} > {CONF} && cat >> {CONF}"
+        added = "".join(f"{line}\n" for line in lines if not line.endswith("="))
+        self.run("sh", "-c", edit, service=self.node_host(), stdin=added)
 
     @contextmanager
     def without_node(self, node: str) -> Iterator[None]:
@@ -432,6 +446,9 @@ class Slurm:
 
     def _started_anew(self, nodes: bool) -> None:
         self.restart("slurmctld")
+        if nodes and self.node_host() == "wide":
+            self.restart("wide")
+            return
         for node in NODES if nodes else ():
             self.run("pkill", "-HUP", "-f", "^slurmd -D", service=node)  # one that was so before has another name
 

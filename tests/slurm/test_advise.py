@@ -51,7 +51,7 @@ def until_advised(slurm: Slurm, wanted: list[str], timeout_s: float = 60) -> Non
 
 
 @pytest.mark.conformance
-def test_the_order_that_is_told_is_the_order_of_starts_and_nobody_is_held(slurm: Slurm) -> None:
+def test_jobs_start_in_advised_order_without_holds(slurm: Slurm) -> None:
     blocker, jobs = full(slurm), waiting(slurm)
     with advising(slurm, "advise-order") as bridge:
         until_advised(slurm, jobs[::-1])
@@ -66,7 +66,7 @@ def test_the_order_that_is_told_is_the_order_of_starts_and_nobody_is_held(slurm:
 
 
 @pytest.mark.conformance
-def test_a_stop_leaves_no_points_and_an_administrators_stay(slurm: Slurm) -> None:
+def test_stop_removes_own_points_and_keeps_admin_points(slurm: Slurm) -> None:
     full(slurm)
     jobs = waiting(slurm)
     slurm.scontrol("update", f"JobId={jobs[0]}", "SiteFactor=777")
@@ -78,7 +78,7 @@ def test_a_stop_leaves_no_points_and_an_administrators_stay(slurm: Slurm) -> Non
 
 
 @pytest.mark.conformance
-def test_a_kill_leaves_numbers_and_the_next_bridge_or_release_all_takes_them_off(slurm: Slurm) -> None:
+def test_points_left_by_kill_are_removed_later(slurm: Slurm) -> None:
     full(slurm)
     jobs = waiting(slurm)
     bridge = advising(slurm, "advise-kill")
@@ -95,14 +95,14 @@ def test_a_kill_leaves_numbers_and_the_next_bridge_or_release_all_takes_them_off
     user_held = jobs[-1]
     slurm.run("scontrol", "hold", user_held)
     said = bridge.cpsched("release-all")
-    assert "no job has points" in said
+    assert "no job has a boost set by the bridge" in said
     slurm.run("scontrol", "release", user_held)
     assert not any(factors(slurm).values())
     assert set(factors(slurm)) == set(jobs)
 
 
 @pytest.mark.conformance
-def test_an_array_has_one_number_and_a_task_of_its_own_is_told_by_itself(slurm: Slurm) -> None:
+def test_array_has_one_value_and_split_task_its_own(slurm: Slurm) -> None:
     blocker = full(slurm)
     single = slurm.sbatch(*ALL, "-t20", script="sleep 1")
     array = slurm.sbatch(*ALL, "-t5", "--array=1-3", script="sleep 1")
@@ -117,7 +117,7 @@ def test_an_array_has_one_number_and_a_task_of_its_own_is_told_by_itself(slurm: 
 
 
 @pytest.mark.conformance
-def test_doctor_says_what_is_missing(slurm: Slurm) -> None:
+def test_doctor_names_missing_configuration(slurm: Slurm) -> None:
     bridge = advising(slurm, "advise-doctor")
     said = bridge.cpsched("doctor")
     assert "priority type" in said

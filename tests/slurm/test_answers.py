@@ -33,7 +33,7 @@ def asked(bridge: LiveBridge, path: str, user: str) -> tuple[int, dict[str, Any]
 
 
 @pytest.mark.conformance
-def test_a_job_starts_by_the_time_that_was_told_and_its_owner_alone_sees_it(slurm: Slurm) -> None:
+def test_job_starts_by_estimate_and_only_owner_sees_it(slurm: Slurm) -> None:
     blocker = slurm.sbatch(*ALL, "-t2", script="sleep 15", user="bob")
     slurm.wait_for_state(blocker, "RUNNING")
     page = {"user_header": HEADER, "trusted_proxies": ["127.0.0.1"], "operators": ["root"]}

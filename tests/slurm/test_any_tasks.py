@@ -80,7 +80,7 @@ def left_because(steps: list[Step]) -> str:
     return next(step.why for step in steps if step.after == "handing-back")
 
 
-STARTED, OTHERWISE = "started where decided", "started, but split as "
+STARTED, OTHERWISE = "started on the planned nodes", "started with a different distribution: "
 
 
 def as_it_should(steps: list[Step] | None) -> bool:

@@ -78,7 +78,7 @@ print(json.dumps({
 
 
 @pytest.mark.conformance
-def test_what_slurm_allocates_is_what_was_decided(slurm: Slurm) -> None:
+def test_slurm_allocates_what_was_decided(slurm: Slurm) -> None:
     """Every kind of request that is modelled: nodes and cores by the accounting records, all amounts by the nodes."""
     shapes = [
         "-n1", "-n6", "-N2 -n4", "-N4 -n8 -c2", "-n20", "-N2", "--gpus=1", "--gres=gpu:1", "-n2 --gpus-per-task=1",
@@ -104,7 +104,7 @@ def test_what_slurm_allocates_is_what_was_decided(slurm: Slurm) -> None:
 
 
 @pytest.mark.conformance
-def test_a_whole_node_is_taken_by_an_exclusive_job(slurm: Slurm) -> None:
+def test_exclusive_job_takes_whole_node(slurm: Slurm) -> None:
     job, _ = submit(slurm, "--exclusive", "-N2 --exclusive")
     told = python(slurm, START_ALL)
     assert told["seen"] == told["decided"]
@@ -137,7 +137,7 @@ def settings(record: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.conformance
-def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) -> None:
+def test_failed_start_is_undone_completely(slurm: Slurm) -> None:
     """All nodes drained: the released jobs stay pending; held again, they ask for what they asked for."""
     jobs = submit(slurm, "-n4", "-N2 -n4", "-n1", "-n20", "-n3 -c2", "-N2 -n4 -c2", "-n4 --ntasks-per-node=4")
     before = [settings(slurm.record(job)) for job in jobs]
@@ -148,7 +148,7 @@ def test_a_start_that_does_not_happen_is_undone_without_a_trace(slurm: Slurm) ->
 
 
 @pytest.mark.conformance
-def test_owners_holds_and_node_lists_are_left_alone(slurm: Slurm) -> None:
+def test_keeps_owner_holds_and_node_lists(slurm: Slurm) -> None:
     held, chosen, plain = submit(slurm, "-H -n1", "-w n2", "-n1")
     told = python(
         slurm,
@@ -173,7 +173,7 @@ print(json.dumps({
 
 
 @pytest.mark.conformance
-def test_a_job_that_runs_is_neither_started_nor_held(slurm: Slurm) -> None:
+def test_neither_starts_nor_holds_running_job(slurm: Slurm) -> None:
     """A node list on it would shrink it to those nodes."""
     (job,) = submit(slurm, "-N2")
     told = python(
@@ -193,7 +193,7 @@ print(json.dumps([first[0].result, again[0].result, hold[0].result]))""",
 
 
 @pytest.mark.conformance
-def test_a_requeued_job_comes_back_unheld_with_its_old_pin_and_is_taken_up_again(slurm: Slurm) -> None:
+def test_requeued_job_with_old_pin_is_adopted(slurm: Slurm) -> None:
     (job,) = submit(slurm, "-n2 --requeue")
     told = python(
         slurm,
@@ -218,7 +218,7 @@ print(json.dumps([found, held[0].result, [(p.hold.value, p.pinned) for p in seen
 
 
 @pytest.mark.conformance
-def test_some_tasks_of_an_array_start_and_the_others_wait(slurm: Slurm) -> None:
+def test_some_array_tasks_start_and_others_wait(slurm: Slurm) -> None:
     (array,) = submit(slurm, "--array=0-5%3 -n2")
     told = python(
         slurm,
@@ -240,7 +240,7 @@ print(json.dumps([sorted(label[i] for i in eligible), sorted(label[r.job.id] for
 
 
 @pytest.mark.conformance
-def test_ended_jobs_are_told_and_are_in_the_history(slurm: Slurm) -> None:
+def test_ended_jobs_are_reported_and_in_history(slurm: Slurm) -> None:
     jobs = submit(slurm, "-n2", "-N2", "--array=0-1", script="sleep 2")
     told = python(
         slurm,
@@ -270,7 +270,7 @@ backend = SlurmBackend(transport)
 
 
 @pytest.mark.skipif(TRANSPORT == "cli", reason="the transport has no process that stays")
-def test_the_child_killed_or_hung_in_mid_call_is_a_failed_call_and_the_next_one_works(slurm: Slurm) -> None:
+def test_killed_or_hung_child_fails_one_call(slurm: Slurm) -> None:
     told = python(
         slurm,
         QUICK
@@ -303,7 +303,7 @@ print(json.dumps([kinds, waited, len({first, second, transport.client.pid}), len
     assert (children, nodes) == (3, 4)
 
 
-def test_a_paused_or_dead_controller_is_an_error_within_the_deadline(slurm: Slurm) -> None:
+def test_stopped_controller_is_error_within_deadline(slurm: Slurm) -> None:
     python(slurm, "backend.observe()")
     look = f"""{QUICK}
 began = time.monotonic()
@@ -335,7 +335,7 @@ print(json.dumps([kind, time.monotonic() - began]))"""
 
 
 @pytest.mark.conformance
-def test_the_doctor_finds_a_cluster_set_up_as_documented_fit_and_says_what_is_not(slurm: Slurm) -> None:
+def test_doctor_accepts_documented_cluster_and_names_faults(slurm: Slurm) -> None:
     check = "print(json.dumps({c.name: [c.ok, c.required, c.mend] for c in backend.checks()}))"
     told = python(slurm, check)
     assert all(ok for ok, _, _ in told.values()), told

@@ -19,7 +19,7 @@ def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
     return counts
 
 
-def test_kills_during_a_burst_lose_nothing_and_start_nothing_twice(slurm: Slurm) -> None:
+def test_kills_during_burst_lose_and_repeat_no_job(slurm: Slurm) -> None:
     """Jobs, wide jobs and array tasks; `CPSCHED_SIGKILLS` says how many kills there are (10)."""
     slurm.plugin(on=True)
     log = f"/home/alice/starts-{time.monotonic_ns()}"
@@ -72,7 +72,7 @@ done | /usr/bin/scontrol
 
 @pytest.mark.conformance
 @pytest.mark.skipif(TRANSPORT != "cli", reason="pyslurm pins and releases in one change: nothing is between")
-def test_killed_between_pin_and_release_every_job_starts_once_where_the_ledger_says(slurm: Slurm) -> None:
+def test_kill_between_pin_and_release_starts_each_job_once(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     log = f"/home/alice/starts-{time.monotonic_ns()}"
     note = f"echo $SLURM_JOB_ID >>{log}; sleep 2"

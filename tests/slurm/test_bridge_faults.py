@@ -38,7 +38,7 @@ def consistent_within_a_cycle(slurm: Slurm, bridge: LiveBridge) -> None:
     wait_until(lambda: agree(slurm, bridge), 15, "ledger and cluster agree", every_s=0.5)
 
 
-def test_the_controller_restarted_and_paused_during_a_burst(slurm: Slurm) -> None:
+def test_controller_is_restarted_and_paused_during_burst(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "controller", **QUICK) as bridge:
         jobs = slurm.burst(30, "-n4", "-t1", script="sleep 2")
@@ -58,7 +58,7 @@ def test_the_controller_restarted_and_paused_during_a_burst(slurm: Slurm) -> Non
         assert bridge.metric('cpsched_cycles_total{result="backend_timeout"}') >= 1
 
 
-def test_a_node_dies_with_jobs_on_it(slurm: Slurm) -> None:
+def test_node_fails_with_running_jobs(slurm: Slurm) -> None:
     """Slurm requeues them, not held, with the old pin, not to start for two minutes; the bridge takes them up again.
 
     An administrator then cuts the two minutes short, and the bridge starts them on other nodes.
@@ -103,7 +103,7 @@ scontrol -o show job {job}
 
 
 @pytest.mark.conformance
-def test_a_node_drained_between_decision_and_start(slurm: Slurm) -> None:
+def test_node_is_drained_between_decision_and_start(slurm: Slurm) -> None:
     """The start does not happen; the job is held again without its pin, and starts when the node is back."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "drain", **QUICK) as bridge:
@@ -143,7 +143,7 @@ def records(slurm: Slurm) -> dict[str, str]:
     return found
 
 
-def test_shadow_mode_changes_nothing_in_a_hundred_cycles(slurm: Slurm) -> None:
+def test_shadow_mode_changes_nothing_in_100_cycles(slurm: Slurm) -> None:
     slurm.plugin(on=False)
     running = slurm.burst(4, "-N1", "-n14", "-t5", script="sleep 300")
     slurm.wait_for_state(running, "RUNNING", 30)

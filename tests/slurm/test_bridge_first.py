@@ -9,7 +9,7 @@ from tests.slurm.harness import Slurm, wait_until
 
 
 @pytest.mark.conformance
-def test_a_job_goes_from_sbatch_to_completed_through_the_bridge(slurm: Slurm) -> None:
+def test_job_runs_from_sbatch_to_completion(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "first") as bridge:
         jobs = [slurm.sbatch("-n2", "-t1", script="sleep 2"), slurm.sbatch("-N2", "-t1", script="sleep 2")]

@@ -46,7 +46,7 @@ def submissions(count: int, seed: int) -> tuple[str, int]:
     return "j=\n" + "\n".join(lines), len(lines)
 
 
-def test_300_mixed_jobs_all_complete_where_the_bridge_decided(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_300_mixed_jobs_complete_where_decided(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "workload", start={"timeout_s": 15}) as bridge:
         script, lines = submissions(300, seed=7)

@@ -31,20 +31,20 @@ def deadman(slurm: Slurm, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("age_s", [None, 65, 100_000, -100_000])
-def test_a_stale_or_missing_heartbeat_gives_the_jobs_back(waiting: Slurm, age_s: int | None) -> None:
+def test_stale_or_missing_heartbeat_releases_jobs(waiting: Slurm, age_s: int | None) -> None:
     """Also one in the future: the clock was set back after the bridge had died."""
     jobs = [waiting.sbatch(), waiting.sbatch("--nodes=2"), waiting.sbatch("--gres=gpu:1", "--nodes=1")]
     array = waiting.sbatch("--array=1-3")
     if age_s is not None:
         beat(waiting, age_s)
-    assert "handed back 4 held jobs" in deadman(waiting)
+    assert "released 4 held jobs" in deadman(waiting)
     waiting.wait_for_state(jobs, "COMPLETED", 30)
     waiting.wait_until(
         lambda: [j.state for j in waiting.sacct([array]).values()] == ["COMPLETED"] * 3, 30, "the array ran"
     )
 
 
-def test_holds_of_owners_and_administrators_stay(waiting: Slurm) -> None:
+def test_keeps_holds_of_owners_and_administrators(waiting: Slurm) -> None:
     own = waiting.sbatch("--hold")
     later = waiting.sbatch()
     waiting.scontrol("hold", later, user="alice")
@@ -60,7 +60,7 @@ def test_holds_of_owners_and_administrators_stay(waiting: Slurm) -> None:
     assert set(before) == {own, later, admin, never_managed, never_managed_admin}
 
 
-def test_a_hold_of_which_the_plugin_was_not_told_stays(waiting: Slurm) -> None:
+def test_keeps_hold_that_bypassed_plugin(waiting: Slurm) -> None:
     """`scontrol requeuehold` does not pass through it: such a job is marked, and held, but not by the bridge."""
     requeued = {}
     for user in ("alice", "root"):
@@ -77,7 +77,7 @@ def test_a_hold_of_which_the_plugin_was_not_told_stays(waiting: Slurm) -> None:
     assert not waiting.job(requeued["alice"]).held
 
 
-def test_what_only_the_ledger_knows_goes_back_by_the_ledger(slurm: Slurm) -> None:
+def test_releases_jobs_known_only_to_ledger(slurm: Slurm) -> None:
     """A job that was submitted while the plugin was off bears no mark: the dead-man asks `cpsched release-all`."""
     slurm.plugin(on=False)
     bridge = LiveBridge(slurm, "ledger", heartbeat="/tmp/no-heartbeat")
@@ -93,13 +93,13 @@ def test_what_only_the_ledger_knows_goes_back_by_the_ledger(slurm: Slurm) -> Non
         bridge.shell(f"cat >{bridge.state}/release && chmod +x {bridge.state}/release", stdin=f"#!/bin/sh\n{run}\n")
         settings = f"CPSCHED_HEARTBEAT={bridge.state}/none CPSCHED_DEADMAN_LEDGER='{bridge.state}/release release-all'"
         said = bridge.shell(f"{settings} bash /src/deploy/systemd/cpsched-deadman")
-    assert "by the ledger: nothing is held by the bridge any more" in said
+    assert "by the ledger: the bridge no longer holds any job" in said
     assert not slurm.job(job).held
     assert slurm.job(admin).held
 
 
 @pytest.mark.conformance
-def test_tasks_of_an_array_go_back_beside_running_ones(waiting: Slurm) -> None:
+def test_releases_array_tasks_besides_running_ones(waiting: Slurm) -> None:
     """Requeued, and held again by the bridge with its node list still set: Slurm takes a change only by task."""
     array = waiting.sbatch("--array=1-2", "--ntasks=2", "--requeue", script="sleep 60")
     tasks = [f"{array}_1", f"{array}_2"]
@@ -114,35 +114,35 @@ def test_tasks_of_an_array_go_back_beside_running_ones(waiting: Slurm) -> None:
     waiting.scontrol("requeue", tasks[1])
     waiting.wait_until(lambda: state(tasks[1], "PENDING"), 20, "one is requeued")
     waiting.scontrol("hold", tasks[1], user="cpsched")
-    assert "handed back 1 held jobs, cleared 1 node lists" in deadman(waiting)
+    assert "released 1 held jobs, cleared 1 node lists" in deadman(waiting)
     seen = waiting.squeue(tasks=True)[tasks[1]]
     assert (seen.held, seen.required_nodes, seen.comment) == (False, "", "")
 
 
-def test_arrays_with_gaps_go_back(waiting: Slurm) -> None:
+def test_releases_arrays_with_gaps(waiting: Slurm) -> None:
     """squeue writes steps (0-177:3) and limits (%2), which scontrol does not read."""
     stepped = waiting.sbatch("--array=" + ",".join(str(3 * n) for n in range(30)) + "%20", script="true")
     mixed = waiting.sbatch("--array=1-4,7,9-15:2", script="true")
-    assert "handed back 2 held jobs" in deadman(waiting)
+    assert "released 2 held jobs" in deadman(waiting)
     waiting.wait_until(
         lambda: [j.state for j in waiting.sacct([stepped, mixed]).values()] == ["COMPLETED"] * 39, 60, "all tasks ran"
     )
 
 
 @pytest.mark.conformance
-def test_a_job_name_or_comment_cannot_play_another_job(waiting: Slurm) -> None:
+def test_job_name_or_comment_cannot_imitate_another_job(waiting: Slurm) -> None:
     """Newlines in them look like further lines of what squeue prints."""
     target = waiting.sbatch()
     waiting.scontrol("hold", target, user="root")
     line = f"{target:<12}{'0.0':<30}{'JobHeldUser':<30}{'bridge:wait':<20}"
     forger = waiting.sbatch(f"--comment=x\n{line}\n", f"--job-name=y\n{line}\n", "--begin=now+1hour")
-    assert "handed back 1 held jobs" in deadman(waiting)
+    assert "released 1 held jobs" in deadman(waiting)
     assert waiting.job(target).held
     assert not waiting.job(forger).held
 
 
 @pytest.mark.conformance
-def test_the_bridges_node_lists_are_cleared_and_the_owners_restored(waiting: Slurm) -> None:
+def test_clears_bridge_node_lists_and_restores_owner_ones(waiting: Slurm) -> None:
     """Also of jobs that the bridge had already released, onto a node that was drained in between."""
     waiting.drain("n3")
     held, stuck, asked = waiting.sbatch(), waiting.sbatch(), waiting.sbatch("--nodelist=n2")

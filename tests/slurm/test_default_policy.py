@@ -21,7 +21,7 @@ ENOUGH = 5
 
 
 @pytest.mark.conformance
-def test_the_default_policy_decides_while_jobs_wait_and_its_fallback_does_not(slurm: Slurm) -> None:
+def test_default_policy_decides_without_fallback(slurm: Slurm) -> None:
     default = PolicySettings().dispatcher
     slurm.plugin(on=True)
     with LiveBridge(slurm, "default", policy={}) as bridge:

@@ -12,7 +12,7 @@ from tests.slurm.harness import Slurm
 KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr", "singleton")
 
 
-def test_each_kind_starts_within_seconds(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_dependency_type_starts_within_seconds(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     """The controller itself looks at the dependencies of held jobs once a minute."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "dependencies"):
@@ -46,7 +46,7 @@ def _pair(slurm: Slurm, kind: str) -> tuple[str, str, str]:
     return slurm.sbatch(f"--dependency={kind}:{parent}", *options, script="true"), parent, kind
 
 
-def test_what_can_never_be_met_does_not_start(slurm: Slurm) -> None:
+def test_impossible_dependency_does_not_start(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "never-met") as bridge:
         parent = slurm.sbatch("-n1", "-t1", script="exit 1")
@@ -54,4 +54,4 @@ def test_what_can_never_be_met_does_not_start(slurm: Slurm) -> None:
         slurm.wait_for_state(parent, "FAILED", 30)
         bridge.wait_for_rounds(6)
         assert slurm.states([child]) == {child: "PENDING"}
-        assert "dependency" in bridge.cpsched("why", child)
+        assert f"depends on job {parent}" in " ".join(bridge.cpsched("why", child).split())

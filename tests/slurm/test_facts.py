@@ -65,7 +65,7 @@ def test_one_command_pins_and_releases(slurm: Slurm) -> None:
     assert slurm.job(job).nodes == "n3"
 
 
-def test_a_multi_node_start_is_exact(slurm: Slurm) -> None:
+def test_multi_node_start_is_exact(slurm: Slurm) -> None:
     """Node list, number of nodes and tasks per node together give exactly that many tasks on each of those nodes."""
     job = held_job(slurm, "--ntasks=6")
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n1,n2,n4", "NumNodes=3-3", "TasksPerNode=2", user="cpsched")
@@ -74,7 +74,7 @@ def test_a_multi_node_start_is_exact(slurm: Slurm) -> None:
     assert cpus_by_node(slurm, job) == {"n1": 2, "n2": 2, "n4": 2}
 
 
-def test_without_tasks_per_node_slurm_fills_the_first_node(slurm: Slurm) -> None:
+def test_slurm_fills_first_node_without_tasks_per_node(slurm: Slurm) -> None:
     """Six tasks pinned to two nodes are split 5 and 1, so a different split has to be asked for."""
     job = held_job(slurm, "--ntasks=6", "--nodes=2")
     assert start(slurm, job, "n1", "n2") == "done"
@@ -82,7 +82,7 @@ def test_without_tasks_per_node_slurm_fills_the_first_node(slurm: Slurm) -> None
     assert cpus_by_node(slurm, job) == {"n1": 5, "n2": 1}
 
 
-def test_without_a_number_of_nodes_slurm_may_use_fewer(slurm: Slurm) -> None:
+def test_slurm_may_use_fewer_nodes_without_node_count(slurm: Slurm) -> None:
     """Three tasks pinned to three nodes without --nodes run on one of them: the number of nodes must be set as well."""
     job = held_job(slurm, "--ntasks=3")
     assert start(slurm, job, "n1", "n2", "n3") == "done"
@@ -90,7 +90,7 @@ def test_without_a_number_of_nodes_slurm_may_use_fewer(slurm: Slurm) -> None:
     assert cpus_by_node(slurm, job) == {"n1": 3}
 
 
-def test_gpus_are_on_the_pinned_node(slurm: Slurm) -> None:
+def test_gpus_are_on_pinned_node(slurm: Slurm) -> None:
     job = held_job(slurm, "--nodes=1", "--gres=gpu:2")
     assert start(slurm, job, "n4") == "done"
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -101,7 +101,7 @@ def test_gpus_are_on_the_pinned_node(slurm: Slurm) -> None:
     assert used["n3"] in ({}, {"gpu": 0})
 
 
-def test_pinning_a_job_that_is_not_held_is_possible(slurm: Slurm) -> None:
+def test_pin_of_released_pending_job_can_be_moved(slurm: Slurm) -> None:
     """The pin of a pending, released job can be moved: pending is what counts, not held."""
     slurm.drain("n1")
     job = slurm.sbatch("--nodelist=n1", "--time=10", script="sleep 30")
@@ -113,13 +113,13 @@ def test_pinning_a_job_that_is_not_held_is_possible(slurm: Slurm) -> None:
 # A start that cannot be
 
 
-def test_an_unknown_node_is_refused(slurm: Slurm) -> None:
+def test_rejects_unknown_node(slurm: Slurm) -> None:
     job = held_job(slurm)
     assert "Invalid node name" in start(slurm, job, "n99")
     assert slurm.job(job).held
 
 
-def test_a_drained_node_leaves_the_job_pending_and_the_queue_flowing(slurm: Slurm) -> None:
+def test_drained_node_leaves_job_pending_and_others_start(slurm: Slurm) -> None:
     """ReqNodeNotAvail; a later job on another node still starts; hold and clear bring everything back."""
     slurm.drain("n1")
     stuck, other = held_job(slurm), held_job(slurm)
@@ -133,7 +133,7 @@ def test_a_drained_node_leaves_the_job_pending_and_the_queue_flowing(slurm: Slur
     assert (job.state, job.reason, job.held, job.required_nodes) == ("PENDING", "JobHeldAdmin", True, "")
 
 
-def test_a_full_node_leaves_the_job_pending(slurm: Slurm) -> None:
+def test_full_node_leaves_job_pending(slurm: Slurm) -> None:
     first, second = held_job(slurm, "--exclusive"), held_job(slurm)
     start(slurm, first, "n1")
     slurm.wait_for_state(first, "RUNNING", 10)
@@ -142,7 +142,7 @@ def test_a_full_node_leaves_the_job_pending(slurm: Slurm) -> None:
     assert slurm.job(second).state == "PENDING"
 
 
-def test_an_impossible_pin_makes_slurm_hold_the_job(slurm: Slurm) -> None:
+def test_slurm_holds_job_with_impossible_pin(slurm: Slurm) -> None:
     """A GPU job pinned to a node without GPUs: BadConstraints, priority 0."""
     job = held_job(slurm, "--nodes=1", "--gres=gpu:1")
     start(slurm, job, "n1")
@@ -150,7 +150,7 @@ def test_an_impossible_pin_makes_slurm_hold_the_job(slurm: Slurm) -> None:
     assert slurm.job(job).held
 
 
-def test_cancelled_between_decision_and_start(slurm: Slurm) -> None:
+def test_start_of_cancelled_job_is_error(slurm: Slurm) -> None:
     """The start of a job that is gone is an error, never a new life."""
     job = held_job(slurm)
     slurm.run("scancel", job, user="alice")
@@ -161,7 +161,7 @@ def test_cancelled_between_decision_and_start(slurm: Slurm) -> None:
 # Holding
 
 
-def test_holding_a_running_job_succeeds_and_changes_nothing(slurm: Slurm) -> None:
+def test_hold_of_running_job_changes_nothing(slurm: Slurm) -> None:
     """It runs on, and shows priority 0 and JobHeldAdmin: state decides, never the reason."""
     job = slurm.sbatch("--time=10", script="sleep 4")
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -171,14 +171,14 @@ def test_holding_a_running_job_succeeds_and_changes_nothing(slurm: Slurm) -> Non
     slurm.wait_for_state(job, "COMPLETED", 15)
 
 
-def test_a_priority_for_a_held_job_is_refused(slurm: Slurm) -> None:
+def test_slurm_rejects_priority_of_held_job(slurm: Slurm) -> None:
     job = held_job(slurm)
     outcome = slurm.python(PYSLURM + f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(priority=77)))))")
     assert "held" in outcome
     assert slurm.job(job).held
 
 
-def test_its_owner_cannot_release_an_admin_hold(slurm: Slurm) -> None:
+def test_owner_cannot_release_admin_hold(slurm: Slurm) -> None:
     job = slurm.sbatch("--begin=now+1hour", "--time=10")
     slurm.scontrol("hold", job, user="cpsched")
     slurm.refused("scontrol", "release", job, user="alice")
@@ -186,7 +186,7 @@ def test_its_owner_cannot_release_an_admin_hold(slurm: Slurm) -> None:
 
 
 @pytest.mark.parametrize("empty", ["[]", "''"])
-def test_an_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str) -> None:
+def test_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str) -> None:
     """It is sent as no change at all; scontrol's empty ReqNodeList does clear."""
     job = held_job(slurm)
     code = f"a = attempt(lambda: Job({job}).modify(Wish(required_nodes=['n2'])))\n"
@@ -197,7 +197,7 @@ def test_an_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str
     assert slurm.job(job).required_nodes == ""
 
 
-def test_one_scontrol_releases_many(slurm: Slurm) -> None:
+def test_one_scontrol_releases_many_jobs(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     jobs = slurm.burst(30, "--time=10", script="true")
     slurm.plugin(on=False)
@@ -209,7 +209,7 @@ def test_one_scontrol_releases_many(slurm: Slurm) -> None:
 # Arrays
 
 
-def test_a_pending_array_is_one_record(slurm: Slurm) -> None:
+def test_pending_array_is_one_record(slurm: Slurm) -> None:
     """Its waiting tasks are in array_tasks_waiting; releasing one task by scontrol splits that one off."""
     array = held_job(slurm, "--array=1-4")
     code = "import json, pyslurm; j = pyslurm.Jobs.load()\n"
@@ -223,7 +223,7 @@ def test_a_pending_array_is_one_record(slurm: Slurm) -> None:
     assert all(tasks[f"{array}_{i}"].held for i in (1, 2, 4))
 
 
-def test_a_change_by_the_arrays_id_changes_all_waiting_tasks(slurm: Slurm) -> None:
+def test_change_by_array_id_changes_all_pending_tasks(slurm: Slurm) -> None:
     array = held_job(slurm, "--array=1-3")
     assert start(slurm, array, "n2") == "done"
     tasks = [f"{array}_{i}" for i in (1, 2, 3)]
@@ -238,7 +238,7 @@ def test_a_change_by_the_arrays_id_changes_all_waiting_tasks(slurm: Slurm) -> No
 # Failures
 
 
-def test_after_a_node_failure_the_job_is_requeued_and_not_held(slurm: Slurm) -> None:
+def test_job_is_requeued_without_hold_after_node_failure(slurm: Slurm) -> None:
     """PENDING, without a hold, with the old node list: the bridge must hold it again and clear the list."""
     job = held_job(slurm, script="sleep 300")
     start(slurm, job, "n2")
@@ -251,7 +251,7 @@ def test_after_a_node_failure_the_job_is_requeued_and_not_held(slurm: Slurm) -> 
     assert slurm.record(job)["Restarts"] == "1"
 
 
-def test_a_restarted_controller_remembers_holds_and_pins(slurm: Slurm) -> None:
+def test_restarted_controller_keeps_holds_and_pins(slurm: Slurm) -> None:
     """An orderly restart saves everything."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
@@ -261,7 +261,7 @@ def test_a_restarted_controller_remembers_holds_and_pins(slurm: Slurm) -> None:
     assert (seen.required_nodes, seen.admin_comment) == ("n2", "bridge:wait")
 
 
-def test_a_killed_controller_forgets_only_the_last_seconds(slurm: Slurm) -> None:
+def test_killed_controller_loses_only_last_seconds(slurm: Slurm) -> None:
     """It saves its state every few seconds: a pin just before SIGKILL was seen lost, one of ten seconds ago stays."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
@@ -277,7 +277,7 @@ def test_a_killed_controller_forgets_only_the_last_seconds(slurm: Slurm) -> None
 # Privilege
 
 
-def test_what_an_operator_may(slurm: Slurm) -> None:
+def test_operator_permissions(slurm: Slurm) -> None:
     """Hold, pin, comment, re-rank, requeue, release and cancel the jobs of others."""
     job = slurm.sbatch("--time=10", "--begin=now+1hour", script="sleep 30")
     for change in ("Comment=seen", "ReqNodeList=n2", "ReqNodeList=", "SiteFactor=5", "TimeLimit=5", "NumNodes=1-1"):
@@ -292,7 +292,7 @@ def test_what_an_operator_may(slurm: Slurm) -> None:
     slurm.wait_for_state(job, "CANCELLED", 10)
 
 
-def test_what_an_operator_may_not(slurm: Slurm) -> None:
+def test_operator_cannot_write_admin_comments_or_manage_users(slurm: Slurm) -> None:
     """Write admin comments, or administer users."""
     job = slurm.sbatch("--hold", "--time=10")
     slurm.refused("scontrol", "update", f"JobId={job}", "AdminComment=x", user="cpsched")
@@ -301,13 +301,13 @@ def test_what_an_operator_may_not(slurm: Slurm) -> None:
     assert slurm.job(job).admin_comment == ""
 
 
-def test_an_ordinary_user_may_nothing_of_this(slurm: Slurm) -> None:
+def test_ordinary_user_has_no_operator_permission(slurm: Slurm) -> None:
     job = slurm.sbatch("--hold", "--time=10", user="alice")
     slurm.refused("scontrol", "update", f"JobId={job}", "ReqNodeList=n2", user="bob")
     slurm.refused("scontrol", "hold", job, user="bob")
 
 
-def test_the_configuration_is_the_documented_one(slurm: Slurm) -> None:
+def test_configuration_is_as_documented(slurm: Slurm) -> None:
     config = slurm.run("scontrol", "show", "config")
     for setting in ("batch_sched_delay=0", "default_queue_depth=10000", "sched_interval=5", "disable_job_shrink"):
         assert setting in config

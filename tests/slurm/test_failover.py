@@ -9,7 +9,7 @@ TAKES_OVER_S = 6
 """SlurmctldTimeout: how long the backup waits for the first controller."""
 
 
-def test_a_controller_dies_and_comes_back(slurm: Slurm) -> None:
+def test_bridge_continues_with_backup_controller(slurm: Slurm) -> None:
     """No job is lost, started twice, or held without a holder, with either controller."""
     with slurm.backup_controller(TAKES_OVER_S):
         slurm.plugin(on=True)

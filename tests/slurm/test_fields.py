@@ -7,17 +7,17 @@ no list has is left to Slurm.
 import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import is_unusable
-from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import COLUMNS, KINDS
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED
+from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED_ENVIRONMENT
 from tests.slurm.harness import RELEASE, Slurm
 
 PLURAL = {"node": "nodes", "partition": "partitions", "reservation": "reservations", "job": "jobs"}
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_field_that_is_printed_stands_in_a_list(slurm: Slurm, kind: str) -> None:
+@pytest.mark.parametrize("kind", KNOWN_FIELDS_BY_KIND)
+def test_every_printed_field_is_known(slurm: Slurm, kind: str) -> None:
     slurm.reserve("fields", "n4")
     runs = slurm.sbatch("--time=10", "--ntasks=2", "--nodes=2", script="sleep 60")
     slurm.sbatch("--time=10", "--hold", "--array=1-3%2", "--comment=x", "--dependency=afterany:" + runs)
@@ -25,30 +25,30 @@ def test_every_field_that_is_printed_stands_in_a_list(slurm: Slurm, kind: str) -
     printed = slurm.run("scontrol", "--all", "--details", "show", PLURAL[kind])
     records = [text for text in printed.split("\n\n") if "=" in text]
     assert records
-    known = KINDS[kind]
+    known = KNOWN_FIELDS_BY_KIND[kind]
     assert set().union(*(known.parse_fields(text) for text in records)) <= known.names
 
 
 @pytest.mark.conformance
 @pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="this release does not list its columns")
-@pytest.mark.parametrize("tool", COLUMNS)
-def test_every_column_of_squeue_and_sinfo_stands_in_a_list(cluster: Slurm, tool: str) -> None:
+@pytest.mark.parametrize("tool", KNOWN_COLUMNS)
+def test_every_squeue_and_sinfo_column_is_known(cluster: Slurm, tool: str) -> None:
     """`-O ALL` prints some of them only, and squeue has no such option."""
-    assert not set(cluster.run(tool, "--helpFormat").split()) - COLUMNS[tool]
+    assert not set(cluster.run(tool, "--helpFormat").split()) - KNOWN_COLUMNS[tool]
 
 
 @pytest.mark.conformance
-def test_no_object_of_this_cluster_is_left_out(slurm: Slurm) -> None:
+def test_no_object_of_cluster_is_unusable(slurm: Slurm) -> None:
     slurm.reserve("fields", "n4")
 
     def shown(kind: str) -> str:
-        settings = (f"{name}={value}" for name, value in FIXED.items())
+        settings = (f"{name}={value}" for name, value in FIXED_ENVIRONMENT.items())
         return slurm.run("env", *settings, "scontrol", "--all", "show", kind)
 
     found = [
-        *scontrol_objects.parse_nodes(shown("nodes")),
-        *scontrol_objects.parse_partitions(shown("partitions")),
-        *scontrol_objects.parse_reservations(shown("reservations")),
+        *scontrol_object_parsing.parse_nodes(shown("nodes")),
+        *scontrol_object_parsing.parse_partitions(shown("partitions")),
+        *scontrol_object_parsing.parse_reservations(shown("reservations")),
     ]
     assert {each["name"]: (each["unreadable"], each["unknown"]) for each in found if is_unusable(each)} == {}
     assert found[-1]["name"] == "fields"

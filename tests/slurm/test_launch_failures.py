@@ -26,7 +26,7 @@ def failing_prolog(slurm: Slurm) -> Iterator[None]:
             slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
 
 
-def test_a_job_whose_prolog_fails_is_slurms_and_keeps_no_node_list_of_the_bridge(slurm: Slurm) -> None:
+def test_job_with_failed_prolog_is_left_without_pin(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with failing_prolog(slurm), LiveBridge(slurm, "prolog") as bridge:
         job = slurm.sbatch("-n2", "-t1", script="true")
@@ -36,7 +36,7 @@ def test_a_job_whose_prolog_fails_is_slurms_and_keeps_no_node_list_of_the_bridge
         assert slurm.job(job).held
         assert slurm.job(job).reason == HELD
         told = bridge.cpsched("why", job)
-        assert f"held by the cluster itself, until it is released or changed: {HELD}" in told
+        assert f"held by the cluster until the job is released or changed: {HELD}" in told
         assert "administrator" not in told
         assert "start_failed" not in bridge.events()
     with LiveBridge(slurm, "mended"):
@@ -45,7 +45,7 @@ def test_a_job_whose_prolog_fails_is_slurms_and_keeps_no_node_list_of_the_bridge
         slurm.wait_for_state(job, "COMPLETED", 60)
 
 
-def test_after_a_controller_was_killed_no_job_waits_with_a_node_list_of_the_bridge(slurm: Slurm) -> None:
+def test_no_job_stays_pinned_after_controller_kill(slurm: Slurm) -> None:
     """What it had started and not saved, Slurm starts again, and holds where the node still runs it.
 
     Of 41 jobs it held 16 without a bridge, all that had started, and drained the four nodes. What it had cancelled and
@@ -77,7 +77,7 @@ def test_after_a_controller_was_killed_no_job_waits_with_a_node_list_of_the_brid
         held = slurm.squeue(states="PENDING")
         print(f"{len(held)} of {len(jobs)} jobs are held by Slurm")
         for job in list(held)[:3]:
-            assert f"held by the cluster itself, until it is released or changed: {HELD}" in bridge.cpsched("why", job)
+            assert f"held by the cluster until the job is released or changed: {HELD}" in bridge.cpsched("why", job)
         if held:
             slurm.scontrol("release", ",".join(held))
             wait_until(lambda: not slurm.squeue(states="PENDING,RUNNING"), 240, "what root releases runs")

@@ -7,7 +7,7 @@ import pytest
 from tests.slurm.harness import Slurm, wait_until
 
 
-def test_limits_hold_on_the_test_cluster(slurm: Slurm) -> None:
+def test_association_limits_apply_on_test_cluster(slurm: Slurm) -> None:
     """Of Slurm alone: a job over a limit waits, with a reason that names the limit."""
     slurm.limit("alice", MaxJobs="2")
     jobs = slurm.burst(4, "-n1", "-t1", script="sleep 20")
@@ -23,6 +23,6 @@ def test_limits_hold_on_the_test_cluster(slurm: Slurm) -> None:
         (("--qos=quick", "-n1", "--time=5"), "QOSMaxWallDurationPerJobLimit"),
     ],
 )
-def test_each_qos_meets_its_limit(slurm: Slurm, options: tuple[str, ...], reason: str) -> None:
+def test_each_qos_reaches_its_limit(slurm: Slurm, options: tuple[str, ...], reason: str) -> None:
     jobs = slurm.burst(3, "--time=1", *options, script="sleep 20")
     wait_until(lambda: slurm.job(jobs[2]).reason == reason, 20, f"the reason is {reason}")

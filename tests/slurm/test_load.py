@@ -11,7 +11,7 @@ JOBS = 40
 
 @pytest.mark.conformance
 @pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="slurmctld limits calls from 23.02 on")
-def test_a_burst_starts_under_slurms_rate_limit(slurm: Slurm) -> None:
+def test_burst_starts_under_slurm_rate_limit(slurm: Slurm) -> None:
     """Slurm's defaults: 30 calls, and 2 more each second. No start fails, and a cycle needs no more than there are.
 
     Slurm's commands are chosen even where pyslurm works: it does not keep to the limit.

@@ -94,7 +94,7 @@ def fields(slurm: Slurm, job: str) -> dict[str, str]:
     return {name: value for name, value in slurm.record(job).items() if name not in noted}
 
 
-def test_who_may_change_what_of_a_pending_job(plugin: tuple[Slurm, str]) -> None:
+def test_user_permissions_on_pending_job(plugin: tuple[Slurm, str]) -> None:
     """The same with the plugin on, off and absent: on a job of alice's that waits, is held or was left alone."""
     slurm, _ = plugin
     seen: dict[str, list[str]] = {change: [] for change in WRITERS}
@@ -106,7 +106,7 @@ def test_who_may_change_what_of_a_pending_job(plugin: tuple[Slurm, str]) -> None
     assert seen == WRITERS
 
 
-def test_a_priority_is_for_operators(plugin: tuple[Slurm, str]) -> None:
+def test_only_operators_set_priority(plugin: tuple[Slurm, str]) -> None:
     """And for a held job without an adviser: it is refused for every caller."""
     slurm, state = plugin
     jobs = slurm.burst(3, "--begin=now+1hour", "--time=2")
@@ -116,7 +116,7 @@ def test_a_priority_is_for_operators(plugin: tuple[Slurm, str]) -> None:
     assert seen == (["no"] * 3 if state == "on" else OPERATORS)
 
 
-def test_nobody_changes_the_job_of_another_user(plugin: tuple[Slurm, str]) -> None:
+def test_no_user_changes_job_of_another(plugin: tuple[Slurm, str]) -> None:
     slurm, _ = plugin
     job = slurm.sbatch("--begin=now+1hour", "--time=2", user="bob")
     before = fields(slurm, job)
@@ -126,7 +126,7 @@ def test_nobody_changes_the_job_of_another_user(plugin: tuple[Slurm, str]) -> No
     assert fields(slurm, job) == before
 
 
-def test_what_a_submission_can_carry(plugin: tuple[Slurm, str]) -> None:
+def test_submission_cannot_set_marks(plugin: tuple[Slurm, str]) -> None:
     """An admin comment or a site factor of one's own choice: refused, or without effect."""
     slurm, state = plugin
     fields = {"admin_comment": "bridge:wait", "site_factor": 500, "nice": -5, "priority": 4000, "extra": "bridge:wait"}
@@ -141,7 +141,7 @@ def test_what_a_submission_can_carry(plugin: tuple[Slurm, str]) -> None:
     assert factor == slurm.run("squeue", "--noheader", f"--jobs={told['extra']}", "--Format=priority")
 
 
-def test_a_users_comment_does_not_keep_anybody_from_holding_the_job(slurm: Slurm) -> None:
+def test_long_user_comment_does_not_prevent_hold(slurm: Slurm) -> None:
     """Slurm refuses a comment of more than 1,024 bytes, and with it the hold whose mark made it longer."""
     slurm.plugin(on=True)
     for size in (1000, 1024):
@@ -154,7 +154,7 @@ def test_a_users_comment_does_not_keep_anybody_from_holding_the_job(slurm: Slurm
         assert slurm.job(pinned).comment.startswith("bridge:asked(n[1-2]) bridge:pinned(n[1-2]) x")
 
 
-def test_a_hold_by_requeuehold_is_not_the_bridges(slurm: Slurm) -> None:
+def test_requeuehold_is_no_hold_of_bridge(slurm: Slurm) -> None:
     """The plugin does not see it. Its owner may release it, but not an administrator's hold."""
     slurm.plugin(on=True)
     job = slurm.sbatch("--requeue", script="sleep 60")

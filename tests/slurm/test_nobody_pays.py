@@ -116,7 +116,7 @@ def waits_s(slurm: Slurm, jobs: list[str]) -> list[int]:
     return sorted(each.start_s - each.submit_s for each in records if each.start_s is not None)
 
 
-def test_jobs_of_thirty_kinds_that_cannot_start_cost_another_user_nothing(site: Slurm) -> None:
+def test_30_kinds_of_unstartable_jobs_delay_no_other_user(site: Slurm) -> None:
     slurm = site
     slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # root's
     failed = slurm.sbatch("-n1", script="exit 1")
@@ -166,13 +166,13 @@ print(json.dumps(sorted({(string(number) or b"").decode() for number in range(23
 """
 
 
-def test_every_reason_that_this_slurm_has_is_in_the_table(cluster: Slurm) -> None:
+def test_every_slurm_reason_is_in_table(cluster: Slurm) -> None:
     names = set(cluster.python(REASONS_OF_THE_LIBRARY))
     assert len(names) > 200
     assert names - REASONS.keys() <= {"", "?", "InvalidReason", "Invalid"}
 
 
-def test_slurm_does_not_say_of_a_released_job_that_its_account_is_shut_out(site: Slurm) -> None:
+def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> None:
     """So it is the bridge that has to read AllowAccounts and DenyAccounts: PartitionConfig shows who was never held."""
     slurm = site
     partitions = ("allow-account", "deny-account")
@@ -187,7 +187,7 @@ def test_slurm_does_not_say_of_a_released_job_that_its_account_is_shut_out(site:
     assert [slurm.job(job).reason for job in released] == ["None"] * 2
 
 
-def test_a_job_that_is_let_in_again_starts(site: Slurm) -> None:
+def test_readmitted_job_starts(site: Slurm) -> None:
     """An account below one that a partition takes may use it; a QOS that is let in later is tried again."""
     slurm = site
     slurm.plugin(on=True)

@@ -13,7 +13,7 @@ QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start
 
 
 @pytest.mark.parametrize("service", ["slurmdbd", "mariadb"])
-def test_accounting_killed_and_back_under_slurm_alone(slurm: Slurm, service: str) -> None:
+def test_accounting_outage_with_slurm_alone(slurm: Slurm, service: str) -> None:
     """The controller goes on without accounting, and delivers what it has kept when accounting is back."""
     before = slurm.burst(3, "-n1", "-t1", script="sleep 1")
     with slurm.without(service):
@@ -24,7 +24,7 @@ def test_accounting_killed_and_back_under_slurm_alone(slurm: Slurm, service: str
 
 
 @pytest.mark.parametrize("service", ["slurmdbd", "mariadb"])
-def test_accounting_killed_and_back_beside_the_bridge(slurm: Slurm, service: str) -> None:
+def test_accounting_outage_with_bridge(slurm: Slurm, service: str) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, f"without-{service}", **QUICK) as bridge:
         with slurm.without(service):
@@ -34,7 +34,7 @@ def test_accounting_killed_and_back_beside_the_bridge(slurm: Slurm, service: str
         assert {bridge.ledger()[job].state for job in jobs} <= {"running", "ended"}
 
 
-def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
+def test_bridge_starts_without_accounting(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     bridge = LiveBridge(slurm, "start-without", **{**QUICK, "options": {}})
     with slurm.without("slurmdbd"):
@@ -48,7 +48,7 @@ def test_the_bridge_starts_without_accounting(slurm: Slurm) -> None:
             print(f"bridge log, its end:\n{bridge.log()[-4000:]}")
 
 
-def test_a_storm_of_reconfigurations(slurm: Slurm) -> None:
+def test_many_reconfigurations_lose_no_job(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "storm", **QUICK) as bridge:
         jobs = slurm.burst(10, "-n2", "-t1", script="sleep 1")
@@ -62,7 +62,7 @@ def test_a_storm_of_reconfigurations(slurm: Slurm) -> None:
         assert {job.restarts for job in slurm.sacct(jobs).values()} == {0}
 
 
-def test_a_node_that_flaps(slurm: Slurm) -> None:
+def test_flapping_node_loses_no_job(slurm: Slurm) -> None:
     """Down and up again, several times, while jobs flow: all of them end, on whatever nodes."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "flap", **QUICK) as bridge:
@@ -85,7 +85,7 @@ def all_over_or_due(slurm: Slurm, jobs: list[str]) -> bool:
 
 
 @pytest.mark.conformance
-def test_a_maintenance_reservation_made_on_the_fly(slurm: Slurm) -> None:
+def test_maintenance_reservation_made_while_jobs_flow(slurm: Slurm) -> None:
     """Nodes under it get no new jobs, and jobs that run there go on."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "maintenance", **QUICK) as bridge:
@@ -101,7 +101,7 @@ def test_a_maintenance_reservation_made_on_the_fly(slurm: Slurm) -> None:
         assert "stood_down" not in bridge.events()
 
 
-def test_a_partition_down_and_back(slurm: Slurm) -> None:
+def test_partition_is_down_and_up_again(slurm: Slurm) -> None:
     """Its jobs wait, those of others run, and its jobs run when it is back."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "partition", **QUICK) as bridge, slurm.partition("gpu", "DOWN"):
@@ -113,7 +113,7 @@ def test_a_partition_down_and_back(slurm: Slurm) -> None:
         slurm.wait_for_state(waits, "COMPLETED", 30)
 
 
-def test_a_suspended_job_keeps_its_place_in_the_ledger(slurm: Slurm) -> None:
+def test_suspended_job_stays_in_ledger(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "suspend", **QUICK) as bridge:
         job = slurm.sbatch("-N1", "-n16", "-t2", script="sleep 4")

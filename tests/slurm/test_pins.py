@@ -54,9 +54,7 @@ def killed(slurm: Slurm) -> Iterator[tuple[LiveBridge, dict[str, str]]]:
         print(f"bridge log, its end:\n{bridge.log()[-4000:]}")
 
 
-def test_slurm_gives_up_what_a_dead_bridge_has_pinned_and_nothing_else(
-    slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
-) -> None:
+def test_slurm_drops_only_jobs_pinned_by_dead_bridge(slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]) -> None:
     _, jobs = killed
     with slurm.without_node("n2"):
         found = slurm.states(jobs.values())
@@ -71,7 +69,7 @@ def test_slurm_gives_up_what_a_dead_bridge_has_pinned_and_nothing_else(
     assert slurm.states([jobs["waits pinned"]]) == {jobs["waits pinned"]: "NODE_FAIL"}, "for ever"
 
 
-def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
+def test_restarted_bridge_removes_old_pins_and_jobs_survive(
     slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
 ) -> None:
     """The start that did not happen, and a job that was requeued while no bridge was there."""
@@ -89,7 +87,7 @@ def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
     wait_until(lambda: shy in bridge.ledger(), FIRST_CYCLE_S, "the bridge has it")
     with slurm.without_node("n2"):
         assert set(slurm.states([*ours, shy]).values()) == {"PENDING"}
-        left = f"{shy}.*excludes n2, which the cluster does not know"
+        left = f"{shy}.*excludes n2, which the cluster does not have"
         wait_until(lambda: re.search(left, bridge.cpsched("unmanaged", check=False)), 120, "the bridge says why")
         assert f"job {shy} of alice excludes n2" in bridge.cpsched("doctor", check=False)
         slurm.limit("alice", MaxJobs="-1")
@@ -102,14 +100,12 @@ def test_a_bridge_that_is_started_again_takes_old_pins_off_and_the_jobs_live(
     assert slurm.sacct([shy])[shy].nodes == ("n1",)
 
 
-def test_a_list_on_a_job_that_its_owner_holds_is_taken_off_and_the_hold_stays(
-    slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
-) -> None:
+def test_removes_pin_of_owner_held_job_and_keeps_hold(slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]) -> None:
     """By `release-all`, so that the job outlives its node."""
     bridge, jobs = killed
     held = jobs["waits pinned"]
     slurm.run("scontrol", "hold", held, user="alice")
     assert slurm.job(held).required_nodes == "n2"
-    assert "nothing is held by the bridge" in bridge.cpsched("release-all")
+    assert "the bridge no longer holds any job" in bridge.cpsched("release-all")
     job = slurm.job(held)
     assert (job.required_nodes, job.held, job.reason) == ("", True, "JobHeldUser")

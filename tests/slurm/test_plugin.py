@@ -15,26 +15,26 @@ def plugin(slurm: Slurm) -> Iterator[Slurm]:
 
 
 @pytest.mark.conformance
-def test_a_new_job_arrives_held_and_marked(plugin: Slurm) -> None:
+def test_new_job_is_held_and_marked(plugin: Slurm) -> None:
     job = plugin.job(plugin.sbatch("--comment=my words"))
     assert (job.held, job.admin_comment, job.comment) == (True, "bridge:wait", "my words")
 
 
-def test_srun_waits_for_the_bridge_too(plugin: Slurm) -> None:
+def test_srun_job_is_held(plugin: Slurm) -> None:
     plugin.run("bash", "-c", "nohup srun --job-name=interactive hostname >/dev/null 2>&1 &", user="alice")
     plugin.wait_until(lambda: plugin.squeue(states="pending"), 10, "srun is in the queue")
     (job,) = plugin.squeue(states="pending").values()
     assert (job.held, job.admin_comment) == (True, "bridge:wait")
 
 
-def test_switched_off_jobs_flow(slurm: Slurm) -> None:
+def test_disabled_plugin_holds_no_job(slurm: Slurm) -> None:
     slurm.plugin(on=False)
     job = slurm.sbatch(script="true")
     slurm.wait_for_state(job, "COMPLETED", 15)
     assert slurm.job(job).admin_comment == ""
 
 
-def test_the_switch_needs_no_restart(slurm: Slurm) -> None:
+def test_switch_needs_no_restart(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     held = slurm.sbatch()
     slurm.plugin(on=False)
@@ -52,14 +52,14 @@ def test_scrontab_is_left_to_slurm(plugin: Slurm) -> None:
 
 
 @pytest.mark.conformance
-def test_its_owner_cannot_release_what_waits_for_the_bridge(plugin: Slurm) -> None:
+def test_owner_cannot_release_job_waiting_for_bridge(plugin: Slurm) -> None:
     job = plugin.sbatch()
     message = plugin.refused("scontrol", "release", job, user="alice")
     assert "waits for the cluster's scheduler" in message or not SAYS_WHY
     assert plugin.job(job).held
 
 
-def test_a_job_submitted_on_hold_is_its_owners(plugin: Slurm) -> None:
+def test_job_submitted_held_belongs_to_owner(plugin: Slurm) -> None:
     """Marked as such; the bridge's release is refused; the owner's release hands it to the bridge, still held."""
     job = plugin.sbatch("--hold", "--comment=my words")
     assert plugin.job(job).comment == "bridge:user-held my words"
@@ -72,7 +72,7 @@ def test_a_job_submitted_on_hold_is_its_owners(plugin: Slurm) -> None:
 
 
 @pytest.mark.conformance
-def test_a_pin_remembers_what_its_owner_asked_for(plugin: Slurm) -> None:
+def test_pin_stores_node_list_of_owner(plugin: Slurm) -> None:
     asked, free = plugin.sbatch("--nodelist=n[1-2]", "--nodes=2"), plugin.sbatch()
     for job in (asked, free):
         plugin.scontrol("update", f"JobId={job}", "ReqNodeList=n3", user="cpsched")

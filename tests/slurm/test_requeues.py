@@ -13,7 +13,7 @@ QUICK = {"start": {"timeout_s": 8}}
 
 
 @pytest.mark.conformance
-def test_a_requeued_array_task_runs_again_beside_its_sibling(slurm: Slurm) -> None:
+def test_requeued_array_task_runs_again_with_sibling(slurm: Slurm) -> None:
     """Under the bare number of its array every change of the task would be refused while the sibling runs."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "array-task", **QUICK) as bridge:
@@ -33,7 +33,7 @@ def test_a_requeued_array_task_runs_again_beside_its_sibling(slurm: Slurm) -> No
         assert "no_effect" not in bridge.events()
 
 
-def test_a_requeued_array_task_goes_back_to_slurm_on_a_pause(slurm: Slurm) -> None:
+def test_pause_releases_requeued_array_task(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "array-pause", **QUICK) as bridge:
         array = slurm.sbatch("--array=1-2", "-N1", "-n2", "-t3", "--requeue", script="sleep 60")
@@ -46,7 +46,7 @@ def test_a_requeued_array_task_goes_back_to_slurm_on_a_pause(slurm: Slurm) -> No
         assert slurm.job(tasks[1]).required_nodes == ""
 
 
-def test_a_storm_of_requeues(slurm: Slurm) -> None:
+def test_many_requeues_lose_no_job(slurm: Slurm) -> None:
     """Jobs and tasks of arrays, each requeued twice while it runs: all of them end in the end, each where decided."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "requeues", **QUICK) as bridge:

@@ -27,7 +27,7 @@ def reserved_cores(slurm: Slurm) -> dict[str, int]:
 
 
 @pytest.mark.conformance
-def test_beside_reserved_cores_all_others_are_used(slurm: Slurm) -> None:
+def test_cores_besides_reserved_ones_are_used(slurm: Slurm) -> None:
     """Eight cores of four nodes are reserved: four jobs of what is left run at once, a larger one waits."""
     slurm.plugin(on=True)
     reserve(slurm, "cores", "Duration=30", "NodeCnt=4", "CoreCnt=8", "PartitionName=main")
@@ -41,12 +41,12 @@ def test_beside_reserved_cores_all_others_are_used(slurm: Slurm) -> None:
         larger = slurm.sbatch("-n1", "-c16", SHORT, "--mem=100")
         bridge.wait_for_rounds(3)
         assert slurm.job(larger).state == "PENDING"
-        assert {bridge.ledger()[job].why for job in fitting} == {"started where decided"}
+        assert {bridge.ledger()[job].why for job in fitting} == {"started on the planned nodes"}
         assert "start_failed" not in bridge.events()
 
 
 @pytest.mark.conformance
-def test_a_job_that_would_run_into_reserved_cores_waits_and_a_shorter_one_does_not(slurm: Slurm) -> None:
+def test_job_overlapping_core_reservation_waits_and_shorter_runs(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     for node in NODES:
         reserve(slurm, f"later-{node}", "Duration=30", f"Nodes={node}", "CoreCnt=8", start="now+20minutes")
@@ -62,7 +62,7 @@ def test_a_job_that_would_run_into_reserved_cores_waits_and_a_shorter_one_does_n
 
 
 @pytest.mark.conformance
-def test_a_magnetic_reservation_takes_the_jobs_that_it_is_for(slurm: Slurm) -> None:
+def test_magnetic_reservation_takes_its_jobs(slurm: Slurm) -> None:
     """The other nodes are full: alice's job runs in the reservation at once, bob's next one waits."""
     slurm.plugin(on=True)
     reserve(slurm, "magnet", "Duration=30", "Nodes=n4", "Flags=MAGNETIC", users="alice")
@@ -92,7 +92,7 @@ def boot(slurm: Slurm, node: str) -> None:
     slurm.restart(node)
 
 
-def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_them(slurm: Slurm) -> None:
+def test_slurm_wakes_sleeping_nodes_for_started_job(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with slurm.configured(*POWER):
         wait_until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "all nodes are up")
@@ -105,11 +105,12 @@ def test_a_job_that_fits_only_with_sleeping_nodes_is_left_to_slurm_which_wakes_t
                 slurm.wait_for_state(awake, "COMPLETED", 60)
                 wide = slurm.sbatch("-N4", "-n4", "-c16", SHORT, "--mem=100", script="sleep 1")
                 wait_until(lambda: slurm.record(wide)["NodeList"] == "n[1-4]", 60, "Slurm gives it nodes")
-                assert "started where decided" in [step.why for step in bridge.transitions()[awake]]
-                assert "left to the cluster: fits only with suspended nodes" in bridge.cpsched("why", wide)
+                assert "started on the planned nodes" in [step.why for step in bridge.transitions()[awake]]
+                assert slurm.record(wide)["JobState"] == "CONFIGURING"
                 for node in GPU_NODES:
                     boot(slurm, node)
                 slurm.wait_for_state(wide, "COMPLETED", 120)
+                assert "started on the planned nodes" in [step.why for step in bridge.transitions()[wide]]
         finally:
             for node in (node for node, state in slurm.node_states().items() if state == "idle~"):
                 slurm.scontrol("update", f"NodeName={node}", "State=POWER_UP")

@@ -62,7 +62,7 @@ def sprio(slurm: Slurm) -> dict[str, int]:
 
 
 @pytest.mark.conformance
-def test_priorities_are_those_of_sprio_and_held_jobs_have_theirs_after_release(weighed: Slurm) -> None:
+def test_priorities_equal_sprio_before_and_after_release(weighed: Slurm) -> None:
     slurm = weighed
     # Some use, so that fair share ranks alice and bob differently.
     used = slurm.burst(4, "--ntasks=4", script="sleep 5", user="alice")
@@ -75,7 +75,7 @@ def test_priorities_are_those_of_sprio_and_held_jobs_have_theirs_after_release(w
         assert found["notes"] == []
         ok, detail = found["checks"]["priorities"]
         assert ok, detail
-        assert f"equal to sprio on {len(jobs) - len(held)} of {len(jobs) - len(held)} jobs" in detail
+        assert f"equal to sprio for {len(jobs) - len(held)} of {len(jobs) - len(held)} jobs" in detail
         assert not sprio(slurm).keys() & set(held)
         slurm.run("scontrol", "release", ",".join(held))
         shown = wait_until(lambda: len(s := sprio(slurm)) >= len(jobs) and s, 60, "sprio shows the released jobs")
@@ -107,7 +107,7 @@ def most_at_once(jobs: list[EndedJob], cpus: bool) -> int:
         ((), {"MaxJobs": "3"}, False, 3),
     ],
 )
-def test_a_limit_is_never_exceeded_and_used_to_the_full(
+def test_limit_is_fully_used_and_never_exceeded(
     slurm: Slurm, options: tuple[str, ...], limits: dict[str, str], cpus: bool, most: int
 ) -> None:
     """Judged from accounting records by code that knows nothing of the bridge; bob is not slowed by alice."""
@@ -130,7 +130,7 @@ def test_a_limit_is_never_exceeded_and_used_to_the_full(
     assert max(waits) < 20
 
 
-def test_processor_minutes_are_never_exceeded(slurm: Slurm) -> None:
+def test_cpu_minutes_limit_is_never_exceeded(slurm: Slurm) -> None:
     """A job that could use more than is left does not start; judged from accounting, and bob is not slowed.
 
     Each job uses about 5 of alice's 40 processor minutes, and could use 32. So they run one by one, and the last of
@@ -165,7 +165,7 @@ def test_processor_minutes_are_never_exceeded(slurm: Slurm) -> None:
 
 
 @pytest.mark.conformance
-def test_a_limit_on_wall_time_keeps_a_job_waiting_and_is_told(slurm: Slurm) -> None:
+def test_wall_time_limit_delays_job_and_is_reported(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-wall") as bridge:
         job = slurm.sbatch("--qos=quick", "--time=5", script="sleep 1")
@@ -176,7 +176,7 @@ def test_a_limit_on_wall_time_keeps_a_job_waiting_and_is_told(slurm: Slurm) -> N
         assert "QOSMaxWallDurationPerJobLimit" in bridge.cpsched("why", job)
 
 
-def test_pinning_exempts_a_job_from_no_limit(slurm: Slurm) -> None:
+def test_pin_exempts_job_from_no_limit(slurm: Slurm) -> None:
     """A field that an operator changes is marked as set by an administrator, and escapes its limits: nodes are none."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-pin"):
@@ -190,7 +190,7 @@ def test_pinning_exempts_a_job_from_no_limit(slurm: Slurm) -> None:
 
 
 @pytest.mark.parametrize("boost", [0, 10_000_000])
-def test_a_job_that_nobody_manages_blocks_a_start_unless_it_may_be_raised(slurm: Slurm, boost: int) -> None:
+def test_unmanaged_job_blocks_start_unless_priority_is_raised(slurm: Slurm, boost: int) -> None:
     """It waits for all nodes. A pinned job below it runs longer than backfill has room for."""
     running = slurm.sbatch("-N1", "-n16", "--time=5", "--nodelist=n1", script="sleep 120")
     slurm.wait_for_state(running, "RUNNING", 20)
@@ -209,7 +209,7 @@ def test_a_job_that_nobody_manages_blocks_a_start_unless_it_may_be_raised(slurm:
         assert slurm.job(blocker).state == "PENDING"
 
 
-def test_the_bridge_tells_the_policy_it_reads_and_goes_on_without_accounting(slurm: Slurm) -> None:
+def test_bridge_reports_policy_and_continues_without_accounting(slurm: Slurm) -> None:
     """With slurmdbd away the association manager of slurmctld still answers, and QOS are the last known."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-dbd") as bridge:

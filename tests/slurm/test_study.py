@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from cpsched_sim.study.case_runner import run_study
-from cpsched_sim.study.study_schema import EXAMPLE
+from cpsched_sim.study.study_runner import run_study
+from cpsched_sim.study.study_schema import EXAMPLE_STUDY
 from tests.slurm.harness import REPOSITORY, CommandFailed, Slurm
 
 PAGE = REPOSITORY / "docs" / "experiments.md"
@@ -21,7 +21,7 @@ LOGIN = "n1"
 """Where the command runs: it has cpsched and Slurm's commands, as a login node has."""
 FOLDER = "/home/alice/study"
 STUDY_S = 600
-STUDY = yaml.safe_load(EXAMPLE) | {
+STUDY = yaml.safe_load(EXAMPLE_STUDY) | {
     "grids": [{"traces": ["eurora"], "dispatchers": ["easy", "list-sjf"], "seeds": list(range(6))}],
     "cases": [], "exclude": [],
 }  # fmt: skip
@@ -81,7 +81,7 @@ def workers_of_the_page() -> str:
     return str(block)
 
 
-def test_a_cancelled_worker_loses_no_case_and_no_byte_differs_from_this_machine(login: Login, tmp_path) -> None:
+def test_cancelled_worker_loses_no_case_and_changes_no_byte(login: Login, tmp_path) -> None:
     """The command and the file of workers are those of the page; the nodes have another Python than here."""
     slurm = login.slurm
     login.run(f"cat >{FOLDER}/workers.py", stdin=workers_of_the_page())

@@ -54,19 +54,19 @@ def host(slurm: Slurm) -> Iterator[Host]:
     host.reset()
 
 
-def test_systemd_finds_no_fault_in_the_units(host: Host) -> None:
+def test_systemd_accepts_units(host: Host) -> None:
     assert host.run("systemd-analyze", "verify", UNIT, DEADMAN, "cpsched-deadman.timer") == ""
 
 
 @pytest.mark.parametrize("unit", [UNIT, DEADMAN])
-def test_little_is_exposed(host: Host, unit: str) -> None:
+def test_security_exposure_is_low(host: Host, unit: str) -> None:
     """0 is nothing, 10 everything; `make systemd-security` prints what is open, and why."""
     words = host.run("systemd-analyze", "--no-pager", "security", unit)
     (exposure,) = re.findall(r"exposure level for \S+: ([\d.]+)", words)
     assert float(exposure) <= 2.0
 
 
-def test_the_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -> None:
+def test_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -> None:
     """And only its user can read its files, which have names of users and jobs."""
     host.start()
     assert (host.show("ActiveState"), host.show("User")) == ("active", "cpsched")
@@ -86,7 +86,7 @@ def test_the_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -
     assert host.run("bash", "-c", f"nsenter -t {pid} -m touch /usr/x 2>&1 || echo refused").strip().endswith("refused")
 
 
-def test_a_bridge_that_hangs_is_killed_by_the_watchdog_and_started_again(host: Host) -> None:
+def test_watchdog_kills_and_restarts_hung_bridge(host: Host) -> None:
     settings = "/run/quick.yaml"  # a bridge refuses to begin where a decision may outlast the watchdog
     host.run("bash", "-c", f"sed 's/^cycle:/&\\n  decide_timeout_s: 5/' /etc/cpsched/bridge.yaml >{settings}")
     command = f"ExecStart=\\nExecStart=/opt/cpsched/bin/cpsched bridge --config {settings}"
@@ -99,7 +99,7 @@ def test_a_bridge_that_hangs_is_killed_by_the_watchdog_and_started_again(host: H
     assert "watchdog" in host.run("journalctl", "--no-pager", "--unit", UNIT).lower()
 
 
-def test_after_five_failures_in_ten_minutes_it_gives_up_and_the_dead_man_acts(host: Host, slurm: Slurm) -> None:
+def test_deadman_acts_after_five_failed_restarts(host: Host, slurm: Slurm) -> None:
     host.drop_in("[Service]\\nType=exec\\nExecStartPre=\\nExecStart=\\nExecStart=/bin/false\\nRestartSec=0\\n")
     host.run("rm", "-f", "/var/lib/cpsched/heartbeat")
     slurm.plugin(on=True)
@@ -109,10 +109,10 @@ def test_after_five_failures_in_ten_minutes_it_gives_up_and_the_dead_man_acts(ho
     assert host.show("NRestarts") == "5"
     host.run("systemctl", "start", DEADMAN)
     assert not [job for job in jobs if slurm.job(job).held]
-    assert "handed back 3 held jobs" in host.run("journalctl", "--no-pager", "--unit", DEADMAN)
+    assert "released 3 held jobs" in host.run("journalctl", "--no-pager", "--unit", DEADMAN)
 
 
-def test_the_timer_looks_by_itself(host: Host) -> None:
+def test_timer_runs_by_itself(host: Host) -> None:
     host.run("systemctl", "start", "cpsched-deadman.timer")
     assert host.run("systemctl", "is-active", "cpsched-deadman.timer").strip() == "active"
 

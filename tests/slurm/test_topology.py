@@ -62,7 +62,7 @@ def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
 
 
 @pytest.mark.parametrize("transport", ["cli", *(["pyslurm"] if RELEASE["pyslurm"] else [])])
-def test_topologies_of_topology_yaml_are_read(with_topologies: Slurm, transport: str) -> None:
+def test_reads_topologies_of_topology_yaml(with_topologies: Slurm, transport: str) -> None:
     """`TopologyPlugin` still reads topology/flat."""
     seen: Any = with_topologies.python(READ, transport)
     trees = {"plugin": "topology/tree", "networks": SWITCHES}

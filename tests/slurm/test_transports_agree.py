@@ -86,6 +86,8 @@ def alike(record):
     '''Without what says nothing: the name that stands for none, and how many nodes a job had that had nothing.'''
     had = record["allocated_tres"] or None
     name = None if record["name"] == "(null)" else record["name"]
+    words = "".join(record["constraints"] or "") or None
+    record = {**record, "constraints": words}
     return {**record, "name": name, "allocated_tres": had, "num_nodes": record["num_nodes"] if had else None}
 
 past = {record["id"]: record for record in library.read_accounting(0)}
@@ -128,7 +130,7 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
     return kind == "jobs" and (facts[1:] in EXPLAINED or facts[:2] in cancelled)
 
 
-def test_both_transports_read_the_same(compared: dict[str, Any]) -> None:
+def test_both_transports_read_same_records(compared: dict[str, Any]) -> None:
     """Hostile names and comments among them; nothing that a job claims of another is believed."""
     assert not [each for each in compared["found"] if not is_explained(*each)]
     assert compared["jobs"] == compared["looked"]

@@ -38,7 +38,7 @@ def claim(slurm: Slurm) -> str:
     return slurm.run("scontrol", "--oneliner", "show", "reservation", NAME, check=False)
 
 
-def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm: Slurm) -> None:
+def test_later_bridge_yields_reports_and_starts_nothing(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     first, second = two(slurm)
     try:
@@ -51,7 +51,7 @@ def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm
         told = f"paused another bridge is in control of this cluster: test-python:{first.state}"
         assert last_mode(second) == told
         assert told in second.cpsched("status")
-        assert f"the lease belongs to test-python:{first.state}" in second.cpsched("doctor", check=False)
+        assert f"the lease is held by test-python:{first.state}" in second.cpsched("doctor", check=False)
         page = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9765/').read().decode())"
         assert told.removeprefix("paused ") in html.unescape(second.shell(f'python -c "{page}"'))
         second.stop()
@@ -62,7 +62,7 @@ def test_the_later_bridge_steps_back_says_so_everywhere_and_starts_nothing(slurm
     assert f"{FIELD}=" not in claim(slurm)
 
 
-def test_users_can_neither_change_nor_remove_a_claim_and_jobs_do_not_notice_it(slurm: Slurm) -> None:
+def test_users_cannot_change_lease_and_jobs_are_unaffected(slurm: Slurm) -> None:
     first, _ = two(slurm)
     with_claim = claim(slurm)
     try:

@@ -23,7 +23,7 @@ HOSTILE = (
 
 
 @pytest.mark.conformance
-def test_hostile_names_and_comments_start_like_any_other_and_speak_for_no_other_job(slurm: Slurm) -> None:
+def test_hostile_names_and_comments_affect_no_other_job(slurm: Slurm) -> None:
     slurm.plugin(on=True)
     lines = [
         shlex.join(["sbatch", "--parsable", "--output=/dev/null", "-n2", "-t1", f"{option}={text}", "--wrap=sleep 2"])
@@ -47,7 +47,7 @@ def test_hostile_names_and_comments_start_like_any_other_and_speak_for_no_other_
         assert set(bridge.events()) <= CALM
 
 
-def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:
+def test_job_held_by_slurm_is_released_once(slurm: Slurm) -> None:
     """Its owner requests what no node has: Slurm's hold and the bridge's release do not alternate."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "ping-pong", start={"timeout_s": 5}) as bridge:
@@ -68,7 +68,7 @@ def test_a_job_that_slurm_holds_is_handed_back_once(slurm: Slurm) -> None:
         slurm.wait_for_state(one, "COMPLETED", 30)
 
 
-def test_jobs_changed_between_decision_and_start(slurm: Slurm) -> None:
+def test_jobs_are_changed_between_decision_and_start(slurm: Slurm) -> None:
     """Time limit, nodes and partition of waiting jobs, over and over while they are started: each runs as it asks."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "changed", start={"timeout_s": 5}) as bridge:

@@ -18,9 +18,7 @@ def wide(cluster: Slurm) -> Slurm:
     return cluster
 
 
-def test_a_burst_fills_the_nodes_and_a_stop_hands_the_rest_back(
-    wide: Slurm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_burst_fills_nodes_and_stop_releases_rest(wide: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
     """Over `cli`, three jobs a node: no reading is late, no start fails, and nothing stays held."""
     nodes = len(wide.node_states())
     wide.plugin(on=True)

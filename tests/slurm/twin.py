@@ -23,12 +23,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.feasibility import amounts_used
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched.site.admission import QueueLimitStatus, decide_within
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.site.policy_file import SitePolicy, parse_policy
@@ -174,11 +174,12 @@ def workload(run: Run, count: int, seed: int) -> list[Submitted]:
 
 
 def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
-    """Submit all at their times from one shell; return ids in order."""
+    """Submit all at their times from one shell; return ids in order. Options may name the job before: `$id`."""
     array = f"--array=1-{run.tasks} " if run.tasks > 1 else ""
     lines = [
-        f"sleep {job.pause_s:.2f}; sbatch --chdir=/tmp --parsable -o /dev/null {array}{run.shapes[job.shape].options} "
-        f"-t{job.limit_min} --nice={job.nice} --uid={job.user} --qos={job.qos} --wrap 'sleep {job.run_s}'"
+        f"sleep {job.pause_s:.2f}; id=$(sbatch --chdir=/tmp --parsable -o /dev/null {array}"
+        f"{run.shapes[job.shape].options} -t{job.limit_min} --nice={job.nice} --uid={job.user} --qos={job.qos} "
+        f"--wrap 'sleep {job.run_s}'); echo $id"
         for job in jobs
     ]
     return slurm.run("bash", "-s", stdin="\n".join(lines), timeout_s=MOST_WAIT_S).split()
@@ -278,7 +279,9 @@ def policy_of(run: Run) -> SitePolicy | None:
     return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
 
-def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]) -> QueueLimitStatus | None:
+def limits_now(
+    site: SitePolicy | None, queue: Sequence[Job], running: Sequence[RunningJob]
+) -> PendingJobLimitsAndUsage | None:
     """Return the limits of the waiting jobs, given the running ones."""
     if site is None:
         return None
@@ -289,7 +292,7 @@ def limits_now(site: SitePolicy | None, queue: Sequence[Job], running: Sequence[
         return JobLimitAttributes(job.user, job.account, job.queue, job.qos, tres, job.walltime_s // 60)
 
     standings = {job.id: book.limits_of(claimant(job)) for job in queue}
-    return QueueLimitStatus(standings, book.usage([book.limits_of(claimant(each.job)) for each in running]))
+    return PendingJobLimitsAndUsage(standings, book.usage([book.limits_of(claimant(each.job)) for each in running]))
 
 
 def lags_s(record: Sequence[Recorded]) -> list[int]:
@@ -323,7 +326,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
     lag = lag_s(record)
     pairs = zip(jobs_of(run, record), record, strict=True)
     trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in pairs]
-    policy = Policy(WalltimePredictor(), SlurmDispatcher(config=config), "walltime")
+    policy = Policy(WalltimePredictor(), SlurmTwinDispatcher(config=config), "walltime")
     schedule = replay(trace, the_cluster(), policy, site=policy_of(run), strict=True)
     assert (schedule.start_s != NEVER).all()
     starts: list[int] = schedule.start_s.tolist()
@@ -346,7 +349,7 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
                 free[node] -= amounts
         snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
         limits = limits_now(site, queue, running)
-        made = decide_within(snapshot, limits, lambda seen: SlurmDispatcher(config=config).decide(seen, "starts"))
+        made = decide_within(snapshot, limits, lambda seen: SlurmTwinDispatcher(config=config).decide(seen, "starts"))
         found += [(now_s, number) for number in made.decision.starts_by_job(made.snapshot)]
     return found
 
@@ -361,7 +364,7 @@ def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
     The shares are of the real starts that the twin chooses in that second, of its choices that do not start within one
     interval, and of its starts on its own that are within one interval of the real ones.
     """
-    run, interval_s = KNOWN[name], SlurmDispatcher(config=config).read.parameters.bf_interval
+    run, interval_s = KNOWN[name], SlurmTwinDispatcher(config=config).read.parameters.bf_interval
     late = [record[number].start_s - second for second, number in choices(run, config, record)]
     off = [twin - job.start_s for twin, job in zip(twin_starts(run, config, record), record, strict=True)]
     shares = (

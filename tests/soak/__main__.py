@@ -169,7 +169,7 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
     try:
         while True:
             report = bridge.cycle()
-            assert report.result == "ok", report.happenings
+            assert report.result == "ok", report.bridge_events
             assert report.observation is not None
             cycles += 1
             ended += len(report.ended)

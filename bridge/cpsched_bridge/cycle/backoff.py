@@ -4,26 +4,26 @@ Two kinds of failed starts cause a backoff:
 
 - The cluster gave a reason that concerns the job, or its user in an account, QOS or partition (`ports.ClusterReason`).
   The group that the reason names backs off.
-- The start failed without a known reason. The jobs in its equivalence class back off. After `max_failures`
+- The start failed without a known reason. All jobs in the failed job's equivalence class back off. After `max_failures`
   consecutive failures, all of them are left to the cluster's own scheduler. If there is a more specific explanation,
   only the job itself backs off.
 
 Rules for a backed-off group:
 
-- The wait doubles with each further failed start, up to the maximum of `STARTS`.
-- After the wait, one job of the group is tried, then two, then four. A failed start restarts the wait. After
-  `MOST_TRIED` concurrent tries without a failure, the group's backoff ends. The wait also grows if no job could be
+- The wait doubles with each further failed start, up to the maximum of `START_BACKOFF`.
+- After the wait, one job in the group is tried, then two, then four. A failed start restarts the wait. After
+  `MAX_TRIES` concurrent tries without a failure, the group's backoff ends. The wait also grows if no job could be
   tried.
 - If the reason is a limit on running jobs, each job in the group that ends permits another start without a wait.
 - Otherwise, a tried job is considered after all other jobs, and only if it fits the free resources. No job waits for
   a start that may fail.
 - The backoff of a single job ends when its request changes.
 
-If `KINDS_IN_VAIN` groups of a user back off and none of their jobs has run since, all jobs of that user form one
-group. So, at most one start is tried at a time, regardless of what the user submits. After a benign failure, for
-example because other jobs start first, the jobs are only placed last.
+If `MAX_GROUPS_PER_USER` of a user's groups back off and none of their jobs has run since, all of the user's jobs form
+one group. At most one start is then tried at a time, regardless of what the user submits. After a benign failure, for
+example because other jobs start first, the jobs do not wait but are placed last.
 
-This mechanism does not need to know the limits themselves.
+This mechanism does not depend on the values of the limits.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from functools import cache, partial
 import numpy as np
 
 from cpsched.feasibility import free_units_by_node
+from cpsched.formatting import format_count
 from cpsched.model import EndedJob, Job, PendingCode, PendingReason, Request
-from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes, make_job_key
+from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key, request_fingerprint
+from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes, make_job_key
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.equivalence import BackoffKey, equivalence_key, request_fingerprint
 from cpsched_bridge.ports import Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry, make_transition
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class ExponentialBackoff:
     """A sequence of delays that start at `initial_s` and are multiplied by `factor` per attempt, up to `maximum_s`."""
 
     initial_s: float
@@ -53,7 +54,7 @@ class Backoff:
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay in seconds after this number of attempts; after none, the initial delay."""
+        """Return the delay in seconds after this number of attempts; 0 attempts give the initial delay."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def next_delay_s(self, delay_s: float) -> float:
@@ -61,42 +62,42 @@ class Backoff:
         return min(self.maximum_s, delay_s * self.factor)
 
 
-STARTS = Backoff(2, 120)
-"""Delays after the failed starts of a group."""
-UNTRIED = Backoff(2, 1800)
-"""Delays while no job of a group runs. After the longest delay, the group's backoff ends."""
-MOST_TRIED = 64
-"""Number of concurrently tried jobs of a group after which the group's backoff ends."""
-KINDS_IN_VAIN = 4
+START_BACKOFF = ExponentialBackoff(2, 120)
+"""Delays after failed starts in a group."""
+NO_TRIES = ExponentialBackoff(2, 1800)
+"""Delays while no job in a group runs. After the longest delay, the group's backoff ends."""
+MAX_TRIES = 64
+"""Number of concurrent tries in a group, all without a failure, after which the group's backoff ends."""
+MAX_GROUPS_PER_USER = 4
 """Number of a user's backed-off groups at which all of the user's jobs back off."""
 
-COMMANDS = Backoff(1, 60)
+COMMAND_BACKOFF = ExponentialBackoff(1, 60)
 """Delays between repetitions of a command without effect."""
-IN_VAIN = 5
-"""Repetitions of a command for a job after which the command is reported and delayed."""
-REMEMBERED_S = 30
+MAX_REPETITIONS = 5
+"""Number of repetitions after which a command for a job is reported and delayed."""
+COMMAND_MEMORY_S = 30
 """Seconds for which a command is remembered after it took effect, because the effect may not last."""
 STUCK_S = 120
-"""Seconds of uninterrupted intents after which a job counts as stuck."""
+"""Seconds with uninterrupted intents after which a job counts as stuck."""
 
 
 @dataclass(slots=True)
-class _Group:
+class _BackoffGroup:
     """The backoff state of one group."""
 
     start: FailedStart
     """The last failed start."""
-    key: BackoffKey
+    key: BackoffGroupKey
     until_s: float
-    """Cluster time, in seconds, at which more jobs of the group are tried."""
+    """Cluster time, in seconds, at which more jobs in the group are tried."""
     failures: int
     """Number of consecutive observations with failed starts that have no known reason."""
-    wait_s: float = STARTS.initial_s
+    wait_s: float = START_BACKOFF.initial_s
     tries: int = 0
     """Number of jobs that may start before `until_s`."""
     next_tries: int = 1
     has_run: bool = False
-    """Whether jobs of the group have run since it backed off."""
+    """Whether jobs in the group have run since it backed off."""
     tried: bool = False
     """Whether a job has run since the last wait."""
 
@@ -106,14 +107,14 @@ class _Group:
         return self.start.is_limit and self.key != make_job_key(self.start.pending)
 
     @property
-    def only_last(self) -> bool:
+    def is_placed_last(self) -> bool:
         """Whether the group's jobs are placed last instead of waiting."""
         return self.start.benign and self.key.kind == "user"
 
     def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
-        """Restart the wait, longer than before unless jobs of the group have started or ended meanwhile (`moved`)."""
+        """Restart the wait. Double it unless jobs in the group have started or ended since (`moved`)."""
         self.start, self.has_run = start, self.has_run or moved
-        self.wait_s = STARTS.initial_s if moved else STARTS.next_delay_s(self.wait_s)
+        self.wait_s = START_BACKOFF.initial_s if moved else START_BACKOFF.next_delay_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
         self.until_s = now_s + self.wait_s
         self.tries, self.next_tries, self.tried = 0, 1, False
@@ -125,33 +126,33 @@ class _Group:
             self.has_run, self.tried, self.failures = True, True, 0
         if now_s < self.until_s:
             return True
-        if self.next_tries > MOST_TRIED or self.wait_s >= UNTRIED.maximum_s:
+        if self.next_tries > MAX_TRIES or self.wait_s >= NO_TRIES.maximum_s:
             return False
         self.tries = max(self.tries, self.next_tries)
         moves = self.tried or self.is_limit
         if not moves:
-            self.wait_s = UNTRIED.next_delay_s(self.wait_s)
+            self.wait_s = NO_TRIES.next_delay_s(self.wait_s)
         if moves or self.key.kind != "user":
             self.next_tries *= 2
         self.until_s, self.tried = now_s + self.wait_s, False
         return True
 
-    def count_of(self, ended: Iterable[EndedJob]) -> int:
-        """Return the number of ended jobs that may have counted towards the same limit."""
+    def count_ended(self, ended: Iterable[EndedJob]) -> int:
+        """Return the number of ended jobs that may have counted toward the same limit."""
         user, account = self.start.pending.job.user, self.start.pending.job.account
         return sum(each.job.user == user or (bool(account) and each.job.account == account) for each in ended)
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _GroupedPendingJob:
     """A pending job with its groups and its most recent mark."""
 
     pending: PendingJob
-    keys: tuple[BackoffKey, ...]
+    keys: tuple[BackoffGroupKey, ...]
     marked: PendingJob | None = None
 
     def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job marked as ineligible for this reason; the same object for repeated calls."""
+        """Return the job marked as ineligible for this reason. Repeated calls return the same object."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
         return self.marked
@@ -163,83 +164,89 @@ class BackoffQueue:
 
     jobs: frozenset[int] = frozenset()
     """Ids of the jobs that the last call of `mark_backed_off` marked."""
-    _groups: dict[BackoffKey, _Group] = field(default_factory=dict)
-    _waiting: dict[int, _Waiting] = field(default_factory=dict)
+    _groups: dict[BackoffGroupKey, _BackoffGroup] = field(default_factory=dict)
+    _waiting: dict[int, _GroupedPendingJob] = field(default_factory=dict)
     """Cache of the last observation's jobs that belong to a group; most are unchanged in the next observation."""
 
-    def record_starts(self, seen: Observation, starts: StartOutcomes) -> list[CycleEvent]:
+    def record_starts(self, seen: Observation, starts: ObservedStartOutcomes) -> list[CycleEvent]:
         """Record the outcomes of starts, update the groups, and return the events to report."""
         if not starts.failed and not self._groups:
             return []
         began = Counter(key for id in starts.began if id in self._waiting for key in self._waiting[id].keys)
-        failed: dict[BackoffKey, list[FailedStart]] = {}
+        failed: dict[BackoffGroupKey, list[FailedStart]] = {}
         for start in starts.failed:
             failed.setdefault(start.key, []).append(start)
         events = []
         for key, several in failed.items():
-            start, user = _joined(several), several[-1].pending.job.user
-            if self._fail(key, start, began[key], seen) and _all_of(user) not in self._groups:
-                what = f"{key}: {start.reason}; {len(several)} job(s) held again"
+            start, user = _merge_failed_starts(several), several[-1].pending.job.user
+            if self._back_off_group(key, start, began[key], seen) and _user_backoff_key(user) not in self._groups:
+                what = f"{key}: {start.reason}; {format_count(len(several), 'job')} held again"
                 events.append(CycleEvent("limit_met", what, start.pending.job.id))
         users: dict[str, list[FailedStart]] = {}
         for start in starts.failed:
             users.setdefault(start.pending.job.user, []).append(start)
         for user, several in users.items():
-            events += self._fail_user(user, several, began, seen)
-        self._advance(seen, began, {*failed, *map(_all_of, users)})
+            events += self._back_off_user(user, several, began, seen)
+        self._advance_groups(seen, began, {*failed, *map(_user_backoff_key, users)})
         return events
 
-    def _fail(self, key: BackoffKey, start: FailedStart, began: int, seen: Observation) -> bool:
+    def _back_off_group(self, key: BackoffGroupKey, start: FailedStart, began: int, seen: Observation) -> bool:
         """Back off a group or extend its backoff. Return whether the backoff is new."""
         known = self._groups.get(key)
         if known is not None:
-            known.fail(start, began > 0 or (known.is_limit and known.count_of(seen.ended) > 0), seen.now_s)
+            known.fail(start, began > 0 or (known.is_limit and known.count_ended(seen.ended) > 0), seen.now_s)
             return False
-        self._groups[key] = _Group(start, key, seen.now_s + STARTS.initial_s, int(not start.explained))
+        self._groups[key] = _BackoffGroup(start, key, seen.now_s + START_BACKOFF.initial_s, int(not start.explained))
         return True
 
-    def _fail_user(
-        self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffKey], seen: Observation
+    def _back_off_user(
+        self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffGroupKey], seen: Observation
     ) -> list[CycleEvent]:
-        """Back off all jobs of a user with too many backed-off groups. Return the events to report."""
-        key = _all_of(user)
+        """Back off all jobs if the user has too many backed-off groups. Return the events to report."""
+        key = _user_backoff_key(user)
         theirs = [
             each for each in self._groups.values()
             if each.start.pending.job.user == user and each.key != key and not each.has_run
         ]  # fmt: skip
-        if len(theirs) < KINDS_IN_VAIN and key not in self._groups:
+        if len(theirs) < MAX_GROUPS_PER_USER and key not in self._groups:
             return []
         harsh = sum(not each.start.benign for each in theirs)
-        benign = harsh < KINDS_IN_VAIN and all(each.benign for each in failed)
+        benign = harsh < MAX_GROUPS_PER_USER and all(each.benign for each in failed)
         last = replace(failed[-1], is_limit=False, explained=True, benign=benign)
-        if not self._fail(key, last, began[key], seen):
+        if not self._back_off_group(key, last, began[key], seen):
             return []
-        what = f"{key}: starts of {len(theirs)} kinds of them failed, the last one: {last.reason}"
+        what = f"{key}: starts in {len(theirs)} groups of these jobs failed; last reason: {last.reason}"
         return [CycleEvent("user_put_off", what, last.pending.job.id)]
 
-    def _advance(self, seen: Observation, began: Mapping[BackoffKey, int], failed: Collection[BackoffKey]) -> None:
+    def _advance_groups(
+        self, seen: Observation, began: Mapping[BackoffGroupKey, int], failed: Collection[BackoffGroupKey]
+    ) -> None:
         """Advance the groups without a failed start, and remove groups without pending jobs."""
         before, self._waiting = self._waiting, {}
-        members: dict[BackoffKey, Job] = {}
+        members: dict[BackoffGroupKey, Job] = {}
         for each in seen.pending:
             known = before.get(each.job.id)
             if known is None or known.pending is not each:
                 keys = dict.fromkeys(
-                    (make_job_key(each), *each.groups, equivalence_key(each.job), _all_of(each.job.user))
+                    (make_job_key(each), *each.groups, equivalence_key(each.job), _user_backoff_key(each.job.user))
                 )
-                known = _Waiting(each, tuple(keys))
+                known = _GroupedPendingJob(each, tuple(keys))
             self._waiting[each.job.id] = known
             members.update((key, each.job) for key in known.keys if key in self._groups)
         for key, group in list(self._groups.items()):
             own = key == make_job_key(group.start.pending)
-            gone = key not in members or (own and _asks(members[key]) != _asks(group.start.pending.job))
-            if gone or not (key in failed or group.advance(began.get(key, 0), group.count_of(seen.ended), seen.now_s)):
+            gone = key not in members or (
+                own and _request_and_account(members[key]) != _request_and_account(group.start.pending.job)
+            )
+            if gone or not (
+                key in failed or group.advance(began.get(key, 0), group.count_ended(seen.ended), seen.now_s)
+            ):
                 del self._groups[key]
 
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return the held jobs to leave to the cluster's own scheduler, after too many failed starts of their class."""
+        """Return the held jobs to leave to the cluster's own scheduler, after too many failed starts in their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
@@ -252,16 +259,17 @@ class BackoffQueue:
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
-        """Return the observation with backed-off jobs marked as ineligible for the cluster's reason.
+        """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
 
-        Tried jobs are placed last, without priority and as the newest jobs, unless they back off because of a limit.
+        Jobs that may be tried again are not marked. Unless they back off because of a limit, they are placed
+        last, without priority and as if they had just been submitted.
         """
         self.jobs = frozenset()
         if not self._groups:
             self._waiting.clear()
             return seen
-        used: Counter[BackoffKey] = Counter()
-        waiting: list[tuple[_Waiting, list[BackoffKey]]] = []
+        used: Counter[BackoffGroupKey] = Counter()
+        waiting: list[tuple[_GroupedPendingJob, list[BackoffGroupKey]]] = []
         for known in self._waiting.values():
             keys = [key for key in known.keys if key in self._groups]
             entry = entries.get(known.pending.job.id) if keys else None
@@ -269,13 +277,13 @@ class BackoffQueue:
                 used.update(keys)
             elif keys and known.pending.job.ineligible is None:
                 waiting.append((known, keys))
-        fits = cache(partial(_fits, seen))
+        fits = cache(partial(_fits_free_resources, seen))
         off: dict[int, PendingJob] = {}
         tried: dict[int, PendingJob] = {}
         for known, keys in waiting:
             pending, job = known.pending, known.pending.job
             groups = [self._groups[key] for key in keys]
-            full = [each for each in groups if used[each.key] >= each.tries and not each.only_last]
+            full = [each for each in groups if used[each.key] >= each.tries and not each.is_placed_last]
             last = not full and not all(each.is_limit for each in groups)
             if full or (last and not fits(job.request)):
                 why = (full or groups)[0]
@@ -290,43 +298,43 @@ class BackoffQueue:
         return replace(seen, pending=(*rest, *tried.values()))
 
 
-def _fits(seen: Observation, request: Request) -> bool:
-    """Return whether a request fits the free resources of the cluster."""
+def _fits_free_resources(seen: Observation, request: Request) -> bool:
+    """Return whether a request fits the cluster's free resources."""
     room = free_units_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
-def _joined(several: Sequence[FailedStart]) -> FailedStart:
-    """Return one failed start that represents all failed starts of a group in one observation."""
+def _merge_failed_starts(several: Sequence[FailedStart]) -> FailedStart:
+    """Return one failed start that represents all failed starts in a group in one observation."""
     explained, benign = all(each.explained for each in several), all(each.benign for each in several)
     return replace(several[-1], explained=explained, benign=benign)
 
 
-def _all_of(user: str) -> BackoffKey:
-    """Return the backoff key that covers all jobs of a user."""
-    return BackoffKey("user", (user,))
+def _user_backoff_key(user: str) -> BackoffGroupKey:
+    """Return the backoff key that covers all of a user's jobs."""
+    return BackoffGroupKey("user", (user,))
 
 
-def _asks(job: Job) -> tuple[str, str]:
+def _request_and_account(job: Job) -> tuple[str, str]:
     return request_fingerprint(job), job.account
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentCommand:
     kind: str
     times: int
     next_s: float
 
 
 @dataclass(slots=True)
-class CommandRetries:
+class CommandRetryTracker:
     """The last intended command of each job and the number of its repetitions.
 
     The bridge sends the ledger's intents until the cluster shows their effect. A command without effect is reported
     once and then repeated with increasing delays. A different command restarts the count.
     """
 
-    _sent: dict[int, _Sent] = field(default_factory=dict)
+    _sent: dict[int, _SentCommand] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
     """Cluster time at which each job's uninterrupted intents began; the ledger has a new time for each attempt."""
     stuck: set[int] = field(default_factory=set)
@@ -343,20 +351,20 @@ class CommandRetries:
         for job_id in job_ids:
             last = self._sent.get(job_id)
             times = last.times + 1 if last is not None and last.kind == kind else 1
-            delay_s = 0 if times < IN_VAIN else COMMANDS.delay_s(times - IN_VAIN)
-            self._sent[job_id] = _Sent(kind, times, now_s + delay_s)
-            if times == IN_VAIN:
+            delay_s = 0 if times < MAX_REPETITIONS else COMMAND_BACKOFF.delay_s(times - MAX_REPETITIONS)
+            self._sent[job_id] = _SentCommand(kind, times, now_s + delay_s)
+            if times == MAX_REPETITIONS:
                 in_vain.append(job_id)
         return in_vain
 
     def record_intended(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
-        """Record the jobs with current intents, and forget other jobs after `REMEMBERED_S` seconds.
+        """Record the jobs with current intents, and forget other jobs after `COMMAND_MEMORY_S` seconds.
 
         Return the newly stuck jobs with the duration of their intents in seconds.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
         before, self.stuck = self.stuck, {id for id, since_s in self._since_s.items() if now_s - since_s > STUCK_S}
         for id, last in list(self._sent.items()):
-            if id not in self._since_s and now_s >= last.next_s + REMEMBERED_S:
+            if id not in self._since_s and now_s >= last.next_s + COMMAND_MEMORY_S:
                 del self._sent[id]
         return {id: now_s - self._since_s[id] for id in sorted(self.stuck - before)}

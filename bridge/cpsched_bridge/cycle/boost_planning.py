@@ -1,10 +1,10 @@
 """Compute a priority boost for each pending job so that the cluster's order matches the plan's order.
 
 Slurm sorts by tier, then by priority, then by job number. Advise mode adds a boost between 0 and a bound to the
-priority of some jobs. So, a job can pass another job of its tier only if their own priorities differ by less than the
-bound.
+priority of some jobs. A job can therefore pass another job in its tier only if their own priorities differ by less than
+the bound.
 
-This module is pure: its input are jobs in plan order, and its output are boosts.
+This module is pure: it receives jobs in plan order and returns boosts.
 
 Example: the plan's order is 3, 1, 2, and Slurm's own priorities of jobs 3, 1 and 2 are 50, 60 and 40. Job 3 must pass
 job 1, so it gets a boost of 10 plus a margin. Jobs 1 and 2 are already in order and get no boost.
@@ -19,23 +19,23 @@ from itertools import pairwise
 
 from cpsched.errors import require
 
-HEAD_ROOM = 2
-"""Divisor of the bound: a new order uses at most this part, and jobs planned ahead of it later use the rest."""
+HEADROOM_DIVISOR = 2
+"""Divisor of the bound: a new order uses one part, and the rest is reserved for jobs that later move to the front."""
 
 
 @dataclass(frozen=True, slots=True)
-class BoostableJob:
+class RankedPendingJob:
     """A pending job with its rank on the cluster."""
 
     id: int
-    """Id of the entry. Of two jobs with equal priority, the cluster starts the one with the lower number first."""
+    """Id of the entry. Between jobs with equal priority, the cluster starts the job with the lowest id first."""
     own: int
     """Priority that the cluster computes without the boost. May be below 1, which the cluster displays as 1."""
     points: int = 0
-    """The current boost, set by any actor."""
+    """The current boost, regardless of who set it."""
     tier: int = 0
     movable: bool = True
-    """Whether the bridge may change the boost. False if it is another actor's or a boost would have no effect."""
+    """Whether the bridge may change the boost. False if another actor set it or a boost would have no effect."""
 
     @property
     def displayed_priority(self) -> int:
@@ -48,7 +48,7 @@ class PriorityBoostLimits:
     """Limits on the boosts that the bridge may set."""
 
     points: int
-    """Maximum boost of a job."""
+    """Maximum boost per job."""
     depth: int = 100
     """Number of jobs at the front of the plan that are ordered; later jobs get no boost."""
     changes: int = 100
@@ -61,11 +61,11 @@ class PriorityBoostLimits:
     @property
     def min_gap(self) -> int:
         """Minimum distance between the priorities of two ordered jobs: how far they may drift before the jobs swap."""
-        return max(1, self.points // (HEAD_ROOM * (self.depth + 1)))
+        return max(1, self.points // (HEADROOM_DIVISOR * (self.depth + 1)))
 
 
 def plan_boost_changes(
-    wished: Sequence[BoostableJob], others: Iterable[BoostableJob], bounds: PriorityBoostLimits
+    wished: Sequence[RankedPendingJob], others: Iterable[RankedPendingJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
     """Return (job id, new boost) for each changed boost: the front of the plan first, then the removals.
 
@@ -75,16 +75,16 @@ def plan_boost_changes(
     found: dict[int, int] = {}
     for tier in {each.tier for each in front}:
         ahead = [each for each in front if each.tier == tier]
-        found.update(_in_tier(ahead, [each for each in behind if each.tier == tier], bounds))
-    told = [(each.id, found[each.id]) for each in front if found.get(each.id, each.points) != each.points]
-    told += [(each.id, 0) for each in behind if each.movable and each.points]
-    return told[: bounds.changes]
+        found.update(_plan_tier_boosts(ahead, [each for each in behind if each.tier == tier], bounds))
+    changes = [(each.id, found[each.id]) for each in front if found.get(each.id, each.points) != each.points]
+    changes += [(each.id, 0) for each in behind if each.movable and each.points]
+    return changes[: bounds.changes]
 
 
-def order_agreement(wished: Sequence[BoostableJob]) -> float:
+def compute_order_agreement(wished: Sequence[RankedPendingJob]) -> float:
     """Return the share of same-tier job pairs that the cluster ranks in plan order; 1 if there are no pairs.
 
-    The result is 1 minus the normalised Kendall distance.
+    The result is 1 minus the normalized Kendall distance.
     """
     pairs = right = 0
     for tier in {each.tier for each in wished}:
@@ -97,25 +97,35 @@ def order_agreement(wished: Sequence[BoostableJob]) -> float:
     return right / pairs if pairs else 1.0
 
 
-def _in_tier(
-    front: Sequence[BoostableJob], behind: Sequence[BoostableJob], bounds: PriorityBoostLimits
+def _plan_tier_boosts(
+    front: Sequence[RankedPendingJob], behind: Sequence[RankedPendingJob], bounds: PriorityBoostLimits
 ) -> dict[int, int]:
     """Return the boosts of the movable jobs at the front of one tier, by job id."""
     floor = sorted(max(1, each.own) if each.movable else each.displayed_priority for each in behind)
-    layout = _layout(front, floor, bounds.points, bounds.min_gap)
+    layout = _compute_lowest_priorities(front, floor, bounds.points, bounds.min_gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
     ahead, fresh = [front[at] for at in order], [layout[at] for at in order]
-    tight = _layout(ahead, floor, bounds.points, 1)
+    tight = _compute_lowest_priorities(ahead, floor, bounds.points, 1)
     later = min((each.id for each in behind), default=0) > max((each.id for each in front), default=0)
-    level = _layout(ahead, floor if later or not behind else [value + 1 for value in floor], bounds.points, 0)
+    level = _compute_lowest_priorities(
+        ahead, floor if later or not behind else [value + 1 for value in floor], bounds.points, 0
+    )
     # Change as few jobs as possible: first allow equal priorities, where job numbers decide, then
     # require a distance of one, then compute a new order.
-    tries = [_kept(ahead, fresh, level, bounds, True), _kept(ahead, fresh, tight, bounds, False), fresh]
-    best = min(tries, key=lambda values: (_out_of_order(ahead, values), _moved(ahead, values)))
-    return {each.id: _points(each, value, bounds) for each, value in zip(ahead, best, strict=True) if each.movable}
+    tries = [
+        _keep_longest_run(ahead, fresh, level, bounds, True),
+        _keep_longest_run(ahead, fresh, tight, bounds, False),
+        fresh,
+    ]
+    best = min(tries, key=lambda values: (_count_swapped_pairs(ahead, values), _count_moved_jobs(ahead, values)))
+    return {
+        each.id: _compute_boost(each, value, bounds) for each, value in zip(ahead, best, strict=True) if each.movable
+    }
 
 
-def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap: int) -> list[int]:
+def _compute_lowest_priorities(
+    front: Sequence[RankedPendingJob], floor: Sequence[int], most: int, gap: int
+) -> list[int]:
     """Return the lowest priorities at which each job precedes as many later jobs as it can pass.
 
     The priorities are computed from the last job to the first. A job ignores the jobs that it cannot pass.
@@ -134,12 +144,16 @@ def _layout(front: Sequence[BoostableJob], floor: Sequence[int], most: int, gap:
     return values
 
 
-def _kept(
-    front: Sequence[BoostableJob], fresh: Sequence[int], least: Sequence[int], bounds: PriorityBoostLimits, ties: bool
+def _keep_longest_run(
+    front: Sequence[RankedPendingJob],
+    fresh: Sequence[int],
+    least: Sequence[int],
+    bounds: PriorityBoostLimits,
+    ties: bool,
 ) -> list[int]:
-    """Return priorities that keep the longest ordered run of jobs unchanged and move the other jobs in between.
+    """Return priorities that leave the longest ordered run of jobs unchanged and move the other jobs between them.
 
-    `least` are the minimum priorities. With `ties`, two jobs of equal priority are in order if their numbers are.
+    `least` are the minimum priorities. With `ties`, two jobs of equal priority are in order if their job numbers are.
     """
     scale = len(front) + 1
     by_number = {each.id: rank for rank, each in enumerate(sorted(front, key=lambda each: -each.id))}
@@ -151,7 +165,7 @@ def _kept(
         if each.displayed_priority >= min(least[at], fresh[at])
         and (not each.movable or 0 <= each.points <= bounds.points)
     ]
-    stay = _longest([(at, keys[at] + step * at) for at in may_stay])
+    stay = _find_longest_run([(at, keys[at] + step * at) for at in may_stay])
     values = [each.displayed_priority for each in front]
     for above, below in zip([None, *stay], [*stay, None], strict=True):
         between = range(0 if above is None else above + 1, len(front) if below is None else below)
@@ -163,11 +177,11 @@ def _kept(
             else:
                 high, low = front[above].displayed_priority, front[below].displayed_priority
                 room = low + (high - low) * (below - at) // (below - above)
-            values[at] = _shown(front[at], room, bounds)
+            values[at] = _nearest_reachable_priority(front[at], room, bounds)
     return values
 
 
-def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
+def _find_longest_run(keys: Sequence[tuple[int, int]]) -> list[int]:
     """Return the positions of a longest non-increasing run of keys."""
     ends: list[int] = []
     last: list[int] = []
@@ -184,24 +198,24 @@ def _longest(keys: Sequence[tuple[int, int]]) -> list[int]:
     return found[::-1]
 
 
-def _points(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
+def _compute_boost(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the boost that raises a job to priority `value`, or the current boost if that suffices."""
     if each.displayed_priority == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0
 
 
-def _shown(each: BoostableJob, value: int, bounds: PriorityBoostLimits) -> int:
+def _nearest_reachable_priority(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
     """Return the priority nearest to `value` that a job can reach."""
     if not each.movable:
         return each.displayed_priority
     return max(1, each.own + max(0, min(bounds.points, value - each.own)))
 
 
-def _out_of_order(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
+def _count_swapped_pairs(front: Sequence[RankedPendingJob], values: Sequence[int]) -> int:
     places = [(-value, each.id) for each, value in zip(front, values, strict=True)]
     return sum(one > other for one, other in pairwise(places))
 
 
-def _moved(front: Sequence[BoostableJob], values: Sequence[int]) -> int:
+def _count_moved_jobs(front: Sequence[RankedPendingJob], values: Sequence[int]) -> int:
     return sum(each.movable and each.displayed_priority != value for each, value in zip(front, values, strict=True))

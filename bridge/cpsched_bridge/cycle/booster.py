@@ -10,8 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import Decision, Snapshot
-from cpsched_bridge.cycle.boost_planning import BoostableJob, PriorityBoostLimits, order_agreement, plan_boost_changes
-from cpsched_bridge.cycle.cycle_commands import OUTDATED
+from cpsched_bridge.cycle.boost_planning import (
+    PriorityBoostLimits,
+    RankedPendingJob,
+    compute_order_agreement,
+    plan_boost_changes,
+)
+from cpsched_bridge.cycle.cycle_command_sender import OUTDATED_OBSERVATION
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Backend, Outcome, PriorityBoost, QueueRank, Result, SupportsBoost
@@ -19,11 +24,11 @@ from cpsched_bridge.settings import AdviseModeSettings, Settings
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.state_paths import boost_ledger_path
 
-KIND = "advise"
+COMMAND_KIND = "advise"
 """Name of the command in the journal and the metrics."""
-SPARED_S = 300.0
-"""Seconds for which a job outside the plan keeps its boost, because nodes being freed count as missing."""
-MOST_BACK = 500
+KEEP_UNPLANNED_S = 300.0
+"""Seconds for which a job outside the plan keeps its boost, because plans ignore nodes that are being freed."""
+MAX_REMOVED_BOOSTS = 500
 """Maximum number of jobs whose boosts are removed in one cycle."""
 
 
@@ -40,13 +45,13 @@ class PriorityBooster:
     """Result of the last comparison of the plan's order with the cluster's order."""
     _due_s: float = float("-inf")
     """Monotonic time at which the next boosts are due."""
-    _again_s: float = float("-inf")
+    _next_check_s: float = float("-inf")
     """Monotonic time of the next check for boosts on requeued jobs."""
     _clean: bool = False
     """Whether the last check found no pending job with a boost set by the bridge."""
     _unplanned: dict[int, float] = field(default_factory=dict)
     """Monotonic time since which each boosted job has been outside the plan, by job id."""
-    _told_0: set[int] = field(default_factory=set)
+    _zeroed: set[int] = field(default_factory=set)
     """Ids of jobs whose hidden boost was set to 0, which is done only once."""
     _planned: dict[int, int] = field(default_factory=dict)
     """Start times in the last plan, by job id."""
@@ -60,7 +65,7 @@ class PriorityBooster:
         return PriorityBooster(backend, book, settings.advise, int(settings.journal.keep_jobs_days * 86400))
 
     def remember_plan(self, report: CycleReport) -> None:
-        """Store an advise mode decision until the next observation."""
+        """Store an advise-mode decision until the next observation."""
         if report.mode == "advise" and report.decision is not None and report.snapshot is not None:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
@@ -73,16 +78,16 @@ class PriorityBooster:
         for job, start_s in report.started:
             early_s = planned.get(job.id, start_s) - start_s
             if early_s > spare_s:
-                words = f"the cluster's scheduler started it {early_s:,} s before the plan would have"
-                report.add_event("started_otherwise", words, job.id)
+                text = f"the cluster's scheduler started it {early_s:,} s earlier than planned"
+                report.add_event("started_otherwise", text, job.id)
 
     def apply(self, report: CycleReport, outdated: bool, monotonic_s: float) -> None:
         """Send the plan's order in advise mode, and remove the boosts in all other modes.
 
         Nothing is sent if the observation is `outdated`.
         """
-        report.happenings += self.book.mishaps
-        self.book.mishaps = []
+        report.bridge_events += self.book.unreported_events
+        self.book.unreported_events = []
         if report.mode != "advise":
             try:
                 self.remove_boosts(report, monotonic_s)
@@ -91,12 +96,12 @@ class PriorityBooster:
                     "points_left", f"up to {self.count_boosted_jobs()} jobs may still have boosts: {error}"
                 )
         elif outdated:
-            report.record_failure("outdated", OUTDATED)
+            report.record_failure("outdated", OUTDATED_OBSERVATION)
         else:
             self.send_boosts(report, monotonic_s)
 
     def send_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Boost jobs if that is due; do nothing without a decision.
+        """Boost jobs if the next boosts are due; do nothing without a decision.
 
         Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
         """
@@ -104,23 +109,27 @@ class PriorityBooster:
             report.advised = self.last
             return
         self._due_s = monotonic_s + self.settings.every_s
-        ranks = self._ranks(report.snapshot.now_s)
-        planned, others = split_by_plan(ranks, planned_order(report.decision, report.snapshot), self.book)
-        others = self._without_plan_for_long(others, monotonic_s)
+        ranks = self._read_ranks(report.snapshot.now_s)
+        planned, others = split_by_plan(ranks, list_planned_jobs(report.decision, report.snapshot), self.book)
+        others = self._select_long_unplanned(others, monotonic_s)
         bounds = PriorityBoostLimits(self.settings.max_boost)
-        told = plan_boost_changes(planned, others, bounds)
+        changes = plan_boost_changes(planned, others, bounds)
         front = planned[: bounds.depth]
         by_id = {rank.id: rank for rank in ranks}
-        self._tell([self._advice(by_id[id], points) for id, points in told], report)
-        theirs = sum(each.points != 0 and not _ours(each, self.book) for each in ranks if not each.hidden)
-        raised = {each.id: each.points for each in front if each.movable} | dict(told)
+        self._record_and_send([self._make_boost(by_id[id], points) for id, points in changes], report)
+        theirs = sum(each.points != 0 and not _is_own_boost(each, self.book) for each in ranks if not each.hidden)
+        raised = {each.id: each.points for each in front if each.movable} | dict(changes)
         self.last = report.advised = PriorityBoostReport(
-            len(front), sum(points > 0 for points in raised.values()), len(told), order_agreement(front), theirs
+            len(front),
+            sum(points > 0 for points in raised.values()),
+            len(changes),
+            compute_order_agreement(front),
+            theirs,
         )
 
-    def _without_plan_for_long(self, others: Sequence[BoostableJob], monotonic_s: float) -> list[BoostableJob]:
+    def _select_long_unplanned(self, others: Sequence[RankedPendingJob], monotonic_s: float) -> list[RankedPendingJob]:
         self._unplanned = {each.id: self._unplanned.get(each.id, monotonic_s) for each in others}
-        return [each for each in others if monotonic_s - self._unplanned[each.id] >= SPARED_S]
+        return [each for each in others if monotonic_s - self._unplanned[each.id] >= KEEP_UNPLANNED_S]
 
     def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
         """Remove the bridge's boosts until no job has one.
@@ -130,44 +139,44 @@ class PriorityBooster:
         """
         self.last = report.advised = None
         self._due_s = float("-inf")
-        if not self.book.by_id or (self._clean and monotonic_s < self._again_s):
+        if not self.book.by_id or (self._clean and monotonic_s < self._next_check_s):
             return
-        self._again_s = monotonic_s + self.settings.every_s
-        ranks = self._ranks(report.observation.now_s if report.observation is not None else 0)
-        wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._told_0]
-        outcomes = self._tell(wanted[:MOST_BACK], report)
+        self._next_check_s = monotonic_s + self.settings.every_s
+        ranks = self._read_ranks(report.observation.now_s if report.observation is not None else 0)
+        wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._zeroed]
+        outcomes = self._record_and_send(wanted[:MAX_REMOVED_BOOSTS], report)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
-        self._told_0 |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
-        self._clean = all(each.id in self._told_0 for each in wanted)
+        self._zeroed |= {outcome.job_id for outcome in outcomes if outcome.result != "unknown"} & unseen
+        self._clean = all(each.id in self._zeroed for each in wanted)
 
     def count_boosted_jobs(self) -> int:
         """Return how many jobs may have a boost set by the bridge; 0 once the cluster has shown that there are none."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
-    def _ranks(self, now_s: int) -> Sequence[QueueRank]:
+    def _read_ranks(self, now_s: int) -> Sequence[QueueRank]:
         ranks = self.backend.ranks()
         self.book.prune((rank.id for rank in ranks), now_s - self.keep_s)
         return ranks
 
-    def _advice(self, rank: QueueRank, points: int) -> PriorityBoost:
-        return PriorityBoost(rank.id, points, _instead_of(rank, self.book))
+    def _make_boost(self, rank: QueueRank, points: int) -> PriorityBoost:
+        return PriorityBoost(rank.id, points, _list_possible_boosts(rank, self.book))
 
-    def _tell(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+    def _record_and_send(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
         """Record boosts, send them, report the outcomes, and return them. Removals need no record."""
         if not advice:
             return ()
         raised = {each.id: each.points for each in advice if each.points}
         if raised:
             self._clean = False
-            self._told_0 -= raised.keys()
+            self._zeroed -= raised.keys()
             assert report.snapshot is not None
             self.book.record_intended(raised, report.snapshot.now_s)
-        outcomes = _asked(self.backend, advice, report)
-        report.outcomes += [(KIND, outcome) for outcome in outcomes]
+        outcomes = _set_boosts(self.backend, advice, report)
+        report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
         return outcomes
 
 
-def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
+def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
     """Return the ids of jobs with a planned start, sorted by start time and then by position in the queue."""
     plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
     place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
@@ -176,19 +185,19 @@ def planned_order(decision: Decision, snapshot: Snapshot) -> list[int]:
 
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
-) -> tuple[list[BoostableJob], list[BoostableJob]]:
+) -> tuple[list[RankedPendingJob], list[RankedPendingJob]]:
     """Split the cluster's entries into planned entries, in plan order, and all others. Return both lists.
 
     Pending tasks of an array share one entry, which takes the position of the first planned task.
     """
     place = {job_id: at for at, job_id in enumerate(order)}
-    planned: list[tuple[int, BoostableJob]] = []
+    planned: list[tuple[int, RankedPendingJob]] = []
     others = []
     for rank in ranks:
         if rank.hidden:
             continue
-        movable = not rank.fixed and (rank.points == 0 or _ours(rank, book))
-        candidate = BoostableJob(rank.id, rank.own, rank.points, rank.tier, movable)
+        movable = not rank.fixed and (rank.points == 0 or _is_own_boost(rank, book))
+        candidate = RankedPendingJob(rank.id, rank.own, rank.points, rank.tier, movable)
         places = [place[job_id] for job_id in rank.jobs if job_id in place]
         if places:
             planned.append((min(places), candidate))
@@ -201,14 +210,14 @@ def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Pr
     """Return orders to remove the bridge's boosts, including recorded boosts that the cluster does not show."""
     found = []
     for rank in ranks:
-        known = _instead_of(rank, book)
-        if any(known) and (rank.hidden or rank.fixed or (rank.points and _ours(rank, book))):
+        known = _list_possible_boosts(rank, book)
+        if any(known) and (rank.hidden or rank.fixed or (rank.points and _is_own_boost(rank, book))):
             found.append(PriorityBoost(rank.id, 0, known))
     return found
 
 
 def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
-    """Remove all boosts of the bridge without writing the boost ledger. Return one line per problem.
+    """Remove all of the bridge's boosts without writing the boost ledger. Return one line per problem.
 
     The caller must read the cluster first.
     """
@@ -231,19 +240,19 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
     return problems
 
 
-def _ours(rank: QueueRank, book: BoostLedger) -> bool:
+def _is_own_boost(rank: QueueRank, book: BoostLedger) -> bool:
     return rank.points in book.list_possible_boosts(rank.id, rank.kin)
 
 
-def _instead_of(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
+def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
     return book.list_possible_boosts(rank.id, rank.kin)
 
 
-def _asked(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-    """Send boosts and return the outcomes. Record a `BackendError` for each job, then raise it again."""
+def _set_boosts(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
+    """Send boosts and return the outcomes. Record a `BackendError` for each job, then re-raise it."""
     try:
         return backend.set_boosts(advice)
     except BackendError as error:
         result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
-        report.outcomes += [(KIND, Outcome(each.id, result, str(error))) for each in advice]
+        report.outcomes += [(COMMAND_KIND, Outcome(each.id, result, str(error))) for each in advice]
         raise

@@ -18,19 +18,19 @@ from cpsched.jit.compile_progress import CompilationCancelled
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
-from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch, PeriodicReadinessChecks
 from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
-from cpsched_bridge.cycle.cycle_commands import CycleCommands
-from cpsched_bridge.cycle.cycle_failures import describe_failure, fail_cycle_on_error
+from cpsched_bridge.cycle.cycle_command_sender import CycleCommandSender
+from cpsched_bridge.cycle.cycle_failure_names import describe_failure, fail_cycle_on_error
 from cpsched_bridge.cycle.cycle_reporting import CycleReporter, Listener
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.decision_deadline import can_interrupt
 from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
-from cpsched_bridge.cycle.startup import BridgeStartup
+from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import BackendError, PolicyFailure
@@ -39,17 +39,17 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.bridge_identity import make_lease
 from cpsched_bridge.store.heartbeat import Heartbeat, read_age_s
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.process_files import PauseFile
 from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
-STOP_S = 120.0
+STOP_TIMEOUT_S = 120.0
 """Time limit in seconds for each part of a stop; equal to `TimeoutStopSec` of the systemd unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BridgeParts:
+class BridgeComponents:
     """The components of a bridge. `listeners` receive each cycle's report."""
 
     backend: Backend
@@ -65,33 +65,33 @@ class BridgeParts:
     fallback: Policy | None = None
     """Policy that decides if `policy` hangs or fails."""
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
-    startup: BridgeStartup = field(default_factory=BridgeStartup)
+    startup: BridgeStartupSteps = field(default_factory=BridgeStartupSteps)
     """Steps to finish before the first decision."""
 
 
 class Bridge:
     """A bridge process. `run` repeats `cycle` until the clock stops, then calls `stop`."""
 
-    def __init__(self, parts: BridgeParts) -> None:
+    def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_leadership_file(settings).consume_request
         claims = LeaderElection(backend, make_lease(settings.state_dir), settings.lease.duration_s, asked)
         breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
-        self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _heartbeat_age_s(settings))
-        self.mode = BridgeModeSwitch(settings.mode, parts.pause, claims, breaker, parts.systemd, self._trouble)
+        self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _read_heartbeat_age_s(settings))
+        self.mode = CurrentBridgeMode(settings.mode, parts.pause, claims, breaker, parts.systemd, self._no_hold_reason)
         self._reader = ObservationReader(backend, ledger)
-        self._deciders = PolicyWithFallback.wrap_policies(parts.policy, parts.fallback, pace, settings)
+        self._policies = PolicyWithFallback.wrap_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
-        self._sending = CycleCommands(backend, ledger, claims, settings, self.timing)
+        self._sender = CycleCommandSender(backend, ledger, claims, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
-        self._telling = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
+        self._reporter = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then run cycles until the clock stops. Return one line per problem with releasing the jobs.
+        """Start up, then run cycles until the clock stops. Return one line for each problem with releasing the jobs.
 
         Raise `InvalidSetting` if the first observation shows that a setting does not match the cluster.
 
@@ -100,10 +100,10 @@ class Bridge:
         """
         log = structlog.get_logger("bridge")
         if not can_interrupt():
-            log.warning("no_decision_deadline", detail="not in the main thread: decide_timeout_s has no effect")
-        self._telling.note_start()
+            log.warning("no_decision_deadline", detail="cycle.decide_timeout_s has no effect outside the main thread")
+        self._reporter.note_start()
         try:
-            going_on = self.parts.startup.wait(self.parts.pace, self._while_starting)
+            going_on = self.parts.startup.wait(self.parts.pace, self._run_startup_tasks)
             if going_on:
                 self.parts.systemd.notify("READY=1", f"STATUS={self.parts.settings.mode}")
             while going_on:
@@ -120,33 +120,33 @@ class Bridge:
     def cycle(self) -> CycleReport:
         """Run one cycle and return its report, which includes failures.
 
-        Only an `InvalidSetting` of the first observation is raised.
+        Only an `InvalidSetting` from the first observation is raised.
         """
         # 1. Begin: remaining start-up, mode, time.
         waits_for = self.parts.startup.pending_step() or ""
         if waits_for:
             self.parts.startup.record_decision_wait(waits_for, self._now_s)
-        report = self._telling.new_report(self.mode.choose_mode(), waits_for)
+        report = self._reporter.new_report(self.mode.choose_mode(), waits_for)
         self.timing.begin(report)
         # 2. Read, reconcile, decide, apply.
         with fail_cycle_on_error(report):
-            self._work(report)
+            self._run_steps(report)
             self._checking.run_if_due(self._now_s, report)
         # 3. Pause after too many failures.
         with fail_cycle_on_error(report, OSError):
             self.mode.pause_if_needed(report, self._now_s)
         # 4. Record the round and its events.
         self.timing.note_load(report)
-        report.stuck = self._sending.stuck_job_count
-        self._telling.record_cycle(report)
+        report.stuck = self._sender.stuck_job_count
+        self._reporter.record_cycle(report)
         # 5. Notify the start-up's listeners, the log and the listeners.
         with fail_cycle_on_error(report):
             self.parts.startup.report_step(report.waits_for)
-        self._telling.notify_listeners(report)
+        self._reporter.notify_listeners(report)
         self.timing.end(report)
         return report
 
-    def _work(self, report: CycleReport) -> None:
+    def _run_steps(self, report: CycleReport) -> None:
         pace = self.parts.pace
         # 1. Read the cluster, and check which bridge is in control.
         try:
@@ -157,7 +157,7 @@ class Bridge:
         finally:
             self.mode.report_mode_change(report)
         # 2. Learn from ended jobs, and record started ones.
-        self._deciders.learner.record_reading(seen, past, report)
+        self._policies.learner.record_reading(seen, past, report)
         if self._adviser is not None:
             self._adviser.report_early_starts(report)
         # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
@@ -166,13 +166,13 @@ class Bridge:
             seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
         # 4. Remove pins of failed starts.
-        entries = self._sending.remove_pins(seen, report)
+        entries = self._sender.remove_pins(seen, report)
         # 5. Decide, and verify the decision.
         if not report.waits_for:
             self._decide(seen, entries, report)
         # 6. Apply: holds and releases, starts, advice.
         with record_duration(report, "apply", pace):
-            self._sending.apply(seen, report)
+            self._sender.apply(seen, report)
             if self._adviser is not None:
                 self._adviser.apply(report, self.mode.claims.is_outdated(self._now_s), self._now_s)
 
@@ -180,19 +180,19 @@ class Bridge:
         """Update the ledger to match the observation, and back off jobs. In shadow mode, the ledger is empty."""
         if report.mode == "shadow":
             return
-        starts = self._sending.reconcile(seen, report)
+        starts = self._sender.reconcile(seen, report)
         self.mode.breaker.record_reading(seen, starts, self._now_s)
-        report.happenings += self._backoff.record_starts(seen, starts)
+        report.bridge_events += self._backoff.record_starts(seen, starts)
         if report.mode == "control":
             max_failures = self.parts.settings.start.max_failures
-            self._sending.record_transitions(
+            self._sender.record_transitions(
                 self._backoff.find_jobs_to_unmanage(seen, self.parts.ledger.by_id, max_failures), report
             )
 
     def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         """Train the policy and request a decision. A failure of the policy must not affect held jobs."""
         try:
-            self._deciders.decide(seen, entries, report)
+            self._policies.decide(seen, entries, report)
         except PolicyFailure as failure:
             self.mode.breaker.record_decision(False)
             report.record_failure(failure.kind, str(failure))
@@ -211,47 +211,51 @@ class Bridge:
         if settings.mode != "shadow" and settings.on_stop != "keep":
             with contextlib.suppress(CompilationCancelled):  # raised by a simulated cluster in this process
                 problems = release_all_jobs(
-                    backend, ledger, "the bridge stops", self._beside_another, goes_on=self._note_stopping
+                    backend,
+                    ledger,
+                    "the bridge stops",
+                    self._is_other_bridge_in_control,
+                    on_keep_alive=self._note_stopping,
                 )
             unwritten = are_only_disk_problems(problems)
             if self._adviser is not None:
                 problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # the lease expires later
-                (claims.leave_release_mark if unwritten else claims.release_lease)()
+                (claims.leave_release_notice if unwritten else claims.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
         counts = ledger.counts_by_state()
         released, held = (
             released + counts[LedgerState.FREE],
-            sum(counts[state] for state in KEPT - {LedgerState.STARTING}),
+            sum(counts[state] for state in MANAGED_STATES - {LedgerState.STARTING}),
         )
-        self._telling.note_stop(problems, released, held, settings.mode)
+        self._reporter.note_stop(problems, released, held, settings.mode)
         return problems
 
     def _note_stopping(self) -> None:
         """Notify systemd that the bridge is stopping, with a time limit that grows with the number of held jobs."""
-        self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_S)}")
+        self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_TIMEOUT_S)}")
 
-    def _beside_another(self, seen: Observation) -> bool:
+    def _is_other_bridge_in_control(self, seen: Observation) -> bool:
         """Return whether another bridge is in control; it may have taken over since the last cycle."""
         return self.mode.claims.find_other_leader(seen.claim, self._now_s) is not None
 
-    def _while_starting(self) -> None:
+    def _run_startup_tasks(self) -> None:
         """Send a keep-alive during the start-up and remove old pins. The first cycle reports any failures."""
         with contextlib.suppress(OSError):
-            self._telling.heart.beat(self._now_s)
+            self._reporter.heart.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
             return
-        report = CycleReport(self._telling.number, self.mode.choose_mode(), self.parts.pace.unix_s())
+        report = CycleReport(self._reporter.number, self.mode.choose_mode(), self.parts.pace.unix_s())
         try:
-            self._sending.remove_orphaned_pins(self._reader, report)
+            self._sender.remove_orphaned_pins(self._reader, report)
         except (BackendError, sqlite3.Error) as error:
             structlog.get_logger("bridge").warning("old_pins", detail=f"not removed yet: {describe_failure(error)}")
-        self._telling.late += report.happenings
+        self._reporter.late += report.bridge_events
 
-    def _trouble(self) -> str | None:
-        """Return why the bridge must not hold or boost jobs now, even if it is not paused; None if it may."""
-        return self._telling.heart.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
+    def _no_hold_reason(self) -> str | None:
+        """Return why the bridge must not hold or boost jobs now, even if it is not paused, or None if it may."""
+        return self._reporter.heart.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
             self._now_s
         )
 
@@ -260,8 +264,8 @@ class Bridge:
         return self.parts.pace.monotonic_s()
 
 
-def _heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the age in seconds of the previous bridge's heartbeat; None if unreadable or missing."""
+def _read_heartbeat_age_s(settings: Settings) -> float | None:
+    """Return the age in seconds of the previous bridge's heartbeat, or None if it is unreadable or missing."""
     try:
         return read_age_s(settings.heartbeat_path)
     except OSError:

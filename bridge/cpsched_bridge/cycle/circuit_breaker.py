@@ -7,27 +7,27 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.cycle.start_outcomes import KINDS, StartOutcomes, Suspect
-from cpsched_bridge.equivalence import equivalence_key
+from cpsched_bridge.backoff_groups import equivalence_key
+from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, ObservedStartOutcomes, Suspect
 from cpsched_bridge.ports import Observation
 
-WINDOW_S = 300.0
+FAILURE_WINDOW_S = 300.0
 """Seconds for which a failure counts; long enough to cover a restart of the cluster's controller."""
-FAILED_STARTS = 3
+MAX_FAILED_STARTS = 3
 """Consecutive failed starts after which a user counts as failing; one or two may have unrelated causes."""
-FAILED_DECISIONS = 5
+MAX_FAILED_DECISIONS = 5
 """Number of consecutive failed or invalid decisions after which the bridge pauses."""
-_REMEMBERED = 8
+_MAX_STORED_FAILURES = 8
 """Maximum number of failed starts stored per user; the newest are kept."""
 
 
 @dataclass(slots=True)
-class _Record:
+class _UserStartResults:
     """The recent results of one user's starts."""
 
     failed: deque[tuple[float, frozenset[Suspect]]]
     """Time and suspects of the newest failed starts since the last successful start."""
-    true_s: float = -math.inf
+    last_success_s: float = -math.inf
 
 
 @dataclass(slots=True)
@@ -35,61 +35,61 @@ class CircuitBreaker:
     """A breaker that trips if at least `failing_users` users, and most users, have only failed starts.
 
     It also trips if decisions keep failing. Each user counts once, regardless of the number of failed starts. The
-    breaker does not trip if the failures have a common cause other than the cluster: a user, account, partition, QOS,
-    shape or node without whose starts too few failing users remain. A kind with only one known value, for example the
-    partition at a site with one partition, cannot be such a cause.
+    breaker does not trip if a single user, account, partition, QOS, shape or node explains the failures. It explains
+    them if too few users would be failing without the starts that involve it. The only known value of a kind, for
+    example a site's only partition, explains nothing.
     """
 
     failing_users: int
-    _users: dict[str, _Record] = field(default_factory=dict)
-    _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
-    """Names seen of each kind; at most two, which is enough to show that there is more than one."""
+    _users: dict[str, _UserStartResults] = field(default_factory=dict)
+    _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in CAUSE_KINDS})
+    """Known names of each kind. Two names suffice, because they show that there is more than one."""
     _bad_decisions: int = 0
 
-    def record_reading(self, seen: Observation, starts: StartOutcomes, at_s: float) -> None:
+    def record_reading(self, seen: Observation, starts: ObservedStartOutcomes, at_s: float) -> None:
         """Record the users and names in an observation, and the outcomes of starts, at monotonic time `at_s`."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
-                for kind, name in zip(KINDS, equivalence_key(job).name, strict=False):
+                for kind, name in zip(CAUSE_KINDS, equivalence_key(job).name, strict=False):
                     self._known[kind] |= {name} if len(self._known[kind]) < 2 else set()
         for failed in starts.failed:
             if not failed.explained:
-                self._record(failed.pending.job.user).failed.append((at_s, failed.suspects))
+                self._get_user_results(failed.pending.job.user).failed.append((at_s, failed.suspects))
         for user in starts.began.values():
-            record = self._record(user)
-            record.true_s = at_s
+            record = self._get_user_results(user)
+            record.last_success_s = at_s
             record.failed.clear()
 
-    def _record(self, user: str) -> _Record:
-        return self._users.setdefault(user, _Record(deque(maxlen=_REMEMBERED)))
+    def _get_user_results(self, user: str) -> _UserStartResults:
+        return self._users.setdefault(user, _UserStartResults(deque(maxlen=_MAX_STORED_FAILURES)))
 
     def record_decision(self, good: bool) -> None:
         """Record whether a decision could be applied."""
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def list_failing_users(self, now_s: float) -> list[str]:
-        """Return the users that have only failed starts at monotonic time `now_s`."""
-        from_s = now_s - WINDOW_S
+        """Return the users that have only failed starts as of monotonic time `now_s`."""
+        from_s = now_s - FAILURE_WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:
                 record.failed.popleft()
-            if not record.failed and record.true_s < from_s:
+            if not record.failed and record.last_success_s < from_s:
                 del self._users[user]
-        return [user for user, record in self._users.items() if len(record.failed) >= FAILED_STARTS]
+        return [user for user, record in self._users.items() if len(record.failed) >= MAX_FAILED_STARTS]
 
     def trip_reason(self, now_s: float) -> str | None:
-        """Return why the bridge must pause, or None if it need not."""
+        """Return why the bridge must pause, or None if no pause is needed."""
         failing = self.list_failing_users(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
-        if enough and self._culprit(failing) is None:
-            return f"all starts of {len(failing)} of {len(self._users)} users failed within {WINDOW_S:g} s"
-        if self._bad_decisions >= FAILED_DECISIONS:
+        if enough and self._find_suspect(failing) is None:
+            return f"all starts of {len(failing)} of {len(self._users)} users failed within {FAILURE_WINDOW_S:g} s"
+        if self._bad_decisions >= MAX_FAILED_DECISIONS:
             return f"{self._bad_decisions} consecutive decisions failed"
         return None
 
-    def _culprit(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a suspect that explains the failures, or None: without its starts, too few failing users remain."""
+    def _find_suspect(self, failing: Sequence[str]) -> Suspect | None:
+        """Return a suspect without whose starts too few failing users remain, or None if there is none."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}

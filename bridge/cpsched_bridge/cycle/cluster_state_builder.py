@@ -1,7 +1,7 @@
 """Build the cluster state for a decision from an observation and the ledger.
 
-The observation describes the cluster, and the ledger the bridge's jobs. Together, they determine which jobs may start
-and which nodes are reserved for starting jobs.
+The observation describes the cluster, and the ledger describes the bridge's jobs. Together, they determine which jobs
+may start and which nodes are reserved for starting jobs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from cpsched.feasibility import amounts_used
 from cpsched.model import Cluster, ClusterState, IntArray, RunningJob
 from cpsched_bridge.ports import Hold, Observation, PendingJob
-from cpsched_bridge.store.journal_reader import BACKED_OFF, UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, UnscheduledJob
+from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 T = TypeVar("T")
-NOT_LIMITED: Mapping[int, str] = MappingProxyType({})
+NO_LIMIT_REASONS: Mapping[int, str] = MappingProxyType({})
 
-_NOT_OURS = {
+_UNMANAGED_BY_HOLD = {
     Hold.NONE: "not held: the cluster's own scheduler may start it",
     Hold.PLUGIN: "held for the bridge, which has not adopted it yet",
     Hold.ADMIN: "held by an administrator, not by the bridge",
@@ -38,43 +38,45 @@ def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry
     - In other modes, the queue contains the jobs that the bridge would manage in control mode.
     - For any observation, no job occurs twice and free amounts are never negative.
     """
-    may_start = _startable if controlling else _decidable
+    may_start = _is_managed_and_held if controlling else _may_be_planned
     queue = tuple(p.job for p in seen.pending if may_start(p, entries))
-    free, coming = _promised(seen, entries) if controlling else (seen.free, [])
-    running = _each_once((*seen.running, *coming), lambda running: running.job.id)
+    free, coming = _reserve_for_starting_jobs(seen, entries) if controlling else (seen.free, [])
+    running = _drop_duplicate_ids((*seen.running, *coming), lambda running: running.job.id)
     busy = {each.job.id for each in running}
-    waiting = _each_once((job for job in queue if job.id not in busy), lambda job: job.id)
+    waiting = _drop_duplicate_ids((job for job in queue if job.id not in busy), lambda job: job.id)
     return ClusterState(seen.now_s, seen.cluster, np.maximum(free, 0), waiting, running)
 
 
-def _each_once(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
-    """Return `jobs` in order, keeping the first per id: a duplicate from an adapter must not start a job twice."""
+def _drop_duplicate_ids(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
+    """Return `jobs` in order without duplicate ids: a duplicate from an adapter must not start a job twice."""
     first: dict[int, T] = {}
     for job in jobs:
         first.setdefault(id_of(job), job)
     return tuple(first.values())
 
 
-def _startable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
+def _is_managed_and_held(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
     """Return whether the ledger records the job as managed and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
 
-def _decidable(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
+def _may_be_planned(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
     entry = entries.get(pending.job.id)
-    ours = entry is not None and entry.state in KEPT
+    ours = entry is not None and entry.state in MANAGED_STATES
     return pending.hold in (Hold.NONE, Hold.PLUGIN) or (pending.hold is Hold.ADMIN and ours)
 
 
-def _promised(seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> tuple[IntArray, list[RunningJob]]:
-    """Return the free amounts minus the reservations of starting jobs, and the starting jobs.
+def _reserve_for_starting_jobs(
+    seen: Observation, entries: Mapping[int, ManagedJobEntry]
+) -> tuple[IntArray, list[RunningJob]]:
+    """Return the free amounts minus the reservations for starting jobs, and the starting jobs.
 
     A job whose nodes are gone or taken is omitted because its start will fail.
     """
     free = seen.free.copy()
     coming = []
-    index = _node_index(seen.cluster)
+    index = _index_nodes_by_name(seen.cluster)
     for pending in seen.pending:
         entry = entries.get(pending.job.id)
         if entry is None or entry.state is not LedgerState.STARTING:
@@ -90,7 +92,7 @@ def _promised(seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> tupl
     return free, coming
 
 
-def _node_index(cluster: Cluster) -> dict[str, int]:
+def _index_nodes_by_name(cluster: Cluster) -> dict[str, int]:
     return {name: node for node, name in enumerate(cluster.node_names)}
 
 
@@ -98,7 +100,7 @@ def list_unscheduled_jobs(
     seen: Observation,
     waiting: frozenset[int],
     entries: Mapping[int, ManagedJobEntry],
-    limited: Mapping[int, str] = NOT_LIMITED,
+    limited: Mapping[int, str] = NO_LIMIT_REASONS,
     put_off: frozenset[int] = frozenset(),
 ) -> list[UnscheduledJob]:
     """Return the pending jobs that the bridge does not schedule, with reasons.
@@ -113,22 +115,24 @@ def list_unscheduled_jobs(
     for pending in seen.pending:
         job = pending.job
         if job.id not in waiting:
-            kind, reason = _why_aside(pending, entries.get(job.id), limited.get(job.id))
-            kind = BACKED_OFF if job.id in put_off and kind == "ineligible" else kind
+            kind, reason = _explain_unscheduled(pending, entries.get(job.id), limited.get(job.id))
+            kind = BACKED_OFF_KIND if job.id in put_off and kind == "ineligible" else kind
             found.append(UnscheduledJob(job.id, kind, reason, pending.label, job.user))
     return found
 
 
-def _why_aside(pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None = None) -> tuple[str, str]:
+def _explain_unscheduled(
+    pending: PendingJob, entry: ManagedJobEntry | None, limit: str | None = None
+) -> tuple[str, str]:
     if pending.hold is Hold.USER:
         return "held", format_reason(pending.holder_reason)
     if pending.hold is Hold.CLUSTER:
         reason = f": {pending.obstacle.reason}" if pending.obstacle else ""
-        return "held", f"held by the cluster itself, until it is released or changed{reason}"
+        return "held", f"held by the cluster until the job is released or changed{reason}"
     if pending.job.ineligible is not None:
         return "ineligible", format_reason(pending.job.ineligible)
     if limit is not None:
         return "ineligible", limit
     if entry is None:
-        return "held" if pending.hold is Hold.ADMIN else "free", _NOT_OURS[pending.hold]
+        return "held" if pending.hold is Hold.ADMIN else "free", _UNMANAGED_BY_HOLD[pending.hold]
     return entry.state.value, entry.leave or entry.why

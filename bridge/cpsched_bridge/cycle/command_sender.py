@@ -1,7 +1,7 @@
 """Send the ledger's intents to the cluster and record the outcomes.
 
 The order of the steps makes a crash harmless: write the intent, send the command, write the outcome. The crash table
-in `docs/cycle.md` lists every possible point of a crash.
+in `docs/cycle.md` lists every possible crash point.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cpsched.model import Cluster, Job, Placement
-from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
+from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, make_failed_transition, make_unpinned_transition
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
@@ -29,12 +29,12 @@ from cpsched_bridge.store.ledger import (
 T = TypeVar("T")
 
 
-UNSETTLED = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
-"""States that a job leaves within one or two cycles if the cluster carries out the commands for the job."""
+TRANSIENT_STATES = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
+"""States that a job leaves within one or two cycles if the cluster carries out its commands."""
 
 
 @dataclass(slots=True)
-class CommandBudget:
+class CycleCommandBudget:
     """The remaining number of jobs for which a cycle may send commands, first come, first served."""
 
     left: int
@@ -42,14 +42,14 @@ class CommandBudget:
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
         """Return the permitted part of `wanted`, in order: the first item of each user, then the second, and so on.
 
-        `whose` returns the user of an item. So, no user's commands wait for all commands of another user.
+        `whose` returns the user of an item. No user's commands therefore wait for all of another user's commands.
         """
-        taken = list(wanted) if len(wanted) <= self.left else _in_turn(wanted, whose, self.left)
+        taken = list(wanted) if len(wanted) <= self.left else _take_round_robin(wanted, whose, self.left)
         self.left -= len(taken)
         return taken
 
 
-def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[T]:
+def _take_round_robin(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[T]:
     turns = Counter[str]()
     ranks: list[tuple[int, int]] = []
     for position, each in enumerate(wanted):
@@ -58,19 +58,21 @@ def _in_turn(wanted: Sequence[T], whose: Callable[[T], str], most: int) -> list[
     return [wanted[position] for position in sorted(position for _, position in sorted(ranks)[:most])]
 
 
-class CommandSender:
+class LedgerCommandSender:
     """A sender of command batches that records intents and outcomes in the ledger."""
 
-    def __init__(self, backend: Backend, ledger: Ledger, conduct: ReconcileOptions, retries: CommandRetries) -> None:
+    def __init__(
+        self, backend: Backend, ledger: Ledger, options: ReconcileOptions, retries: CommandRetryTracker
+    ) -> None:
         self._backend = backend
         self._ledger = ledger
         self._retries = retries
-        self.conduct = conduct
+        self.options = options
 
     def send_intents(
         self,
         seen: Observation,
-        allowance: CommandBudget,
+        allowance: CycleCommandBudget,
         report: CycleReport,
         pins_only: bool = False,
         starts_follow: bool = False,
@@ -87,7 +89,7 @@ class CommandSender:
         undone, holds, backs = LedgerState.ROLLING_BACK, LedgerState.HOLDING, LedgerState.HANDING_BACK
         intended = [*self._ledger.list_entries(undone, holds, backs), *self._ledger.list_orphaned_pins()]
         for job_id, since_s in self._retries.record_intended([entry.job_id for entry in intended], now_s).items():
-            entry = self._entry(job_id)
+            entry = self._get_entry(job_id)
             report.add_event("stuck", f"{entry.state} for {since_s} s: {entry.why}", job_id)
         sent = {outcome.job_id for _, outcome in report.outcomes}
 
@@ -99,11 +101,18 @@ class CommandSender:
 
         ledger, backend = self._ledger, self._backend
         to_hold = [*due("hold", ledger.list_entries(undone)), *due("hold", ledger.list_entries(holds))]
-        self._send("hold", backend.hold, to_hold, self._held, now_s, report)
+        self._send_commands("hold", backend.hold, to_hold, self._process_hold_outcome, now_s, report)
         leaving = [entry for entry in ledger.list_entries(backs) if not (starts_follow and entry.since_s == now_s)]
         to_hand_back = due("hand_back", leaving)
-        self._send("hand_back", backend.release, to_hand_back, self._handed_back, now_s, report)
-        self._send("unpin", backend.unpin, due("unpin", ledger.list_orphaned_pins()), self._unpinned, now_s, report)
+        self._send_commands("hand_back", backend.release, to_hand_back, self._process_release_outcome, now_s, report)
+        self._send_commands(
+            "unpin",
+            backend.unpin,
+            due("unpin", ledger.list_orphaned_pins()),
+            self._process_unpin_outcome,
+            now_s,
+            report,
+        )
 
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
@@ -112,8 +121,8 @@ class CommandSender:
 
         Return the ids of the jobs whose starts the cluster refused, excluding starts that were not sent.
 
-        Raise the backend's error if no job was touched, so that all stay held, or if all jobs may have been touched,
-        which the next observation shows.
+        Raise the backend's error if no job was changed, so that all stay held. Also raise it if all jobs may have been
+        changed; the next observation then shows the effect.
         """
         names = cluster.node_names
         decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
@@ -124,7 +133,7 @@ class CommandSender:
         orders = [each for each in settled if isinstance(each, StartOrder)]
         if not orders:
             return []
-        entries = {order.job.id: self._entry(order.job.id) for order in orders}
+        entries = {order.job.id: self._get_entry(order.job.id) for order in orders}
         self._ledger.record(
             (
                 make_transition(entries[o.job.id], LedgerState.STARTING, now_s, "decided", nodes=o.nodes, pinned=True)
@@ -135,10 +144,10 @@ class CommandSender:
         ids = [order.job.id for order in orders]
         self._retries.record_sent("start", ids, now_s)
         try:
-            outcomes = self._ask(self._backend.start, orders, ids, "start", report)
+            outcomes = self._send_batch(self._backend.start, orders, ids, "start", report)
         except (BackendUnavailable, CommandRefused) as error:
             untouched = (
-                make_transition(self._entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids
+                make_transition(self._get_entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids
             )
             self._ledger.record(untouched, report.number)
             raise
@@ -146,24 +155,24 @@ class CommandSender:
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
             report.add_event(kind, outcome.detail, outcome.job_id)
-        self._ledger.record((self._not_started(o, now_s) for o in refused), report.number)
+        self._ledger.record((self._make_rejected_start(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
-            done = [self._entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
+            done = [self._get_entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
             self._ledger.record(
                 (make_caused_transition(entry, LedgerState.STARTING, now_s, "released") for entry in done),
                 report.number,
             )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _not_started(self, outcome: Outcome, now_s: int) -> LedgerTransition:
-        why = f"start refused: {outcome.detail}"
+    def _make_rejected_start(self, outcome: Outcome, now_s: int) -> LedgerTransition:
+        why = f"start rejected: {outcome.detail}"
         if outcome.code == "not_sent":  # does not count as a failure of this job
-            return make_transition(self._entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
+            return make_transition(self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
         return make_failed_transition(
-            self._entry(outcome.job_id), LedgerState.HELD, now_s, why, self.conduct, pinned=False
+            self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, self.options, pinned=False
         )
 
-    def _send(
+    def _send_commands(
         self,
         kind: str,
         command: Callable[[Sequence[int]], Sequence[Outcome]],
@@ -176,15 +185,17 @@ class CommandSender:
             return
         ids = [entry.job_id for entry in entries]
         for job_id in self._retries.record_sent(kind, ids, now_s):
-            why = self._entry(job_id).why
+            why = self._get_entry(job_id).why
             report.add_event(
-                "no_effect", f"{kind} was sent {IN_VAIN} times without effect and is now sent less often: {why}", job_id
+                "no_effect",
+                f"{kind} was sent {MAX_REPETITIONS} times without effect and is now retried less often: {why}",
+                job_id,
             )
-        outcomes = self._ask(command, ids, ids, kind, report)
-        settled = [settle(self._entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
+        outcomes = self._send_batch(command, ids, ids, kind, report)
+        settled = [settle(self._get_entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
         self._ledger.record((t for t in settled if t is not None), report.number)
 
-    def _ask(
+    def _send_batch(
         self,
         command: Callable[[Sequence[T]], Sequence[Outcome]],
         batch: Sequence[T],
@@ -192,7 +203,7 @@ class CommandSender:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """Send a batch and return the outcomes. Record a `BackendError` for each job, then raise it again."""
+        """Send a batch and return the outcomes. Record a `BackendError` for each job, then re-raise it."""
         try:
             outcomes = command(batch)
         except BackendError as error:
@@ -202,24 +213,24 @@ class CommandSender:
         report.outcomes += [(kind, outcome) for outcome in outcomes]
         return outcomes
 
-    def _held(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _process_hold_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result == "done":
             return make_transition(entry, LedgerState.HELD, now_s, "held", pinned=False)
         if outcome.result == "refused":
             if outcome.code == "held_by_administrator":  # not a failure: the next observation shows the holder
                 return make_caused_transition(entry, entry.state, now_s, outcome.code)
-            return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.conduct)
+            return make_failed_transition(entry, entry.state, now_s, f"hold refused: {outcome.detail}", self.options)
         return None
 
-    def _handed_back(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _process_release_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         if outcome.result != "done":
             return None
-        return make_transition(entry, LedgerState.FREE, now_s, "handed back", pinned=False)
+        return make_transition(entry, LedgerState.FREE, now_s, "released to the cluster", pinned=False)
 
-    def _unpinned(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
+    def _process_unpin_outcome(self, entry: ManagedJobEntry, outcome: Outcome, now_s: int) -> LedgerTransition | None:
         return make_unpinned_transition(entry, now_s) if outcome.result == "done" else None
 
-    def _entry(self, job_id: int) -> ManagedJobEntry:
+    def _get_entry(self, job_id: int) -> ManagedJobEntry:
         entry = self._ledger.get(job_id)
         if entry is None:
             raise KeyError(f"job {job_id} is not in the ledger")

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 import structlog
 
 from cpsched_bridge.cycle.cluster_state_builder import list_unscheduled_jobs
-from cpsched_bridge.cycle.cycle_failures import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
+from cpsched_bridge.cycle.cycle_failure_names import INTERNAL, describe_failure, fail_cycle_on_error, log_traceback
 from cpsched_bridge.cycle.real_clock import record_duration
-from cpsched_bridge.cycle_report import OK, STOPPED, CycleEvent, CycleReport, Mode, summarize_events
+from cpsched_bridge.cycle_report import OK_RESULT, STOPPED_EVENT, CycleEvent, CycleReport, Mode, summarize_events
 from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.ports import LoopClock
 from cpsched_bridge.store.heartbeat import Heartbeat
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState
 
 Listener = Callable[[CycleReport], None]
 
-_NEWS = frozenset({"mode", "started", "in_force", "transport"})
+_INFORMATIVE_EVENTS = frozenset({"mode", "started", "in_force", "transport"})
 """Kinds of events that are not problems."""
 
 
@@ -49,36 +49,36 @@ class CycleReporter:
         """Return a new report for the next cycle, including the late events."""
         self.number += 1
         late, self.late = self.late, []
-        return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, happenings=late)
+        return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, bridge_events=late)
 
     def note_start(self) -> None:
         """Add the previous bridge's end and the effective settings to the report of the first cycle."""
-        self.late += self._former()
+        self.late += self._previous_bridge_events()
         if self.in_force.rows:
             self.late.append(CycleEvent("in_force", self.in_force.to_text()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
-        """Record that the bridge stops. A failure of the journal or the log does not prevent the stop."""
+        """Record that the bridge is stopping. A journal or log failure does not prevent it from stopping."""
         with contextlib.suppress(Exception):
             self.journal.write_stop(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
-    def _former(self) -> list[CycleEvent]:
+    def _previous_bridge_events(self) -> list[CycleEvent]:
         """Return events about the previous bridge, as recorded in the journal."""
         try:
             sign = self.journal.last_activity()
         except Exception as error:
-            return [
-                CycleEvent("started", f"the journal cannot be read for the previous bridge: {describe_failure(error)}")
-            ]
+            return [CycleEvent("started", f"the previous bridge's journal cannot be read: {describe_failure(error)}")]
         if sign is None:
-            return [CycleEvent("started", "there is no record of a previous bridge")]
+            return [CycleEvent("started", "no previous bridge is recorded")]
         ago = f"{max(0.0, self.pace.unix_s() - sign.at_unix_s):.0f} s ago"
-        if sign.kind == STOPPED:
+        if sign.kind == STOPPED_EVENT:
             return [CycleEvent("started", f"the previous bridge stopped {ago}: {sign.detail}")]
         return [
-            CycleEvent("unclean_stop", f"the previous bridge was killed or died: its last sign of life was {ago}"),
+            CycleEvent(
+                "unclean_stop", f"the previous bridge crashed or was killed; its last recorded activity was {ago}"
+            ),
             CycleEvent("started", "after an unclean stop"),
         ]
 
@@ -87,27 +87,29 @@ class CycleReporter:
         with fail_cycle_on_error(report), record_duration(report, "journal", self.pace):
             counts = self.ledger.counts_by_state()
             report.starting = counts[LedgerState.STARTING]
-            report.kept = sum(counts[state] for state in KEPT)
-            self._write(report)
+            report.kept = sum(counts[state] for state in MANAGED_STATES)
+            self._write_round(report)
         with fail_cycle_on_error(report):
             self.ledger.restore_missing_file()
-        mishaps = [*self.ledger.mishaps, *self.journal.mishaps]
-        report.happenings = summarize_events([*report.happenings, *mishaps])
+        unreported_events = [*self.ledger.unreported_events, *self.journal.unreported_events]
+        report.bridge_events = summarize_events([*report.bridge_events, *unreported_events])
         with fail_cycle_on_error(report):
-            self.journal.write_events(report.at_unix_s, report.number, report.happenings)
-            for file in (self.ledger, self.journal):  # mishaps are reported until they have been written
-                file.mishaps = [mishap for mishap in file.mishaps if mishap not in mishaps]
-        if report.result == OK:
+            self.journal.write_events(report.at_unix_s, report.number, report.bridge_events)
+            for file in (self.ledger, self.journal):  # kept until they have been written
+                file.unreported_events = [
+                    mishap for mishap in file.unreported_events if mishap not in unreported_events
+                ]
+        if report.result == OK_RESULT:
             with fail_cycle_on_error(report, OSError):
                 self.heart.beat(self.pace.monotonic_s())
 
     def notify_listeners(self, report: CycleReport) -> None:
         """Send a recorded cycle to the log and the listeners."""
-        self._say(report)
+        self._log_cycle(report)
         for listener in self.listeners:
-            self._listen(listener, report)
+            self._notify_listener(listener, report)
 
-    def _write(self, report: CycleReport) -> None:
+    def _write_round(self, report: CycleReport) -> None:
         if report.snapshot is not None and report.observation is not None:
             spec = self.in_force.fallback if report.fallback else self.in_force.policy
             assert spec is not None, "a fallback that decides has a spec"
@@ -118,7 +120,7 @@ class CycleReporter:
             )
             self.journal.write_unscheduled_jobs(asides)
 
-    def _listen(self, listener: Listener, report: CycleReport) -> None:
+    def _notify_listener(self, listener: Listener, report: CycleReport) -> None:
         """Notify one listener. If the listener fails, the cycle fails, and the next report includes the failure."""
         try:
             listener(report)
@@ -127,11 +129,11 @@ class CycleReporter:
             report.result = INTERNAL
             self.late.append(CycleEvent(INTERNAL, f"listener: {describe_failure(error)}"))
 
-    def _say(self, report: CycleReport) -> None:
+    def _log_cycle(self, report: CycleReport) -> None:
         log = structlog.get_logger("bridge")
         with contextlib.suppress(OSError, ValueError):  # standard error is full or closed; journal and metrics remain
-            for happening in report.happenings:
-                say = log.info if happening.kind in _NEWS else log.warning
+            for happening in report.bridge_events:
+                say = log.info if happening.kind in _INFORMATIVE_EVENTS else log.warning
                 job = None if happening.job_id is None else self.ledger.get_job_name(happening.job_id)
                 say(happening.kind, round=report.number, job=job, detail=happening.detail)
             if report.starts and report.mode == "control":

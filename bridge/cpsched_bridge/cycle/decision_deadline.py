@@ -24,20 +24,20 @@ import structlog
 from cpsched.errors import escape_controls
 from cpsched.jit import compile_progress
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.cycle.cycle_failures import describe_failure, format_traceback
+from cpsched_bridge.cycle.cycle_failure_names import describe_failure, format_traceback
 from cpsched_bridge.errors import DecisionTimeout, PolicyFailure
 
 compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time()))
 
 T = TypeVar("T")
 
-_AGAIN_S = 1.0
+_SIGNAL_INTERVAL_S = 1.0
 """Seconds between repetitions of the signal, for code that catches the exception or is compiling."""
-_TOLERANCE_S = 0.01
-"""Maximum seconds by which the timer's clock may run ahead of the clock that is read."""
+_CLOCK_TOLERANCE_S = 0.01
+"""Maximum seconds by which the timer's clock may run ahead of the clock that the bridge reads."""
 
 
-class _Overdue(BaseException):
+class _DeadlineSignal(BaseException):
     """The exception raised by the signal; not an `Exception`, so that the policy's `except Exception` misses it."""
 
 
@@ -56,24 +56,24 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
     armed = True
     began_s, compiled_ns = time.monotonic(), compile_progress.compile_seconds()[0]
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def on_alarm(number: int, frame: FrameType | None) -> None:
         if not armed or compile_progress.is_compiling():
             return
         excused_s = (compile_progress.compile_seconds()[0] - compiled_ns) / 1e9
-        if time.monotonic() - began_s - excused_s >= limit_s - _TOLERANCE_S:
-            raise _Overdue
+        if time.monotonic() - began_s - excused_s >= limit_s - _CLOCK_TOLERANCE_S:
+            raise _DeadlineSignal
 
-    handler = signal.signal(signal.SIGALRM, ring)
-    left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+    handler = signal.signal(signal.SIGALRM, on_alarm)
+    left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _SIGNAL_INTERVAL_S)
     try:
         result = work()
         armed = False
         return result
-    except _Overdue as overdue:
+    except _DeadlineSignal as overdue:
         armed = False
         place = plugin_source_location(overdue)
         where = f" ({escape_controls(str(place))})" if place is not None else ""
-        raise DecisionTimeout(f"no answer within {limit_s:g} s{where}") from None
+        raise DecisionTimeout(f"no decision within {limit_s:g} s{where}") from None
     finally:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -27,19 +27,19 @@ from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Cluster, Decision, EndedJob, IntArray, Job, Need, Snapshot
 from cpsched.model.job_table import COLUMNS
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.child_processes import STALL_TIMEOUT_S, ChildProcess
 from cpsched_bridge.errors import DispatcherError
+from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProcess
 
-_LAST_BREATH_S = 10.0
-"""Seconds that a disconnected process may take to end, because its compiler has much to clean up."""
-MODULE = "cpsched_bridge.program.isolation_worker"
+_EXIT_WAIT_S = 10.0
+"""Seconds that a disconnected process may take to end, because its compiler must clean up."""
+WORKER_MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJobsMessage:
     """Training data for the dispatcher. Sent on its own, the message requests the dispatcher's memory."""
 
-    lessons: tuple[EndedJob, ...]
+    ended_jobs: tuple[EndedJob, ...]
     """Jobs that have ended since the last message."""
     memory: Any = None
     """Memory of an earlier process; set only in the first message to a new process."""
@@ -77,8 +77,8 @@ class WorkerInit:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerProgress:
-    """The progress of a starting child as text; empty when the child is ready."""
+class WorkerStartupProgress:
+    """A description of a starting child's progress; empty when the child is ready."""
 
     words: str = ""
 
@@ -96,34 +96,34 @@ class DecideResponse:
 class IsolatedDispatcher(Dispatcher):
     """A proxy for the dispatcher of `spec` in a child process, which starts immediately.
 
-    The child is replaced after it died or was interrupted. All calls must come from one thread. Any exception that
+    The child is replaced after it dies or is interrupted. All calls must come from one thread. Any exception that
     interrupts a call, for example the exception of `run_within`, kills the child.
     """
 
     def __init__(
         self,
         spec: PolicySpec,
-        module: str = MODULE,
+        module: str = WORKER_MODULE,
         compiles: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._begins, self._module, self._clock = WorkerInit(spec, compiles), module, clock
-        self._child: ChildProcess | None = None
+        self._init_message, self._module, self._clock = WorkerInit(spec, compiles), module, clock
+        self._child: SocketChildProcess | None = None
         self._channel: Connection[Any, Any] | None = None
-        self._lessons: list[EndedJob] = []
+        self._unsent_ended_jobs: list[EndedJob] = []
         self._memory: Any = None
-        self._current = False
-        """Whether `_memory`, together with `_lessons`, represents the child's current memory."""
+        self._is_memory_current = False
+        """Whether `_memory`, together with `_unsent_ended_jobs`, represents the child's current memory."""
         self._learns = True
-        self._doing = ""
+        self._startup_step = ""
         """The step that a starting child is running."""
         self._progress_s = 0.0
         """When a starting child last reported progress."""
-        self._came_to_nothing = ""
+        self._startup_failure = ""
         """Why a child could not start; the next request raises this as an error."""
         self.starts = 0
         """Number of children started so far."""
-        self._begin()
+        self._start_child()
 
     @property
     def learns(self) -> bool:  # type: ignore[override]
@@ -142,41 +142,41 @@ class IsolatedDispatcher(Dispatcher):
         that made no progress for `STALL_TIMEOUT_S` seconds. The next request raises an error for a child that was
         killed or died during start-up.
         """
-        if self._came_to_nothing:
+        if self._startup_failure:
             return None
         try:
             if self._channel is None:
-                self._begin()
-            while self._doing and self._channel is not None and self._channel.poll():
-                self._note(self._channel.recv())
+                self._start_child()
+            while self._startup_step and self._channel is not None and self._channel.poll():
+                self._record_progress(self._channel.recv())
         except (EOFError, OSError) as error:
-            self._came_to_nothing = self._died(error)
-        if self._doing and self._clock() - self._progress_s > STALL_TIMEOUT_S:
-            self._came_to_nothing = (
-                f"its process started, and hangs: {self._doing} (no progress in {STALL_TIMEOUT_S:g} s)"
+            self._startup_failure = self._disconnect_reason(error)
+        if self._startup_step and self._clock() - self._progress_s > STALL_TIMEOUT_S:
+            self._startup_failure = (
+                f"its process hangs at this step: {self._startup_step} (no progress within {STALL_TIMEOUT_S:g} s)"
             )
             self.close()
-        return self._doing or None
+        return self._startup_step or None
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Wait until the child is ready and return its decision.
 
         Raise `DispatcherError` if the child died or reported an error.
         """
-        decision: Decision = self._ask(lambda: self._question(snapshot, need)).decision
+        decision: Decision = self._send_message(lambda: self._make_decide_request(snapshot, need)).decision
         return decision
 
     def learn(self, ended: EndedJob) -> None:
         """Store an ended job for the next message to the child."""
-        self._lessons.append(ended)
+        self._unsent_ended_jobs.append(ended)
 
     def memory(self) -> Any:
         """Return the child's current memory. Raise the errors of `decide`.
 
         Each response includes the memory, so a request is sent only after further training.
         """
-        if self._lessons or not self._current:
-            self._ask(self._to_be_known)
+        if self._unsent_ended_jobs or not self._is_memory_current:
+            self._send_message(self._make_ended_jobs_message)
         return self._memory
 
     def recall(self, memory: Any) -> None:
@@ -186,7 +186,7 @@ class IsolatedDispatcher(Dispatcher):
 
     def close(self) -> int | None:
         """Kill the child. Return its exit status, or None if there is none."""
-        self._current, self._doing = False, ""
+        self._is_memory_current, self._startup_step = False, ""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -196,56 +196,56 @@ class IsolatedDispatcher(Dispatcher):
         self._child = None
         return status
 
-    def _begin(self) -> None:
-        self._child = ChildProcess(self._module)
+    def _start_child(self) -> None:
+        self._child = SocketChildProcess(self._module)
         self._channel = Connection(self._child.channel.detach())
-        self._channel.send(self._begins)
-        self._doing, self._progress_s = "the dispatcher's process starts", self._clock()
+        self._channel.send(self._init_message)
+        self._startup_step, self._progress_s = "the dispatcher's process is starting", self._clock()
         self._known: dict[int, Job] = {}
         self._cluster: Cluster | None = None
         self._recalled = self._memory is None
         self.starts += 1
 
-    def _note(self, said: WorkerProgress) -> None:
-        self._doing, self._progress_s = said.words, self._clock()
+    def _record_progress(self, progress: WorkerStartupProgress) -> None:
+        self._startup_step, self._progress_s = progress.words, self._clock()
 
-    def _died(self, error: Exception) -> str:
-        """Return a text that explains why the child disconnected."""
+    def _disconnect_reason(self, error: Exception) -> str:
+        """Return why the child disconnected, as text."""
         if self._child is not None:
-            self._child.is_alive(_LAST_BREATH_S)  # report the child's own exit status, not that of the kill
+            self._child.is_alive(_EXIT_WAIT_S)  # report the child's own exit status, not that of the kill
         return f"its process died (exit status {self.close()}): {error}"
 
-    def _ask(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
+    def _send_message(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
         """Send a message and return the child's response. Start a child if there is none, and wait for its start-up."""
-        failure, self._came_to_nothing = self._came_to_nothing, ""
+        failure, self._startup_failure = self._startup_failure, ""
         if failure:
             raise DispatcherError(failure)
         try:
             if self._channel is None:
-                self._begin()
+                self._start_child()
             assert self._channel is not None
-            while self._doing:
-                self._note(self._channel.recv())
-            lessons = len(self._lessons)
+            while self._startup_step:
+                self._record_progress(self._channel.recv())
+            ended_jobs = len(self._unsent_ended_jobs)
             self._channel.send(message())
             answer: DecideResponse = self._channel.recv()
         except (EOFError, OSError) as error:
-            raise DispatcherError(self._died(error)) from error
+            raise DispatcherError(self._disconnect_reason(error)) from error
         except BaseException:
             self.close()
             raise
         self._recalled = True
-        self._lessons = self._lessons[lessons:]
-        self._current = not answer.failure
+        self._unsent_ended_jobs = self._unsent_ended_jobs[ended_jobs:]
+        self._is_memory_current = not answer.failure
         if answer.failure:
             raise DispatcherError(answer.failure)
         self._learns, self._memory = answer.learns, answer.memory
         return answer
 
-    def _to_be_known(self) -> EndedJobsMessage:
-        return EndedJobsMessage(tuple(self._lessons), None if self._recalled else self._memory)
+    def _make_ended_jobs_message(self) -> EndedJobsMessage:
+        return EndedJobsMessage(tuple(self._unsent_ended_jobs), None if self._recalled else self._memory)
 
-    def _question(self, snapshot: Snapshot, need: Need) -> DecideRequest:
+    def _make_decide_request(self, snapshot: Snapshot, need: Need) -> DecideRequest:
         table = snapshot.table
         known, self._known = self._known, {job.id: job for job in table.jobs}
         fresh = tuple(job for id, job in self._known.items() if known.get(id) is not job and known.get(id) != job)
@@ -261,11 +261,11 @@ class IsolatedDispatcher(Dispatcher):
             (table.place_node, table.place_units),
             snapshot.queue,
             snapshot.running,
-            self._to_be_known(),
+            self._make_ended_jobs_message(),
         )
 
 
 def list_cluster_fields(cluster: Cluster) -> tuple[Any, ...]:
     """Return the values of a `Cluster`'s fields, excluding values that it has computed and cached."""
     sets = cluster.node_sets, cluster.node_set_names
-    return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s
+    return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s, cluster.weights

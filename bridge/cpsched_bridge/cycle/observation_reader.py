@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from cpsched.formatting import format_count
 from cpsched.model import EndedJob, PowerCap
-from cpsched_bridge.cycle.bridge_health import BridgeModeSwitch
+from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.reconcile import make_released_transition
 from cpsched_bridge.cycle.verified_decision import require_resources
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, LoopClock, Observation
-from cpsched_bridge.store.ledger import KEPT, Ledger
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger
 
-LOOK_BACK_EVERY_S = 60
+HISTORY_RETRY_INTERVAL_S = 60
 """Seconds, by the cluster's clock, between attempts to read a history that was incomplete at the start."""
 
 
@@ -27,8 +28,8 @@ class ObservationReader:
 
     backend: Backend
     ledger: Ledger
-    _looked_back: bool = field(default=False, init=False)
-    _again_s: int = field(default=0, init=False)
+    _has_read_history: bool = field(default=False, init=False)
+    _next_history_s: int = field(default=0, init=False)
     """Cluster time at which to read the history again if a part of it was missing."""
     _ended_before: list[EndedJob] = field(default_factory=list, init=False)
     """Ended jobs that `read_first` found and the first cycle has not processed yet."""
@@ -37,7 +38,7 @@ class ObservationReader:
     _is_first: bool = field(default=True, init=False)
 
     def read_first(self) -> Observation:
-        """Return an observation before the first cycle. Jobs that have ended by then are kept for that cycle."""
+        """Return an observation made before the first cycle. Jobs that have ended by then are kept for that cycle."""
         seen = self.backend.observe(self.ledger.get_pinned_ids())
         self._ended_before += seen.ended
         return seen
@@ -50,26 +51,26 @@ class ObservationReader:
 
         The ended jobs of the first observation also include ended jobs that the ledger still records as open.
         """
-        if self._looked_back:
+        if self._has_read_history:
             seen = self.backend.observe(self.ledger.get_pinned_ids())
-            return seen, self._caught_up(seen.now_s)
+            return seen, self._read_missing_history(seen.now_s)
         past = tuple(self.backend.history())
         seen = self.backend.observe(self.ledger.get_pinned_ids())
-        self._looked_back, self._again_s = True, seen.now_s + LOOK_BACK_EVERY_S
+        self._has_read_history, self._next_history_s = True, seen.now_s + HISTORY_RETRY_INTERVAL_S
         alive = self.ledger.open_ids()
         missed = (ended for ended in past if ended.job.id in alive)
         before, self._ended_before = self._ended_before, []
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
-    def _caught_up(self, now_s: int) -> Sequence[EndedJob]:
-        """Return missing history, which is requested again every `LOOK_BACK_EVERY_S` seconds. Known jobs may repeat."""
-        if not self.backend.history_missing or now_s < self._again_s:
+    def _read_missing_history(self, now_s: int) -> Sequence[EndedJob]:
+        """Return missing history, requested again every `HISTORY_RETRY_INTERVAL_S` seconds. Known jobs may repeat."""
+        if not self.backend.history_missing or now_s < self._next_history_s:
             return ()
-        self._again_s = now_s + LOOK_BACK_EVERY_S
+        self._next_history_s = now_s + HISTORY_RETRY_INTERVAL_S
         return tuple(self.backend.history())
 
     def read_for_cycle(
-        self, report: CycleReport, mode: BridgeModeSwitch, pace: LoopClock, power: PowerCap | None
+        self, report: CycleReport, mode: CurrentBridgeMode, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
         """Read the cluster for one cycle, fill the report, and check the lease. Return the results of `read`.
 
@@ -85,14 +86,16 @@ class ObservationReader:
                 report.add_event("transport", self._transport)
             for note in seen.notes:
                 report.add_event("site_policy", note)
-            if self._is_first and mode.configured != "shadow" and mode.claims.is_own_release_mark(seen.claim):
-                self._believe_word(seen.now_s, report)
+            if self._is_first and mode.configured != "shadow" and mode.claims.is_own_release_notice(seen.claim):
+                self._apply_release_notice(seen.now_s, report)
             self._is_first = False
             mode.claims.observe_lease(seen.claim, mode.wants_leadership, pace.monotonic_s(), report)
         return seen, past
 
-    def _believe_word(self, now_s: int, report: CycleReport) -> None:
+    def _apply_release_notice(self, now_s: int, report: CycleReport) -> None:
         """Apply the release notice of an earlier process to the ledger before the notice is overwritten."""
-        old = [*self.ledger.list_entries(*KEPT), *self.ledger.list_orphaned_pins()]
+        old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
         self.ledger.record((make_released_transition(entry, now_s) for entry in old), report.number)
-        report.add_event("handed_back", f"{len(old)} jobs, by the previous bridge, which could not record it")
+        report.add_event(
+            "handed_back", f"the previous bridge released {format_count(len(old), 'job')}, but could not record it"
+        )

@@ -1,7 +1,7 @@
 """Decide with the configured policy, or in the same cycle with the fallback if the policy hangs or fails.
 
-A failed policy is retried in each of the next few cycles, then less and less often. The cost of failures is bounded,
-too: the pause is ten times as long as the last failure took.
+A failed policy is retried in each of the next few cycles, then less and less often. The cost of failures is also
+bounded: the pause is ten times as long as the last failed call.
 
 A dispatcher whose process is still starting (imports, compiling) has not failed. Until it is ready, the fallback
 decides. Without a fallback, there is no decision.
@@ -12,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from cpsched.formatting import format_count
 from cpsched.policy import Policy
-from cpsched_bridge.cycle.backoff import Backoff
+from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.cycle.policy_training import PolicyTrainer
-from cpsched_bridge.cycle.verified_decision import FALLBACK, VerifiedDecider
+from cpsched_bridge.cycle.verified_decision import FALLBACK_PATH, VerifiedDecider
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import LoopClock, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import ManagedJobEntry
 
-MAX_FAILURES = 3
+MAX_CONSECUTIVE_FAILURES = 3
 """Number of consecutive failures after which the policy is retried less often."""
-_TIMES_THE_COST = 10.0
-_LONGEST_S = 600.0
+_PAUSE_FACTOR = 10.0
+_MAX_PAUSE_S = 600.0
 
 
 @dataclass(slots=True)
@@ -38,9 +39,9 @@ class PolicyWithFallback:
     pace: LoopClock
     interval_s: float
     _failures: int = field(default=0, init=False)
-    _begins: bool = field(default=False, init=False)
+    _was_starting: bool = field(default=False, init=False)
     """Whether the configured policy has made no decision since its process started."""
-    _not_before_s: float = field(default=0.0, init=False)
+    _retry_at_s: float = field(default=0.0, init=False)
     """Monotonic time before which the configured policy is not retried."""
 
     @staticmethod
@@ -54,49 +55,51 @@ class PolicyWithFallback:
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Fill the report with a decision (see `VerifiedDecider.decide`) or with the step that a decision waits for.
+        """Fill the report with a decision (see `VerifiedDecider.decide`) or with the step that it is waiting for.
 
         Raise `PolicyFailure` if neither the policy nor the fallback could decide.
         """
         if self.fallback is None:
             report.waits_for = self.first.not_ready_reason() or ""
             if not report.waits_for:
-                self._ask_first(seen, entries, report)
-        elif self._is_due() and not self._note_beginning(report):
-            self._ask_in_turn(self.fallback, seen, entries, report)
+                self._decide_with_policy(seen, entries, report)
+        elif self._is_due() and not self._is_policy_starting(report):
+            self._decide_or_fall_back(self.fallback, seen, entries, report)
         else:
-            self._ask_fallback(self.fallback, seen, entries, report)
+            self._decide_with_fallback(self.fallback, seen, entries, report)
 
     def _is_due(self) -> bool:
-        return self._failures == 0 or self.pace.monotonic_s() >= self._not_before_s
+        return self._failures == 0 or self.pace.monotonic_s() >= self._retry_at_s
 
-    def _note_beginning(self, report: CycleReport) -> bool:
+    def _is_policy_starting(self, report: CycleReport) -> bool:
         """Return whether the configured policy is still starting, and report that once."""
-        words = self.first.not_ready_reason()
-        if words is None:
+        text = self.first.not_ready_reason()
+        if text is None:
             return False
-        if not (self._begins or self._failures):
-            report.add_event(FALLBACK, f"the fallback decides while the dispatcher starts: {words}")
-        self._begins = True
+        if not (self._was_starting or self._failures):
+            report.add_event(FALLBACK_PATH, f"the fallback decides while the dispatcher starts: {text}")
+        self._was_starting = True
         return True
 
-    def _ask_in_turn(
+    def _decide_or_fall_back(
         self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> None:
         began_s = self.pace.monotonic_s()
         try:
-            self._ask_first(seen, entries, report)
+            self._decide_with_policy(seen, entries, report)
         except PolicyFailure as failure:
             self._note_failure(failure, began_s, report)
-            self._ask_fallback(fallback, seen, entries, report)
+            self._decide_with_fallback(fallback, seen, entries, report)
         else:
             self._note_success(report)
 
-    def _ask_first(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
+    def _decide_with_policy(
+        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
+    ) -> None:
         self.learner.train()
         self.first.decide(seen, entries, report)
 
-    def _ask_fallback(
+    def _decide_with_fallback(
         self, fallback: VerifiedDecider, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> None:
         report.fallback, report.policy_failure = True, ""
@@ -105,14 +108,16 @@ class PolicyWithFallback:
     def _note_failure(self, failure: PolicyFailure, began_s: float, report: CycleReport) -> None:
         report.add_event(failure.kind, str(failure))
         if self._failures == 0:
-            report.add_event(FALLBACK, f"the fallback decides: {failure.kind}")
+            report.add_event(FALLBACK_PATH, f"the fallback decides: {failure.kind}")
         self._failures += 1
         now_s = self.pace.monotonic_s()
-        over = self._failures - MAX_FAILURES
-        rest_s = Backoff(self.interval_s, _LONGEST_S).delay_s(over) if over > 0 else 0.0
-        self._not_before_s = now_s + max(rest_s, min(_LONGEST_S, _TIMES_THE_COST * (now_s - began_s)))
+        over = self._failures - MAX_CONSECUTIVE_FAILURES
+        rest_s = ExponentialBackoff(self.interval_s, _MAX_PAUSE_S).delay_s(over) if over > 0 else 0.0
+        self._retry_at_s = now_s + max(rest_s, min(_MAX_PAUSE_S, _PAUSE_FACTOR * (now_s - began_s)))
 
     def _note_success(self, report: CycleReport) -> None:
-        if self._failures or self._begins:
-            report.add_event("fallback_over", f"the configured policy decides again, after {self._failures} failures")
-        self._failures, self._begins = 0, False
+        if self._failures or self._was_starting:
+            report.add_event(
+                "fallback_over", f"the configured policy decides again after {format_count(self._failures, 'failure')}"
+            )
+        self._failures, self._was_starting = 0, False

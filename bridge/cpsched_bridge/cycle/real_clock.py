@@ -1,4 +1,4 @@
-"""The loop's real-time clock, whose wait a signal ends immediately."""
+"""Provide the loop's real-time clock; a signal ends its wait immediately."""
 
 from __future__ import annotations
 

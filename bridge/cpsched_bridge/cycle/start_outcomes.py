@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import Placement
+from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.equivalence import BackoffKey, equivalence_key
 from cpsched_bridge.ports import Hold, Holder, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJobEntry
 
 Suspect = tuple[str, str]
-"""A possible cause of a failure, as a kind (one of `KINDS`) and a name."""
+"""A possible cause of a failure, as a kind (one of `CAUSE_KINDS`) and a name."""
 
-KINDS = ("user", "account", "partition", "QOS", "shape", "node")
-FAILED = "StartFailed"
+CAUSE_KINDS = ("user", "account", "partition", "QOS", "shape", "node")
+START_FAILED_REASON = "StartFailed"
 """Reason for a failed start if the cluster gives none. Not one of Slurm's reasons."""
-_TOLD = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
+_EVENT_KIND_BY_STATE = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
 """Kinds of events for transitions, by their new state."""
 
 
@@ -32,9 +32,9 @@ class FailedStart:
     """A failed start, after which the job is pending again."""
 
     pending: PendingJob
-    key: BackoffKey
+    key: BackoffGroupKey
     """The group that backs off."""
-    reason: str = FAILED
+    reason: str = START_FAILED_REASON
     is_limit: bool = False
     """Whether each job in the group that ends permits another start."""
     explained: bool = True
@@ -46,16 +46,16 @@ class FailedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class StartOutcomes:
+class ObservedStartOutcomes:
     """The outcomes of starts in one observation."""
 
     began: dict[int, str] = field(default_factory=dict)
-    """Users, by job id, of the jobs that run or have ended after running."""
+    """Users of the jobs that run or have ended after running, by job id."""
     failed: tuple[FailedStart, ...] = ()
 
 
 @dataclass(slots=True)
-class StartTracker:
+class StartOutcomeTracker:
     """A tracker of jobs from the decision to start them until they run or fail."""
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class StartTracker:
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
             )  # reported by group
-            if (entry.state in _TOLD and not backed_off) or newly_left:
-                report.add_event(_TOLD.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
+            if (entry.state in _EVENT_KIND_BY_STATE and not backed_off) or newly_left:
+                report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
-    def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
+    def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
         """Return the outcomes of starts, from an observation's transitions and the refusals since the previous one.
 
         A start also counts as failed if the owner has held the job since. Jobs that are gone or held by an
@@ -107,35 +107,39 @@ class StartTracker:
                 obstacle = transition.obstacle
                 limited.append(FailedStart(each, obstacle.scope, obstacle.reason, obstacle.clears_on_end))
             if transition.before is LedgerState.STARTING and transition.failed:
-                failed.append(_failed(each, entry, seen))
+                failed.append(_make_failed_start(each, entry, seen))
             if transition.before is LedgerState.STARTING and each.hold is Hold.USER and each.holder is Holder.OWNER:
                 taken_back.append(FailedStart(each, make_job_key(each)))
-        refused = [_unexplained(pending[id]) for id in sorted(self.refused) if id in pending]
+        refused = [_make_unexplained_failure(pending[id]) for id in sorted(self.refused) if id in pending]
         self.refused = ()
-        return StartOutcomes(began, (*limited, *failed, *refused, *taken_back))
+        return ObservedStartOutcomes(began, (*limited, *failed, *refused, *taken_back))
 
 
-def make_job_key(pending: PendingJob) -> BackoffKey:
+def make_job_key(pending: PendingJob) -> BackoffGroupKey:
     """Return the backoff key that covers only this job."""
-    return pending.groups[0] if pending.groups else BackoffKey("job", (str(pending.job.id),))
+    return pending.groups[0] if pending.groups else BackoffGroupKey("job", (str(pending.job.id),))
 
 
-def _failed(pending: PendingJob, entry: ManagedJobEntry, seen: Observation) -> FailedStart:
+def _make_failed_start(pending: PendingJob, entry: ManagedJobEntry, seen: Observation) -> FailedStart:
     index = {name: node for node, name in enumerate(seen.cluster.node_names)}
     nodes = {index[name]: units for name, units in entry.nodes if name in index}
-    if pending.lower_priority or len(nodes) < len(entry.nodes) or not _has_room(pending, tuple(nodes.items()), seen):
+    if (
+        pending.lower_priority
+        or len(nodes) < len(entry.nodes)
+        or not _are_nodes_free(pending, tuple(nodes.items()), seen)
+    ):
         return FailedStart(pending, make_job_key(pending), benign=True)
     names = {("node", name) for name, _ in entry.nodes}
-    neighbours = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
-    return _unexplained(pending, names | neighbours)
+    neighbors = {("user", each.job.user) for each in seen.running if any(node in nodes for node, _ in each.placement)}
+    return _make_unexplained_failure(pending, names | neighbors)
 
 
-def _unexplained(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
+def _make_unexplained_failure(pending: PendingJob, others: Iterable[Suspect] = ()) -> FailedStart:
     key = equivalence_key(pending.job)
-    suspects = frozenset((*zip(KINDS, key.name, strict=False), *others))
+    suspects = frozenset((*zip(CAUSE_KINDS, key.name, strict=False), *others))
     return FailedStart(pending, key, explained=False, suspects=suspects)
 
 
-def _has_room(pending: PendingJob, placement: Placement, seen: Observation) -> bool:
+def _are_nodes_free(pending: PendingJob, placement: Placement, seen: Observation) -> bool:
     used = amounts_used(pending.job.request, placement, seen.cluster.capacity)
     return all((seen.free[node] >= amounts).all() for node, amounts in used.items())

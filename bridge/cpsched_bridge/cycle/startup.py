@@ -1,8 +1,8 @@
 """Run the start-up steps, such as imports and compiling, that precede the first decision. All steps are reported.
 
 During start-up, the bridge makes no decisions and holds no new jobs. Jobs held by an earlier run stay held for
-`KEPT_S` seconds, because most start-ups are shorter, and are then released to the cluster's own scheduler. The same
-applies while the dispatcher's process of a bridge without a fallback restarts.
+`MAX_HELD_WAIT_S` seconds, because most start-ups are shorter, and are then released to the cluster's own scheduler. The
+same applies while the dispatcher's process restarts on a bridge without a fallback.
 """
 
 from __future__ import annotations
@@ -12,85 +12,85 @@ from dataclasses import dataclass, field
 
 from cpsched_bridge.ports import LoopClock
 
-KEPT_S = 60.0
+MAX_HELD_WAIT_S = 60.0
 """Seconds for which held jobs wait for a decision. The dead-man timer waits longer for a heartbeat."""
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 """Seconds between two progress checks."""
 
 Step = Callable[[], str | None]
 """A function that does the next part of a step, which may take seconds.
 
-Returns the remaining work as text, or None once the step is done.
+Returns a description of the remaining work, or None once the step is done.
 """
-Teller = Callable[[str], None]
-"""A function that receives, at each progress check, what the bridge waits for; empty text if it does not wait."""
+ProgressListener = Callable[[str], None]
+"""A function that receives, at each progress check, what the bridge is waiting for; empty text if it is not waiting."""
 
 
 @dataclass(slots=True)
-class BridgeStartup:
+class BridgeStartupSteps:
     """The steps of a start-up, in order, and the listeners for their progress."""
 
     steps: list[Step] = field(default_factory=list)
-    tellers: Sequence[Teller] = ()
-    _told: str = ""
+    progress_listeners: Sequence[ProgressListener] = ()
+    _reported_step: str = ""
     _has_decided: bool = False
-    _words: str = ""
-    """What a decision waits for (`_words`), and the monotonic time since when (`_since_s`)."""
+    _waits_for: str = ""
+    """What the next decision is waiting for; `_since_s` is the monotonic time at which the wait began."""
     _since_s: float = 0.0
 
     def pending_step(self) -> str | None:
-        """Return the current step as text, or None once all steps are done."""
+        """Return a description of the current step, or None once all steps are done."""
         while self.steps:
-            words = self.steps[0]()
-            if words is not None:
-                self.report_step(words)
-                return words
+            text = self.steps[0]()
+            if text is not None:
+                self.report_step(text)
+                return text
             del self.steps[0]
         return None
 
-    def report_step(self, words: str) -> None:
-        """Report what the bridge waits for. Empty text reports the end of the wait, once."""
-        if words or self._told:
-            self._told = words
-            for teller in self.tellers:
-                teller(words)
+    def report_step(self, step: str) -> None:
+        """Report what the bridge is waiting for. Empty text reports the end of the wait, once."""
+        if step or self._reported_step:
+            self._reported_step = step
+            for listener in self.progress_listeners:
+                listener(step)
 
     def wait(self, pace: LoopClock, on_look: Callable[[], None]) -> bool:
-        """Run the steps for at most `KEPT_S` seconds. Return False if the loop must end."""
-        until_s = pace.monotonic_s() + KEPT_S
+        """Run the steps for at most `MAX_HELD_WAIT_S` seconds. Return False if the loop must end."""
+        until_s = pace.monotonic_s() + MAX_HELD_WAIT_S
         while self.pending_step() is not None and pace.monotonic_s() < until_s:
             on_look()
-            if not pace.wait(LOOK_S):
+            if not pace.wait(CHECK_INTERVAL_S):
                 return False
         if not self.steps:
             self.report_step("")
         return not pace.is_stopped
 
-    def record_decision_wait(self, words: str, now_s: float) -> None:
-        """Record what a decision waits for at monotonic time `now_s`; empty text if it does not wait."""
-        if words and not self._words:
+    def record_decision_wait(self, text: str, now_s: float) -> None:
+        """Record what the next decision is waiting for at monotonic time `now_s`; empty text if it is not waiting."""
+        if text and not self._waits_for:
             self._since_s = now_s
-        self._words, self._has_decided = words, self._has_decided or not words
+        self._waits_for, self._has_decided = text, self._has_decided or not text
 
     def no_decision_reason(self, now_s: float) -> str | None:
-        """Return why the bridge must hold no jobs, because no decision was made for too long; otherwise None."""
-        if not self._words or (self._has_decided and now_s - self._since_s < KEPT_S):
+        """Return why the bridge must not hold jobs if no decision has been made for too long, otherwise None."""
+        if not self._waits_for or (self._has_decided and now_s - self._since_s < MAX_HELD_WAIT_S):
             return None
-        return f"no decision yet: {self._words}"
+        return f"no decision yet: {self._waits_for}"
 
 
 @dataclass(slots=True)
 class ThrottledProgressReporter:
     """A reporter that forwards at most one message per `every_s` seconds, and the end of the wait immediately."""
 
-    teller: Teller
+    listener: ProgressListener
     every_s: float
     clock: Callable[[], float]
     _told_s: float | None = None
 
-    def __call__(self, words: str) -> None:
+    def __call__(self, text: str) -> None:
         """Forward the current step if a message is due."""
         now_s = self.clock()
-        if not words or self._told_s is None or now_s - self._told_s >= self.every_s:
-            self._told_s = now_s if words else None
-            self.teller(words)
+        if not text or self._told_s is None or now_s - self._told_s >= self.every_s:
+            self._told_s = now_s if text else None
+            self.listener(text)

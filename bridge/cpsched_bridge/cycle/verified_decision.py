@@ -22,10 +22,10 @@ from cpsched_bridge.ports import LoopClock, Observation
 from cpsched_bridge.store.ledger import ManagedJobEntry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
-FALLBACK = "fallback"
+FALLBACK_PATH = "fallback"
 """Name of the decision path of the fallback in the journal and the metrics."""
 
-_SHOWN = 3
+_MAX_LISTED_VIOLATIONS = 3
 """Maximum number of violations listed in a message; the remaining ones are only counted."""
 
 
@@ -51,42 +51,42 @@ class VerifiedDecider:
         invalid or cannot be recorded. In these cases, the report contains no starts.
         """
         try:
-            call_policy(self.limit_s, lambda: self._decide(seen, entries, report))
+            call_policy(self.limit_s, lambda: self._make_decision(seen, entries, report))
         except PolicyFailure as failure:
             report.policy_failure = failure.kind
             report.decision, report.starts = None, {}
             raise
 
-    def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
+    def _make_decision(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
         with record_duration(report, "decide", self.pace):
             scene = build_cluster_state(seen, entries, report.mode == "control")
             if self.power is not None:
-                scene = replace(scene, cluster=_under(scene.cluster, self.power))
+                scene = replace(scene, cluster=_apply_power_cap(scene.cluster, self.power))
             whole = report.snapshot = self.policy.add_estimates(scene)
             report.waiting = list(whole.queued_jobs())
-            found, memory = self._within_limits(whole, seen)
+            found, memory = self._decide_within_limits(whole, seen)
             snapshot = report.snapshot = found.snapshot
             decision, report.limited = found.decision, found.limited
             report.waiting = list(snapshot.queued_jobs())
         if not isinstance(decision, Decision):
             raise PolicyFailure("decision_failed", f"the dispatcher returned {type(decision).__name__}, not a Decision")
         if report.fallback:
-            decision = replace(decision, effort=replace(decision.effort, path=FALLBACK))
+            decision = replace(decision, effort=replace(decision.effort, path=FALLBACK_PATH))
         with record_duration(report, "verify", self.pace):
             report.violations = verify(decision, snapshot)
         if report.violations:
             with contextlib.suppress(Exception):  # a start of an unknown job cannot be recorded
                 report.recorded = decision_to_json(decision, snapshot)
-            raise PolicyFailure("rule_broken", _summary(report))
+            raise PolicyFailure("rule_broken", _format_violations(report))
         report.memory = memory
         report.replayable = memory is not None or not self.policy.dispatcher_learns
         report.recorded = decision_to_json(decision, snapshot)
         starts = decision.starts_by_job(snapshot)
         if len(starts) < len(decision.starts):
-            raise PolicyFailure("rule_broken", "a job is started twice")
+            raise PolicyFailure("rule_broken", "the decision starts a job twice")
         report.decision, report.starts = decision, starts
 
-    def _within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
+    def _decide_within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
         """Return the decision that complies with the site's limits, and the policy's memory from before the decision.
 
         Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is
@@ -112,15 +112,15 @@ def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
     """Raise `InvalidSetting` if the power cap names a resource that the cluster does not have."""
     for name, each in () if power is None else power.watts:
         if name not in cluster.resources:
-            rule = f"must name a resource of the cluster: {', '.join(cluster.resources)}"
+            rule = f"must be a resource of the cluster: {', '.join(cluster.resources)}"
             raise InvalidSetting(("policy", "power", "watts", name), each, rule)
 
 
 @lru_cache(maxsize=2)
-def _under(cluster: Cluster, power: PowerCap) -> Cluster:
-    """Return the cluster with a power cap applied; the same object for the same cluster."""
+def _apply_power_cap(cluster: Cluster, power: PowerCap) -> Cluster:
+    """Return the cluster with a power cap applied. Repeated calls for one cluster return the same object."""
     return replace(cluster, power=power)
 
 
-def _summary(report: CycleReport) -> str:
-    return abbreviate(report.violations, _SHOWN, "; ")
+def _format_violations(report: CycleReport) -> str:
+    return abbreviate(report.violations, _MAX_LISTED_VIOLATIONS, "; ")

@@ -16,27 +16,27 @@ from typing import cast
 import structlog
 
 from cpsched import plugin_discovery
-from cpsched.errors import RAISED, CpschedError, PluginLoadError, UnknownName, describe_exception, require
+from cpsched.errors import CAUGHT_EXCEPTIONS, CpschedError, PluginLoadError, UnknownName, describe_exception, require
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters import Adapter
-from cpsched_bridge.child_processes import STALL_TIMEOUT_S
-from cpsched_bridge.cycle.backoff import Backoff
-from cpsched_bridge.cycle.bridge_health import require_ready, select_checks
-from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
-from cpsched_bridge.cycle.cycle_failures import describe_failure
+from cpsched_bridge.cycle.backoff import ExponentialBackoff
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
+from cpsched_bridge.cycle.cycle_failure_names import describe_failure
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
+from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks
 from cpsched_bridge.cycle.real_clock import RealClock
-from cpsched_bridge.cycle.startup import BridgeStartup, Step, Teller, ThrottledProgressReporter
+from cpsched_bridge.cycle.startup import BridgeStartupSteps, ProgressListener, Step, ThrottledProgressReporter
 from cpsched_bridge.cycle.verified_decision import require_resources
 from cpsched_bridge.effective_config import EffectiveConfig, build_effective_config, with_adapter_defaults
 from cpsched_bridge.errors import BackendError, BackendStarting, ClusterUnreachable, InvalidSetting, NotReady
-from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock
+from cpsched_bridge.ports import Backend, Capabilities, Check, LoopClock, SupportsAccountingChecks
 from cpsched_bridge.program import settings_validation
 from cpsched_bridge.settings import Section, Settings
-from cpsched_bridge.store import bridge_identity, forecast_state
+from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
+from cpsched_bridge.store import bridge_identity, forecast_state_file
 from cpsched_bridge.store.boost_ledger import BoostLedger
-from cpsched_bridge.store.corruption import CorruptFileContent
+from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.state_paths import (
     acquire_instance_lock,
@@ -50,8 +50,8 @@ from cpsched_bridge.store.state_paths import (
     pause_file,
     startup_file,
 )
-from cpsched_bridge.telemetry import forecast_memory
-from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext
+from cpsched_bridge.telemetry import learned_forecast_state
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web.http_server import HttpServer
@@ -60,36 +60,39 @@ from cpsched_sim import kernel_warm_up
 from cpsched_sim.file_io import read_json
 
 ADAPTERS_FOLDER = "cpsched_bridge.adapters"
-SHARED = "shared"
+SHARED_PACKAGE = "shared"
 """Name of a package in the adapters folder that is not an adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
 """Seconds between log lines about the progress of a start-up."""
-ENDS_WITHIN_S = 10.0
+THREAD_END_TIMEOUT_S = 10.0
 """Maximum seconds to wait for a thread to end."""
-OUTLOOK_EVERY_S = 60.0
-KEPT_EVERY_S = 300.0
+FORECAST_EVERY_S = 60.0
+SAVE_EVERY_S = 300.0
 """Seconds between two writes of the learned state."""
-OUTLOOK_SHARE = 50.0
-"""Minimum pause between two forecasts, as a multiple of the duration of the last one."""
+FORECAST_PAUSE_FACTOR = 50.0
+"""Minimum pause between two forecasts, as a multiple of the last one's duration."""
 
 
-def load_adapter(words: str) -> Adapter:
+def load_adapter(name_or_path: str) -> Adapter:
     """Return the adapter with this name: a built-in adapter, a plug-in's adapter, or `package.module`.
 
     Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module is not an adapter or cannot be
     imported.
     """
-    own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED}
+    own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED_PACKAGE}
     offered = {plugin.name: plugin.words for plugin in plugin_discovery.discover_plugins(ADAPTERS_GROUP)}
-    if words not in own and words not in offered and not set(words) & set(":."):
-        raise UnknownName("adapter", words, {*own, *offered})
+    if name_or_path not in own and name_or_path not in offered and not set(name_or_path) & set(":."):
+        raise UnknownName("adapter", name_or_path, {*own, *offered})
     found = plugin_discovery.load_attribute(
-        "adapter", f"{ADAPTERS_FOLDER}.{words}" if words in own else offered.get(words, words)
+        "adapter",
+        f"{ADAPTERS_FOLDER}.{name_or_path}" if name_or_path in own else offered.get(name_or_path, name_or_path),
     )
     # Not `isinstance`: since Python 3.12, it ignores a module's `__getattr__`, which the Slurm adapter defines.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
-        raise PluginLoadError("adapter", words, f"has no {' and no '.join(lacks)}")
+        raise PluginLoadError(
+            "adapter", name_or_path, f"must define Options and connect; it lacks {' and '.join(lacks)}"
+        )
     return cast(Adapter, found)
 
 
@@ -111,13 +114,13 @@ def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAda
     options = settings.adapter_options(adapter.Options, where)
     try:
         return ConfiguredAdapter(adapter, options, read_capabilities(adapter, options))
-    except RAISED as error:
-        rule = f"its capabilities are unknown: {describe_exception(error)}"
+    except CAUGHT_EXCEPTIONS as error:
+        rule = f"its capabilities cannot be read: {describe_exception(error)}"
         raise settings.locate_error(InvalidSetting(("adapter",), settings.adapter, rule), where) from error
 
 
 def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
-    """Return the capabilities of an adapter. Raise `InvalidValue` if the value is not a `Capabilities` object."""
+    """Return an adapter's capabilities. Raise `InvalidValue` if the value is not a `Capabilities` object."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
@@ -133,8 +136,8 @@ def connect_backend(settings: Settings, where: str = "settings", found: Configur
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PreparedPolicy:
-    """The policies of a bridge and its effective settings."""
+class BridgePolicies:
+    """A bridge's policies and effective settings."""
 
     policy: Policy
     fallback: Policy | None
@@ -142,8 +145,8 @@ class PreparedPolicy:
     chosen: ConfiguredAdapter
 
 
-def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolicy:
-    """Build the policy and the fallback. Raise `SettingsError` if settings are invalid in combination."""
+def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicies:
+    """Build the policy and the fallback. Raise `SettingsError` if settings contradict each other."""
     try:
         spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
@@ -153,13 +156,13 @@ def prepare_policy(settings: Settings, where: str = "settings") -> PreparedPolic
             raise InvalidSetting(
                 ("mode",),
                 settings.mode,
-                f"the adapter {settings.adapter} does not support advise mode; use shadow",
+                f"is not supported by the adapter {settings.adapter}; use shadow",
             )
         policy, fallback = make_policy(with_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
-        told = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
+        effective = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:
         raise settings.locate_error(error, where) from error
-    return PreparedPolicy(policy, fallback, told, found)
+    return BridgePolicies(policy, fallback, effective, found)
 
 
 def make_policy(spec: PolicySpec) -> Policy:
@@ -176,7 +179,7 @@ def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
 
 @contextmanager
 def plan_startup_steps(
-    policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: Teller
+    policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: ProgressListener
 ) -> Iterator[list[Step]]:
     """Yield a list of the steps that precede the first decision.
 
@@ -190,26 +193,26 @@ def plan_startup_steps(
         policy.dispatcher = apart
 
     def compiled() -> str | None:
-        words = apart.not_ready_reason()
-        if words is None and not settings.policy.is_isolated:
+        text = apart.not_ready_reason()
+        if text is None and not settings.policy.is_isolated:
             apart.close()
-        return words
+        return text
 
     try:
-        yield [partial(_reached, backend), compiled, partial(_loaded, tell)]
+        yield [partial(_read_pending_step, backend), compiled, partial(_load_kernels, tell)]
     finally:
         apart.close()
 
 
-def _reached(backend: Backend) -> str | None:
-    """Return the step that the adapter waits for, or None. The first cycle reports the adapter's errors."""
+def _read_pending_step(backend: Backend) -> str | None:
+    """Return the step that the adapter is waiting for, or None. The first cycle reports the adapter's errors."""
     try:
         return backend.not_ready_reason()
     except BackendError:
         return None
 
 
-def _loaded(tell: Teller) -> None:
+def _load_kernels(tell: ProgressListener) -> None:
     """Load the kernels. The first decision reports any errors."""
     try:
         kernel_warm_up.load_all_kernels(tell)
@@ -217,62 +220,67 @@ def _loaded(tell: Teller) -> None:
         structlog.get_logger("bridge").error("kernels", detail=describe_failure(error))
 
 
-def progress_listeners(settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None) -> list[Teller]:
+def progress_listeners(
+    settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None
+) -> list[ProgressListener]:
     """Return the listeners for start-up progress: the log, systemd, `cpsched status`, the page and `/readyz`."""
-    found: list[Teller] = [
-        ThrottledProgressReporter(_log, LOG_EVERY_S, time.monotonic),
+    found: list[ProgressListener] = [
+        ThrottledProgressReporter(_log_startup_step, LOG_EVERY_S, time.monotonic),
         ThrottledProgressReporter(startup_file(settings).write_step, 1.0, time.monotonic),
-        partial(_tell_systemd, systemd),
+        partial(_notify_systemd, systemd),
     ]
     return found if watch is None else [*found, watch.on_startup_step]
 
 
-def _log(words: str) -> None:
-    structlog.get_logger("bridge").info("begins" if words else "begun", detail=words)
+def _log_startup_step(text: str) -> None:
+    structlog.get_logger("bridge").info("begins" if text else "begun", detail=text)
 
 
-def _tell_systemd(systemd: SystemdNotifier, words: str) -> None:
+def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
     """Send a keep-alive to systemd, and request the maximum time that a step may take."""
-    systemd.notify(f"STATUS={words or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
+    systemd.notify(f"STATUS={text or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
 @contextmanager
-def make_watch(settings: Settings, backend: Backend, told: EffectiveConfig) -> Iterator[StatusApplication | None]:
-    """Yield the listener to cycles, which is served over HTTP, or None if metrics and page are disabled."""
+def make_status_application(
+    settings: Settings, backend: Backend, effective: EffectiveConfig
+) -> Iterator[StatusApplication | None]:
+    """Yield the cycle listener that is served over HTTP, or None if metrics and page are disabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
-    watch = StatusApplication(settings, partial(watch_context, settings, backend))
+    watch = StatusApplication(settings, partial(read_telemetry_context, settings, backend))
     endpoint = HttpServer(watch.build_app(), settings.metrics.host, settings.metrics.port)
     structlog.get_logger("bridge").info("watch", metrics=f"{endpoint.url}metrics", page=endpoint.url)
     try:
-        with refresh_forecasts(watch.outlook, forecast_state_path(settings)) if settings.serves_page else nullcontext():
+        with refresh_forecasts(watch, forecast_state_path(settings)) if settings.serves_page else nullcontext():
             yield watch
     finally:
         endpoint.close()
 
 
 @contextmanager
-def refresh_forecasts(outlook: StartForecaster, path: Path) -> Iterator[None]:
-    """Refresh the forecasts in a thread once per minute, or less often if that takes long.
+def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
+    """Refresh the forecasts in a thread once per minute, or less often if that takes long, and write them for portals.
 
-    The learned state is read from `path` and written there every `KEPT_EVERY_S` seconds and at the end.
+    The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
     """
-    log = structlog.get_logger("outlook")
+    log, outlook = structlog.get_logger("outlook"), watch.outlook
     load_forecast_state(outlook, path)
 
     def again_and_again(over: Event) -> None:
-        pause_s, kept_s = OUTLOOK_EVERY_S, time.monotonic()
+        pause_s, kept_s = FORECAST_EVERY_S, time.monotonic()
         while not over.wait(pause_s):
             began_s = time.monotonic()
             try:
                 outlook.refresh()
+                watch.write_start_times()
             except Exception as error:  # a failed forecast must not end the bridge
                 log.error("outlook", detail=describe_failure(error))
-            if time.monotonic() - kept_s > KEPT_EVERY_S:
+            if time.monotonic() - kept_s > SAVE_EVERY_S:
                 kept_s = time.monotonic()
                 save_forecast_state(outlook, path)
-            pause_s = max(OUTLOOK_EVERY_S, OUTLOOK_SHARE * (time.monotonic() - began_s))
+            pause_s = max(FORECAST_EVERY_S, FORECAST_PAUSE_FACTOR * (time.monotonic() - began_s))
 
     try:
         with run_in_background("outlook", again_and_again):
@@ -291,17 +299,19 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
         yield
     finally:
         over.set()
-        thread.join(ENDS_WITHIN_S)
+        thread.join(THREAD_END_TIMEOUT_S)
 
 
 def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
     """Load the forecasts' learned state. Log an unreadable file, which the next write replaces."""
     try:
-        kept = forecast_state.read_forecast_state(path)
+        kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
-            outlook.restore_memory(forecast_memory.memory_from_json(kept))
+            outlook.restore_memory(learned_forecast_state.memory_from_json(kept))
     except (OSError, CorruptFileContent) as error:
-        structlog.get_logger("outlook").warning("outlook_forgotten", detail=f"{path}: {error}: forecasts start empty")
+        structlog.get_logger("outlook").warning(
+            "outlook_forgotten", detail=f"{path}: {error}; forecasts start without history"
+        )
 
 
 def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
@@ -309,12 +319,12 @@ def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
     try:
         kept = outlook.export_memory()
         if kept is not None:
-            forecast_state.write_forecast_state(path, kept)
+            forecast_state_file.write_forecast_state(path, kept)
     except Exception as error:
         structlog.get_logger("outlook").error("outlook_not_kept", detail=describe_failure(error))
 
 
-def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
+def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
     """Return the facts that the metrics and the page show in addition to cycle reports."""
     return BridgeTelemetryContext(
         interval_s=settings.cycle.interval_s,
@@ -326,9 +336,9 @@ def watch_context(settings: Settings, backend: Backend) -> BridgeTelemetryContex
 
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it. Return one line per problem with releasing the jobs."""
+    """Run a bridge until a signal ends it. Return one line for each problem with releasing the jobs."""
     ready = prepare_policy(settings, where)
-    policy, told = ready.policy, ready.in_force
+    policy, effective = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
     for warning in settings.warnings:
         log.warning("retired_setting", detail=warning)
@@ -340,23 +350,23 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
         raise
     try:
         pace = RealClock()
-        with pace.stop_on_signals(), make_watch(settings, backend, told) as watch:
-            startup = BridgeStartup(tellers=progress_listeners(settings, systemd, watch))
+        with pace.stop_on_signals(), make_status_application(settings, backend, effective) as watch:
+            startup = BridgeStartupSteps(progress_listeners=progress_listeners(settings, systemd, watch))
             most_s = settings.cycle.max_backoff_s
             if settings.mode != "shadow" and not check_until_ready(
                 backend, pace, systemd, most_s, startup.report_step, settings.mode
             ):
                 return []
             with (
-                plan_startup_steps(policy, told.policy, settings, backend, startup.report_step) as startup.steps,
+                plan_startup_steps(policy, effective.policy, settings, backend, startup.report_step) as startup.steps,
                 open_ledger(settings) as ledger,
                 open_journal(settings, read_only=False) as journal,
             ):
                 warn_of_held_jobs(settings, ledger)
                 warn_of_boosts(settings)
                 listeners = [] if watch is None else [watch]
-                parts = BridgeParts(
-                    backend, policy, told, ledger, journal, pause_file(settings), pace, settings,
+                parts = BridgeComponents(
+                    backend, policy, effective, ledger, journal, pause_file(settings), pace, settings,
                     listeners, ready.fallback, systemd, startup,
                 )  # fmt: skip
                 return Bridge(parts).run()
@@ -382,8 +392,28 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
         raise settings.locate_error(error, where) from error
     claim = seen.claim
     ok = claim is None or claim.bridge == bridge_identity.read_bridge_name(settings.state_dir)
-    found = "no bridge has the lease on this cluster" if claim is None or ok else f"the lease belongs to {claim.where}"
-    return [Check("other bridges", ok, found, "stop that bridge, or take over with `cpsched take-leadership`", False)]
+    found = (
+        "no other bridge holds the lease on this cluster"
+        if claim is None or ok
+        else f"the lease is held by {claim.where}"
+    )
+    return [
+        Check("other bridges", ok, found, "stop that bridge, or take control with `cpsched take-leadership`", False)
+    ]
+
+
+def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
+    """Return the backend's checks of the jobs from the last `days` days."""
+    if not isinstance(backend, SupportsAccountingChecks):
+        return [
+            Check(
+                "accounting share", False, "this adapter does not read accounting records", "omit --accounting", False
+            )
+        ]
+    try:
+        return backend.accounting_checks(days)
+    except BackendError as error:
+        return [Check("accounting share", False, str(error), "start the accounting database", False)]
 
 
 def require_checks(backend: Backend, mode: str = "control") -> None:
@@ -408,7 +438,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
         raise
 
 
-def wait_for_checks(backend: Backend, tell: Teller) -> Sequence[Check]:
+def wait_for_checks(backend: Backend, tell: ProgressListener) -> Sequence[Check]:
     """Wait until the adapter has started and return the backend's checks. Call `tell` with each pending step."""
     while True:
         try:
@@ -422,17 +452,17 @@ def check_until_ready(
     pace: LoopClock,
     systemd: SystemdNotifier,
     max_wait_s: float,
-    tell: Teller = lambda words: None,
+    tell: ProgressListener = lambda words: None,
     mode: str = "control",
 ) -> bool:
     """Check the requirements of the mode. Return False if a signal ended the wait for the cluster.
 
     Always wait for an adapter that is starting. Under systemd, also wait until the cluster answers: a service that
-    failed instead would restart a few times and then stay down. In a bridge that was started by hand, a cluster that
+    failed instead would restart a few times and then stay down. For a bridge that was started manually, a cluster that
     does not answer is an error.
     """
-    backoff, attempts = Backoff(2.0, max_wait_s), 0
-    tell(f"checks what {mode} mode requires")
+    backoff, attempts = ExponentialBackoff(2.0, max_wait_s), 0
+    tell(f"checking the requirements of {mode} mode")
     while True:
         try:
             require_checks(backend, mode)
@@ -447,28 +477,30 @@ def check_until_ready(
                 raise
             wait_s, attempts = backoff.delay_s(attempts), attempts + 1
             structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
-            tell(f"waits for the cluster: {error}")
-        systemd.notify("STATUS=waits for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
+            tell(f"waiting for the cluster: {error}")
+        systemd.notify("STATUS=waiting for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
         if not pace.wait(wait_s):
             return False
 
 
 def warn_of_boosts(settings: Settings) -> None:
-    """Warn of boosts that are still set, because shadow mode does not remove them."""
+    """Warn about boosts that are still set, because shadow mode does not remove them."""
     if settings.mode == "shadow" and boost_ledger_path(settings).exists():
         jobs = sum(
             each.points[-1] != 0
             for each in BoostLedger.open_tolerant_read_only(boost_ledger_path(settings)).by_id.values()
         )
         if jobs:
-            mend = "`cpsched release-all` removes them"
+            mend = "run `cpsched release-all` to remove them"
             structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Warn of jobs that an earlier bridge in control mode left held, because shadow mode does not release them."""
+    """Warn about jobs that an earlier bridge in control mode left held; shadow mode does not release them."""
     kept = ledger.list_held_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(
-            "held_jobs_left", jobs=len(kept), mend="`cpsched release-all` releases them to the cluster's scheduler"
+            "held_jobs_left",
+            jobs=len(kept),
+            mend="run `cpsched release-all` to release them to the cluster's scheduler",
         )

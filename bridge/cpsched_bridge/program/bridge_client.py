@@ -1,4 +1,4 @@
-"""Query the running bridge over HTTP (`cpsched estimate-start` and `cpsched backfill-windows`)."""
+"""Query the running bridge over HTTP (`cpsched queue`, `cpsched estimate-start` and `cpsched backfill-windows`)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pwd import getpwuid
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
-from cpsched.formatting import format_cluster_time, format_count, format_duration, format_planned_time
+from cpsched.formatting import (
+    format_cluster_time,
+    format_count,
+    format_duration,
+    format_planned_time,
+    format_relative_time,
+    format_time_left,
+)
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.web.api_v1 import PREFIX
+from cpsched_bridge.web.explain import NOT_CALIBRATED
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
+_ROW_KEYS = {"windows": "windows", "when": "starts", "jobs": "jobs"}
+"""Key of the rows in the response, by the last part of the path."""
 
 
 class BridgeNotAnswering(BridgeError):
@@ -30,33 +41,54 @@ class RequestRejected(BridgeError):
     exit_code = 2
 
 
-def query_bridge(settings: Settings, name: str, words: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge and return the rows of its response.
+def user_name() -> str:
+    """Return the name of the user who runs this process, or the user id if it has no name."""
+    try:
+        return getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
-    Raise `BridgeNotAnswering` if the bridge does not run or has no plan yet, and `RequestRejected` if the bridge
-    rejects the request.
-    """
+
+def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
+    """Query the bridge that has these settings and return the rows in its response; see `query_address`."""
     if not settings.serves_page:
-        raise BridgeNotAnswering("page.enabled=false: the bridge answers queries only with the status page; enable it")
+        raise BridgeNotAnswering(
+            "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
+        )
     host = settings.metrics.host
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    url = f"http://{here}:{settings.metrics.port}{PREFIX}/{name}"
+    header = {settings.page.user_header: user_name()} if settings.page.user_header else {}
+    return query_address(f"http://{here}:{settings.metrics.port}", name, query, header)
+
+
+def query_address(
+    address: str, name: str, words: Mapping[str, str | int], header: Mapping[str, str] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """Query the status page at an address and return the rows in its response.
+
+    Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet, and `RequestRejected` if the bridge
+    rejects the request.
+    """
+    if not address.startswith(("http://", "https://")):
+        raise RequestRejected(f"url={address}: must begin with http:// or https://")
+    url = f"{address.rstrip('/')}{PREFIX}/{name}"
     try:
-        said = {settings.page.user_header: getpwuid(os.geteuid()).pw_name} if settings.page.user_header else {}
-        asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=said)
-        with urllib.request.urlopen(asked, timeout=_PATIENCE_S) as answer:
+        asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=dict(header))
+        with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
             found = json.load(answer)
-            return found["windows"] if name == "windows" else [{"now_s": found["now_s"], **s} for s in found["starts"]]
+            return [{"now_s": found["now_s"], **row} for row in found[_ROW_KEYS[name]]]
     except urllib.error.HTTPError as error:
         refused = RequestRejected if error.code == 400 else BridgeNotAnswering
-        raise refused(_refusal(error.read(4096)) or f"{url}: {error}") from error
+        raise refused(_parse_error_message(error.read(4096)) or f"{url}: {error}") from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
-        raise BridgeNotAnswering(f"no bridge answers at {url}: {reason}; start it with `cpsched bridge`") from error
+        raise BridgeNotAnswering(
+            f"{url}: the bridge does not respond: {reason}; start it with `cpsched bridge`"
+        ) from error
 
 
-def _refusal(body: bytes) -> str:
-    """Return the API's error message; empty if the response does not come from the API."""
+def _parse_error_message(body: bytes) -> str:
+    """Return the API's error message, or "" if the response does not come from the API."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, LookupError):
@@ -65,22 +97,57 @@ def _refusal(body: bytes) -> str:
 
 def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
     """Print one line for the request and one for each alternative."""
-    table = terminal_views.make_table("asked for", "planned", "8 of 10 start")
+    table = terminal_views.make_table("request", "planned start", "80 % interval")
     for row in found:
         planned_s = row["planned_s"]
         planned = "never" if planned_s is None else format_planned_time(planned_s, row["now_s"])
-        table.add_row(row["asked"] or "this", planned, _likely(row))
+        table.add_row(row["asked"] or "as given", planned, _format_likely_start(row))
     out = terminal_views.make_console()
     out.print(table)
     if any(row["planned_s"] is not None and not row["calibrated"] for row in found):
-        out.print("Too few jobs have started since the bridge began: these intervals are rough.")
+        out.print(NOT_CALIBRATED)
 
 
-def _likely(row: Mapping[str, Any]) -> str:
+def _format_likely_start(row: Mapping[str, Any]) -> str:
     if row["likely_from_s"] is None:
         return ""
     begin, end = (format_cluster_time(row[name]) for name in ("likely_from_s", "likely_to_s"))
     return begin if begin == end else f"{begin} to {end}"
+
+
+def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool) -> None:
+    """Print one line per job; `with_intervals` adds the median start and its 50 % and 80 % intervals."""
+    out = terminal_views.make_console()
+    if not found:
+        out.print("No job is pending." if with_intervals else "No job is pending or running.")
+        return
+    when = ("median start", "50 % interval", "80 % interval") if with_intervals else ("state", "start")
+    table = terminal_views.make_table("job", "partition", "name", "user", *when, "reason")
+    for row in found:
+        cells = _format_forecast(row) if with_intervals else (row["state"].replace("_", " "), _format_start(row))
+        table.add_row(row["label"], row["partition"], row["name"], row["user"], *cells, row["reason"])
+    out.print(table)
+    if with_intervals and any(row["start_quantiles_s"] and not row["calibrated"] for row in found):
+        out.print(NOT_CALIBRATED)
+
+
+def _format_start(row: Mapping[str, Any]) -> str:
+    start_s = row["planned_s"] if row["start_s"] is None else row["start_s"]
+    return "" if start_s is None else format_relative_time(start_s, row["now_s"])
+
+
+def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the median start, and the 50 % and 80 % intervals as times from now."""
+    if not row["start_quantiles_s"]:
+        return "", "", ""
+    _, low_s, quarter_s, median_s, three_quarters_s, high_s, _ = row["start_quantiles_s"]
+    half, most = (_format_interval(*ends, row["now_s"]) for ends in ((quarter_s, three_quarters_s), (low_s, high_s)))
+    return format_cluster_time(median_s), half, most
+
+
+def _format_interval(from_s: int, to_s: int, now_s: int) -> str:
+    begin, end = format_planned_time(from_s, now_s), format_time_left(to_s, now_s)
+    return begin if begin.endswith(end) else f"{begin} to {end}"
 
 
 def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
@@ -89,7 +156,7 @@ def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
     if not found:
         out.print("No job could start now without delaying a pending job.")
         return
-    table = terminal_views.make_table("could start now", "for at most")
+    table = terminal_views.make_table("could start now", "maximum run time")
     for row in found:
         what = "whole node" if row["whole"] else "core"
         table.add_row(format_count(row["units"], what), format_duration(row["walltime_s"]))

@@ -15,19 +15,19 @@ import typer
 
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program import command_help
-from cpsched_sim import cli_shell
+from cpsched_sim import command_conventions
 from cpsched_sim.cli import app as simulator
 from cpsched_sim.cli.name_completion import complete_dispatcher
 from cpsched_sim.cli.options import Dispatcher, Predictor
-from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json, print_message
+from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_json, print_message
 
 if TYPE_CHECKING:
     from cpsched_bridge.settings import Settings
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=ErrorReportingCommandGroup,
     context_settings=SHORT_HELP,
-    help="Schedule an HPC cluster: beside Slurm, PBS or a simulated cluster.",
+    help="Schedule an HPC cluster alongside Slurm or PBS, or simulate one.",
     epilog=command_help.ROOT_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,34 +38,34 @@ journal_app = typer.Typer(help="Show what the bridge did in each round.", no_arg
 app.add_typer(journal_app, name="journal")
 
 Config = Annotated[
-    Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings, YAML.")
+    Path, typer.Option("--config", metavar="FILE", envvar="CPSCHED_CONFIG", help="The bridge's settings file, in YAML.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, with the keys listed above.")]
 DEFAULT_CONFIG = Path("/etc/cpsched/bridge.yaml")
 
 
-def _loaded(config: Path) -> Settings:
+def _load_settings(config: Path) -> Settings:
     """Read and return a settings file."""
     from cpsched_bridge.settings import load_settings
 
     if config == DEFAULT_CONFIG and not config.exists():
-        raise SettingsError(f"{config}: No such file or directory; name the settings by --config or CPSCHED_CONFIG")
+        raise SettingsError(f"{config}: No such file or directory; set the path with --config or CPSCHED_CONFIG")
     return load_settings(config)
 
 
-def _settings(config: Path) -> Settings:
+def _load_settings_and_warn(config: Path) -> Settings:
     """Read and return a settings file. Print a warning for each retired or renamed setting."""
-    settings = _loaded(config)
+    settings = _load_settings(config)
     for warning in settings.warnings:
         print_message("warning", warning)
     return settings
 
 
-reporting = cli_shell.report_errors()
+reporting = command_conventions.report_errors()
 """Decorator that prints a command's errors in one line and sets the exit code: 2 for bad input, 1 for failures."""
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -76,7 +76,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Options of every command."""
@@ -89,7 +89,7 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
     from cpsched_bridge.program import bootstrap
     from cpsched_bridge.telemetry import log_setup
 
-    settings = _loaded(config)
+    settings = _load_settings(config)
     log_setup.configure_logging(settings.log_format)
     problems = bootstrap.run_bridge(settings, str(config))
     for problem in problems:
@@ -103,11 +103,16 @@ def bridge(config: Config = DEFAULT_CONFIG) -> None:
 def demo(
     dispatcher: Annotated[
         str,
-        typer.Option("--dispatcher", "-d", help="A name (`cpsched dispatchers`).", autocompletion=complete_dispatcher),
+        typer.Option(
+            "--dispatcher",
+            "-d",
+            help="Name of a dispatcher; see `cpsched dispatchers`.",
+            autocompletion=complete_dispatcher,
+        ),
     ] = "lookahead",
     jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="Length of the live view in seconds.")] = 30.0,
-    limit: Annotated[float, typer.Option(help="Time limit of a decision, for dispatchers that search.")] = 0.02,
+    limit: Annotated[float, typer.Option(help="Time limit for a decision, for dispatchers that search.")] = 0.02,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 1,
 ) -> None:
     """Show control mode live on a simulated Eurora, next to the same jobs under the twin of Slurm's scheduler."""
@@ -122,7 +127,7 @@ def demo(
 @reporting
 def journal_list(
     config: Config = DEFAULT_CONFIG,
-    last: Annotated[int, typer.Option(min=1, help="Number of latest rounds to show.")] = 20,
+    last: Annotated[int, typer.Option(min=1, help="Number of most recent rounds to show.")] = 20,
     starts: Annotated[bool, typer.Option("--starts", help="Show only rounds that started a job.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,15 +138,15 @@ def journal_list(
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_settings(config)) as journal:
+    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
         lines = journal.list_rounds(last, starts)
-        echo_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
+        print_json(list(map(asdict, lines))) if as_json else terminal_views.print_rounds(lines)
 
 
 @journal_app.command("show")
 @reporting
 def journal_show(
-    round: Annotated[int, typer.Argument(help="Number of the round.")],
+    round: Annotated[int, typer.Argument(help="Round number.")],
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
@@ -153,9 +158,9 @@ def journal_show(
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_settings(config)) as journal:
+    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
         record = journal.read_round(round)
-    echo_json(
+    print_json(
         json_output.describe_round(*terminal_views.replay_explanation(record))
     ) if as_json else terminal_views.print_round(record)
 
@@ -163,28 +168,28 @@ def journal_show(
 @journal_app.command("replay")
 @reporting
 def journal_replay(
-    round: Annotated[int | None, typer.Argument(help="Number of the round; default: the last.")] = None,
+    round: Annotated[int | None, typer.Argument(help="Round number; default: the last round.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every recorded round.")] = False,
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Take a recorded decision again and say whether it comes out the same.
+    """Repeat a recorded decision and report whether the result is the same.
 
     --json prints a list of objects: round, same, differences, skipped (why a round was not replayed, or null).
     """
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_settings(config)) as journal:
+    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
         numbers = (
             list(journal.iterate_round_numbers())
             if everything
             else [round if round is not None else journal.last_round]
         )
-        replays = terminal_views.replays(journal, numbers)
+        replays = terminal_views.replay_recorded_rounds(journal, numbers)
         if as_json:
-            found = list(map(json_output.replay_of, replays))
-            echo_json(found)
+            found = list(map(json_output.replayed_round_to_json, replays))
+            print_json(found)
             all_same = not any(each["differences"] for each in found)
         else:
             all_same = terminal_views.print_replays(replays)
@@ -202,15 +207,48 @@ def why(
     """Explain why a job waits: resources, jobs ahead of it, its expected start, and the prediction behind it.
 
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
-    past, aside (kind, reason), advised, ledger, events, unreadable. What does not apply is null.
+    past, aside (kind, reason), advised, ledger, events, unreadable. Values that do not apply are null.
     """
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    settings = _settings(config)
+    settings = _load_settings_and_warn(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
-        echo_json(json_output.explain_job(job, settings)) if as_json else terminal_views.print_why(job, settings)
+        print_json(json_output.explain_job(job, settings)) if as_json else terminal_views.print_why(job, settings)
+
+
+@app.command()
+@reporting
+def queue(
+    start: Annotated[
+        bool, typer.Option("--start", help="Show only pending jobs, with the 50 % and 80 % intervals of their starts.")
+    ] = False,
+    user: Annotated[str, typer.Option(help="Show the jobs of this user; default: your own.")] = "",
+    everyone: Annotated[bool, typer.Option("--all", help="Show the jobs of all users whose jobs you may see.")] = False,
+    url: Annotated[
+        str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """List pending and running jobs, and when the pending ones are expected to start. Queries the running bridge.
+
+    `--url` needs no settings file, so users can run this command on any host that can reach the status page.
+    """
+    from cpsched_bridge.program import bridge_client
+
+    words = {} if everyone else {"user": user or bridge_client.user_name()}
+    if url:
+        found = bridge_client.query_address(url, "jobs", words)
+    else:
+        found = bridge_client.query_bridge(_load_settings_and_warn(config), "jobs", words)
+    if start:
+        found = [row for row in found if row["state"] != "running"]
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        bridge_client.print_queue(found, start)
 
 
 @app.command("estimate-start")
@@ -219,7 +257,7 @@ def estimate_start(
     time: Annotated[
         str, typer.Option(metavar="LIMIT", help="Time limit in sbatch's form: minutes, HH:MM:SS, or D-HH.")
     ],
-    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes; on a pool, of one-core units.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes; on a pool, number of one-core units.")] = 1,
     cores: Annotated[int, typer.Option(min=1, help="Cores per node.")] = 1,
     memory_mib: Annotated[int, typer.Option(min=0, help="Memory per node, in MiB.")] = 0,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
@@ -228,20 +266,37 @@ def estimate_start(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Estimate when a job would start if it were submitted now, and how a smaller request changes that.
+    """Estimate when a job would start if it were submitted now, and how a smaller request would change that.
 
-    Asks the running bridge.
+    Queries the running bridge.
     """
     from cpsched_bridge.program import bridge_client
 
-    words: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
-    words |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
-    words |= {"partition": partition} if partition else {}
-    found = bridge_client.query_bridge(_settings(config), "when", words)
+    query: dict[str, str | int] = {"nodes": nodes, "time": time, "cores": cores, "whole": int(whole)}
+    query |= {name: amount for name, amount in (("memory_mib", memory_mib), ("gpus", gpus)) if amount}
+    query |= {"partition": partition} if partition else {}
+    found = bridge_client.query_bridge(_load_settings_and_warn(config), "when", query)
     if as_json:
         typer.echo(json.dumps(found))
     else:
         bridge_client.print_start_estimate(found)
+
+
+@app.command("record-slurm-estimates")
+@reporting
+def record_slurm_estimates(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to append to, compressed if named *.gz.")],
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between two calls of squeue.")] = 60.0,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="HH:MM:SS or D-HH; default: no end.")] = "",
+) -> None:
+    """Record when Slurm expects each pending job to start, from `squeue --start`. Needs no privileges.
+
+    Continues FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares it with forecasts.
+    """
+    from cpsched.parsing.slurm_limits import parse_seconds
+    from cpsched_bridge.program.slurm_estimate_recording import record_estimates
+
+    record_estimates(out, every, parse_seconds(duration))
 
 
 @app.command("backfill-windows")
@@ -251,10 +306,15 @@ def backfill_windows(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Show the sizes and times of jobs that could start now without delaying another job. Asks the running bridge."""
+    """Show the sizes and times of jobs that could start now without delaying another job.
+
+    Queries the running bridge.
+    """
     from cpsched_bridge.program import bridge_client
 
-    found = bridge_client.query_bridge(_settings(config), "windows", {"partition": partition} if partition else {})
+    found = bridge_client.query_bridge(
+        _load_settings_and_warn(config), "windows", {"partition": partition} if partition else {}
+    )
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -272,12 +332,12 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
 
-    settings = _settings(config)
+    settings = _load_settings_and_warn(config)
     state_paths.require_used_state_dir(settings)
     with state_paths.preserve_ownership(settings):
         if as_json:
             found = json_output.collect_status(settings)
-            echo_json(found)
+            print_json(found)
             all_read = not found["unreadable"]
         else:
             all_read = terminal_views.print_status(settings)
@@ -288,21 +348,21 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @app.command()
 @reporting
 def events(
-    last: Annotated[int, typer.Option(min=1, help="Number of latest events to show.")] = 50,
+    last: Annotated[int, typer.Option(min=1, help="Number of most recent events to show.")] = 50,
     job: Annotated[str, typer.Option(metavar="JOBID", help="Show only events of this job.")] = "",
     kind: Annotated[str, typer.Option(help="Show only events of this kind, such as start_failed.")] = "",
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Show notable events: failed cycles, failed starts, missed cycles, restarts, changes of mode.
+    """Show notable events: failed cycles, failed starts, missed cycles, restarts, mode changes.
 
     --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
     """
     from cpsched_bridge.program import json_output, terminal_views
 
-    settings = _settings(config)
+    settings = _load_settings_and_warn(config)
     if as_json:
-        echo_json(json_output.list_events(settings, last, job, kind))
+        print_json(json_output.list_events(settings, last, job, kind))
     else:
         terminal_views.print_events(settings, last, job, kind)
 
@@ -317,9 +377,9 @@ def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     from cpsched_bridge.program import terminal_views
     from cpsched_bridge.store import state_paths
 
-    with state_paths.open_journal(_settings(config)) as journal:
+    with state_paths.open_journal(_load_settings_and_warn(config)) as journal:
         found = journal.list_unscheduled_jobs("unsupported")
-        echo_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
+        print_json(list(map(asdict, found))) if as_json else terminal_views.print_unmanaged(found)
 
 
 @app.command()
@@ -331,8 +391,8 @@ def pause(
     """Release all jobs and start none until `cpsched resume`. The bridge keeps deciding and recording."""
     from cpsched_bridge.store import state_paths
 
-    settings = _settings(config)
-    with state_paths.requesting(settings, "; `systemctl stop cpsched-bridge` releases its jobs, too"):
+    settings = _load_settings_and_warn(config)
+    with state_paths.write_request(settings, "; `systemctl stop cpsched-bridge` also releases its jobs"):
         state_paths.pause_file(settings).pause(reason)
     typer.echo("paused: the bridge releases its jobs in its next cycle and starts none")
 
@@ -343,20 +403,20 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
     """Resume a bridge that was paused or paused itself."""
     from cpsched_bridge.store import state_paths
 
-    settings = _settings(config)
-    with state_paths.requesting(settings):
+    settings = _load_settings_and_warn(config)
+    with state_paths.write_request(settings):
         was_paused = state_paths.pause_file(settings).resume()
-    typer.echo("resumed from the next cycle on" if was_paused else "the bridge was not paused")
+    typer.echo("the bridge resumes in its next cycle" if was_paused else "the bridge was not paused")
 
 
 @app.command("take-leadership")
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
-    """Take control from another running bridge. From a dead bridge, this one takes over without the command."""
+    """Take control from another running bridge. A bridge that stopped or crashed is replaced without this command."""
     from cpsched_bridge.store import state_paths
 
-    settings = _settings(config)
-    with state_paths.requesting(settings):
+    settings = _load_settings_and_warn(config)
+    with state_paths.write_request(settings):
         state_paths.take_leadership_file(settings).request()
     typer.echo("this bridge takes control in its next cycle; any other bridge yields")
 
@@ -367,14 +427,19 @@ def release_all(
     config: Config = DEFAULT_CONFIG,
     if_stale: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Act only if the heartbeat is older, even if the bridge runs."),
+        typer.Option(
+            metavar="SECONDS", help="Act only if the heartbeat is older than this, even if a bridge is running."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Act even if a bridge is running.")] = False,
 ) -> None:
-    """Release every held job to the cluster's own scheduler. Needs only the ledger and the cluster, no bridge."""
+    """Release every held job to the cluster's own scheduler.
+
+    Needs only the ledger and the cluster, not a running bridge.
+    """
     from cpsched_bridge.program import release_all as release
 
-    typer.echo(release.release_all(_settings(config), str(config), if_stale, force))
+    typer.echo(release.release_all(_load_settings_and_warn(config), str(config), if_stale, force))
 
 
 @app.command("config")
@@ -385,25 +450,34 @@ def effective_config(
 ) -> None:
     """Show every effective setting with its value and source. Does not query the cluster.
 
-    Settings that `cpsched bridge` would refuse are refused alike.
+    Settings that `cpsched bridge` rejects are rejected here, too.
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 
-    terminal_views.print_effective_config(bootstrap.prepare_policy(_settings(config), str(config)).in_force, as_json)
+    terminal_views.print_effective_config(
+        bootstrap.prepare_policy(_load_settings_and_warn(config), str(config)).in_force, as_json
+    )
 
 
 @app.command()
 @reporting
-def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """Check what must hold before control mode, and how to fix it.
+def doctor(
+    config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
+    accounting: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0.01, help="Also show the share of recent jobs that would be left to Slurm."),
+    ] = None,
+) -> None:
+    """Check the requirements of control mode, and show how to fix failures.
 
-    Settings that `cpsched bridge` would refuse are refused alike.
+    Settings that `cpsched bridge` rejects are rejected here, too.
     --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
     """
-    from cpsched_bridge.cycle.bridge_health import select_checks
+    from cpsched_bridge.cycle.mode_and_readiness import select_checks
     from cpsched_bridge.program import bootstrap, terminal_views
 
-    settings = _settings(config)
+    settings = _load_settings_and_warn(config)
     ready = bootstrap.prepare_policy(settings, str(config))
     backend = bootstrap.connect_backend(settings, str(config), ready.chosen)
     try:
@@ -411,8 +485,9 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
             *select_checks(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
+            *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
-        echo_json(list(map(asdict, checks))) if as_json else terminal_views.print_checks(checks)
+        print_json(list(map(asdict, checks))) if as_json else terminal_views.print_checks(checks)
         if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:
@@ -422,26 +497,32 @@ def doctor(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @app.command()
 @reporting
 def gantt(
-    file: Annotated[Path, typer.Argument(help="A schedule.csv.gz of `cpsched simulate --out`, or a trace to replay.")],
+    file: Annotated[
+        Path, typer.Argument(help="A schedule.csv.gz from `cpsched simulate --out`, or a trace to replay.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file, .svg or .html.")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Start, after the first submission: 90m, 2h, 1d."),
+        typer.Option("--from", metavar="TIME", help="Start, relative to the first submission: 90m, 2h, 1d."),
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End, after the first submission.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End, relative to the first submission.")
+    ] = None,
     serve: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
     port: Annotated[int | None, typer.Option(hidden=True)] = None,
-    system: Annotated[str | None, typer.Option(help="The trace's system by name or file.")] = None,
+    system: Annotated[str | None, typer.Option(help="The trace's system, by name or file.")] = None,
     dispatcher: Dispatcher = "easy",
     predictor: Predictor = "walltime",
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay only this many jobs, from the first.")] = None,
+    max_jobs: Annotated[
+        int | None, typer.Option(min=1, help="Replay only this many jobs, starting with the first.")
+    ] = None,
 ) -> None:
     """Draw a schedule over nodes and time."""
     from cpsched.errors import require
     from cpsched_bridge.program import gantt_command as drawing
     from cpsched_sim.cli import add_current_directory
 
-    require(not serve and port is None, "--serve", serve, "is retired; --out FILE.html with --from and --to draws")
+    require(not serve and port is None, "--serve", serve, "was removed; use --out FILE.html with --from and --to")
     require(out is not None, "--out", "none", "must be given")
     assert out is not None
     add_current_directory()
@@ -457,7 +538,7 @@ def deploy_files(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite files whose content differs.")] = False,
     runbooks: Annotated[
-        str, typer.Option(metavar="URL", help="URL of the folder with OPERATE.md, to which alerts link.")
+        str, typer.Option(metavar="URL", help="URL of the folder that contains OPERATE.md; alerts link to it.")
     ] = "",
 ) -> None:
     """Write the files to install: settings, systemd units, submit plugin, dead-man script, alerts."""
@@ -467,11 +548,11 @@ def deploy_files(
         typer.echo(line)
 
 
-command_help.describe(app)
+command_help.add_command_help(app)
 
 
 def main() -> None:
-    """Run the program `cpsched`."""
+    """Run the `cpsched` program."""
     app(prog_name="cpsched")
 
 

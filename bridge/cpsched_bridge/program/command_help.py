@@ -1,13 +1,13 @@
-"""Add an example and the exit codes to each command's help, as also shown on the reference page and man pages."""
+"""Add an example and the exit codes to each command's help; the reference page and man pages show them, too."""
 
 from __future__ import annotations
 
 import typer
 
-PANELS = {
+HELP_GROUPS = {
     "Simulate": "demo simulate compare gantt accuracy dispatchers predictors metrics workload system",
-    "Study": "whatif study benchmark tune",
-    "Bridge": "bridge status why estimate-start backfill-windows events unmanaged journal",
+    "Study": "whatif study benchmark tune record-slurm-estimates",
+    "Bridge": "bridge status queue why estimate-start backfill-windows events unmanaged journal",
     "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
 }
 """The groups in the help and the commands in each group."""
@@ -16,7 +16,7 @@ EXIT_CODES = {
     0: "success",
     1: "a check, a replay, a plug-in or the bridge failed",
     2: "wrong arguments, settings or files, or output that cannot be written",
-    3: "whatif run: the twin of Slurm's scheduler is far from the real starts",
+    3: "whatif run: Slurm's twin differs too much from the real starts",
     130: "interrupted by Ctrl-C",
 }
 """The exit codes of `cpsched` and their meanings."""
@@ -27,7 +27,7 @@ EXAMPLES = {
     "compare": "cpsched compare day.csv.gz -d slurm,easy,lookahead --from 2026-10-01 --to +7d --out results",
     "gantt": "cpsched gantt results/easy-walltime/schedule.csv.gz --out easy.svg",
     "accuracy": "cpsched accuracy day.csv.gz --predictor walltime,last-two,profile",
-    "accuracy start-times": "cpsched accuracy start-times day.csv.gz --dispatcher lookahead,list-reg --intervals",
+    "accuracy start-times": "cpsched accuracy start-times day.csv.gz --dispatcher lookahead",
     "dispatchers": "cpsched dispatchers --json",
     "predictors": "cpsched predictors",
     "metrics": "cpsched metrics",
@@ -40,9 +40,11 @@ EXAMPLES = {
     "study verify": "cpsched study verify results --sample 2",
     "study example": "cpsched study example > study.yaml",
     "benchmark": "cpsched benchmark --out mine --dispatcher my.module:Mine --quick",
+    "record-slurm-estimates": "cpsched record-slurm-estimates --out estimates.csv.gz --for 7-00",
     "tune": "cpsched tune jobs.txt --system our-cluster.yaml --goal waits",
     "bridge": "cpsched bridge --config /etc/cpsched/bridge.yaml",
     "status": "cpsched status --json",
+    "queue": "cpsched queue --start",
     "why": "cpsched why 1234",
     "estimate-start": "cpsched estimate-start --time 2:00:00 --nodes 4 --cores 16",
     "backfill-windows": "cpsched backfill-windows --partition main",
@@ -62,7 +64,7 @@ EXAMPLES = {
 }
 """One example for each command."""
 
-FAILURES = {
+FAILURE_MEANINGS = {
     "simulate": "a plug-in failed or made no progress",
     "compare": "a combination failed",
     "accuracy": "a plug-in failed or made no progress",
@@ -72,12 +74,13 @@ FAILURES = {
     "tune": "a replay failed",
     "bridge": "the bridge could not start, or could not release its jobs",
     "status": "the journal or the ledger cannot be read",
-    "journal replay": "a decision came out otherwise, or the journal cannot be read",
-    "estimate-start": "no bridge answers",
-    "backfill-windows": "no bridge answers",
+    "journal replay": "a repeated decision differs, or the journal cannot be read",
+    "queue": "the bridge does not respond",
+    "estimate-start": "the bridge does not respond",
+    "backfill-windows": "the bridge does not respond",
     "doctor": "a check that control mode requires fails",
     "release-all": "jobs could not be released",
-    "warm-up": "kernels could not be compiled or kept",
+    "warm-up": "kernels could not be compiled or stored",
 }
 """The meaning of exit code 1 for commands where it is more specific than in `EXIT_CODES`."""
 
@@ -85,24 +88,24 @@ FAILURES = {
 def exit_codes(command: str) -> dict[int, str]:
     """Return the exit codes of a command with their meanings."""
     found = {code: meaning for code, meaning in EXIT_CODES.items() if code != 3 or command == "whatif run"}
-    return found | ({1: FAILURES[command]} if command in FAILURES else {})
+    return found | ({1: FAILURE_MEANINGS[command]} if command in FAILURE_MEANINGS else {})
 
 
-def epilog(command: str) -> str:
+def help_epilog(command: str) -> str:
     """Return the text at the end of a command's help."""
-    return f"Example:\n{EXAMPLES[command]}\n\n{_table(exit_codes(command))}"
+    return f"Example:\n{EXAMPLES[command]}\n\n{_format_exit_codes(exit_codes(command))}"
 
 
-def _table(codes: dict[int, str]) -> str:
+def _format_exit_codes(codes: dict[int, str]) -> str:
     return "\n".join(["Exit codes:", *(f"{code:<4} {meaning}" for code, meaning in codes.items())])
 
 
-ROOT_EPILOG = _table(EXIT_CODES)
+ROOT_EPILOG = _format_exit_codes(EXIT_CODES)
 
 
-def describe(app: typer.Typer) -> None:
+def add_command_help(app: typer.Typer) -> None:
     """Assign the commands to help groups, and append the example and exit codes to the help of each command."""
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
+    panel_of = {name: panel for panel, names in HELP_GROUPS.items() for name in names.split()}
     commands = [("", each) for each in app.registered_commands]
     for group in app.registered_groups:
         group.rich_help_panel = panel_of[str(group.name)]
@@ -111,4 +114,4 @@ def describe(app: typer.Typer) -> None:
     for above, command in commands:
         name = above + str(command.name or getattr(command.callback, "__name__", ""))
         command.rich_help_panel = None if above else panel_of[name.split()[0]]
-        command.epilog = epilog(name)
+        command.epilog = help_epilog(name)

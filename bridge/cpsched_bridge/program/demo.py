@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.formatting import format_count, format_duration, format_percent
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec, setting_names
@@ -27,7 +27,7 @@ from cpsched.registry import DISPATCHERS
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import AcceleratedEventClock, EventDrivenClock, ManualClock
-from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeParts
+from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
@@ -45,28 +45,28 @@ from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
 
-DRAW_S = 0.1
-LINE_S = 2.0
-REHEARSED_JOBS = 150
-"""Number of jobs in the rehearsal, which is enough for some of them to wait."""
-CLOSED_S = 3600
+DRAW_EVERY_S = 0.1
+PRINT_EVERY_S = 2.0
+REHEARSAL_JOBS = 150
+"""Number of jobs in the rehearsal, enough that some of them wait."""
+CLOSED_DURATION_S = 3600
 MORNING_S = 5 * 3600
 """Approximate seconds from the opening to the last arrival."""
 MORNING_DAYS = 0.25
-LONGEST_RUN_S = 9000
+MAX_RUN_TIME_S = 9000
 """Maximum run time of a generated job in seconds; longer jobs would overload the machine."""
-_SPARE = 1.1
+_EXTRA_JOBS_FACTOR = 1.1
 """Factor by which more jobs are generated, because long jobs are dropped."""
-LINES_ABOVE = 10
+HEADER_LINES = 10
 """Number of lines in the live view above the list of starts, including its heading."""
-STARTS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
+START_COLUMNS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
 """Columns in the list of starts and their widths; `nodes` gets the rest of the line."""
 WAIT_CHARS = 12
 TWIN = "Slurm's twin"
-NEXT = """Try next:
+NEXT_STEPS = """Try next:
   {0} workload eurora --days 1 --load 3 --seed 1 --out day.csv.gz
   {0} compare day.csv.gz --dispatcher slurm,easy,lookahead
-Where Slurm's commands are, collect your own weeks to replay:
+On a host with Slurm's commands, collect your own weeks to replay:
   {0} whatif collect --out site"""
 
 
@@ -74,12 +74,12 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
     """Show a busy morning for `seconds` and return the exit code. `limit_s` applies to dispatchers that search."""
     log_setup.configure_logging("text", level=40)
     out = Console()
-    policy = demo_policy(dispatcher, limit_s)
+    policy = make_demo_policy(dispatcher, limit_s)
     watch = StatusApplication(Settings(mode="control", adapter="mock"))
-    endpoint = _endpoint(watch)
+    endpoint = _make_http_server(watch)
     try:
         out.print(f"page: {endpoint.url}, metrics: {endpoint.url}metrics", highlight=False)
-        if not _rehearsed(policy, seed):
+        if not _warm_up_clusters(policy, seed):
             out.print("stopped before the live view")
             return 130
         site, twin = make_clusters(jobs, seed)
@@ -90,28 +90,36 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
             with Live(
                 get_renderable=lambda: view.render(out.size), console=out, auto_refresh=False, screen=True
             ) as live:
-                ended = run_bridge(policy, site, pace, (watch, view, ThrottledCallback(live.refresh, DRAW_S)))
+                ended = run_bridge(
+                    policy, site, pace, (watch, view, ThrottledCycleCallback(live.refresh, DRAW_EVERY_S))
+                )
         else:
-            lines = ThrottledCallback(lambda: out.print(view.render_line(), highlight=False, soft_wrap=True), LINE_S)
+            lines = ThrottledCycleCallback(
+                lambda: out.print(view.render_line(), highlight=False, soft_wrap=True), PRINT_EVERY_S
+            )
             ended = run_bridge(policy, site, pace, (watch, view, lines))
     finally:
         endpoint.close()
     if not ended:
-        out.print("stopped; the held jobs went back to the site's own scheduler")
+        out.print("stopped; the held jobs were released to the site's own scheduler")
         return 130
     twin.advance(site.now_s)
-    out.print(summarize_result(dispatcher, waits_s(site), waits_s(twin)), highlight=False, soft_wrap=True)
-    out.print(NEXT.format(program()), highlight=False, soft_wrap=True)
+    out.print(
+        summarize_result(dispatcher, compute_waits_s(site), compute_waits_s(twin)),
+        highlight=False,
+        soft_wrap=True,
+    )
+    out.print(NEXT_STEPS.format(find_program_command()), highlight=False, soft_wrap=True)
     return 0
 
 
-def program() -> str:
+def find_program_command() -> str:
     """Return the command that calls this program: `cpsched`, or its path if the shell does not find it."""
     called = sys.argv[0]
     return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
-def waits_s(site: MockCluster) -> list[int]:
+def compute_waits_s(site: MockCluster) -> list[int]:
     """Return the waits in seconds of all jobs that have arrived; pending jobs count with their wait so far."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
@@ -120,7 +128,7 @@ def waits_s(site: MockCluster) -> list[int]:
 
 
 def mean_s(waits: list[int]) -> int:
-    """Return the mean in whole seconds; 0 for an empty list."""
+    """Return the mean in whole seconds, or 0 for an empty list."""
     return round(sum(waits) / max(1, len(waits)))
 
 
@@ -128,14 +136,14 @@ def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
     """Return a sentence with both mean waits in whole seconds, and their difference if it is at least 1 %."""
     ours_s, twin_s = mean_s(ours), mean_s(twins)
     share = 100 * (ours_s - twin_s) / twin_s if twin_s else 0.0
-    words = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
+    text = f"{abs(share):.0f} % {'shorter' if share < 0 else 'longer'}" if abs(share) >= 1 else "no difference"
     seen = f"Mean wait so far of {format_count(len(ours), 'job')}"
-    return f"{seen}: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {words}."
+    return f"{seen}: {ours_s:,} s under {dispatcher}, {twin_s:,} s under {TWIN}: {text}."
 
 
-def _rehearsed(policy: PolicySpec, seed: int) -> bool:
-    """Run a few decisions on both sites to compile the kernels in advance. Return False if the user stopped it."""
-    site, twin = make_clusters(REHEARSED_JOBS, seed)
+def _warm_up_clusters(policy: PolicySpec, seed: int) -> bool:
+    """Run a few decisions on both sites to compile the kernels in advance. Return False if the user stopped the run."""
+    site, twin = make_clusters(REHEARSAL_JOBS, seed)
     if not run_bridge(policy, site, EventDrivenClock(site), ()):
         return False
     twin.advance(site.now_s)
@@ -145,25 +153,25 @@ def _rehearsed(policy: PolicySpec, seed: int) -> bool:
 def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     """Return two sites with the same jobs, one for the bridge and one under the twin of Slurm's scheduler.
 
-    Jobs that arrive in the first `CLOSED_S` seconds wait until the sites open, as after maintenance, so that there is a
-    queue.
+    Jobs that arrive in the first `CLOSED_DURATION_S` seconds wait until the sites open, as after maintenance, so that
+    there is a queue.
     """
-    cluster, morning = loaded_morning(jobs, seed)
-    opens_s = morning[0].job.submit_s + CLOSED_S
+    cluster, morning = generate_morning_jobs(jobs, seed)
+    opens_s = morning[0].job.submit_s + CLOSED_DURATION_S
     late = [replace(item, job=replace(item.job, submit_s=max(item.job.submit_s, opens_s))) for item in morning]
-    site = MockCluster(cluster, late, scheduler=SlurmDispatcher())
+    site = MockCluster(cluster, late, scheduler=SlurmTwinDispatcher())
     site.advance(opens_s)
-    return site, MockCluster(cluster, late, plugin=False, scheduler=SlurmDispatcher())
+    return site, MockCluster(cluster, late, plugin=False, scheduler=SlurmTwinDispatcher())
 
 
-def demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
+def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
     """Return the policy for a dispatcher's name, with the time limit if it has one. Raise `UnknownName`."""
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
-def _endpoint(watch: StatusApplication) -> HttpServer:
-    """Return a server for metrics and page at the default port or, if that is in use, at any free port."""
+def _make_http_server(watch: StatusApplication) -> HttpServer:
+    """Return a server for the metrics and the page, on the default port or, if that is in use, on any free port."""
     settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)
@@ -176,7 +184,7 @@ def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, li
     with tempfile.TemporaryDirectory(prefix="cpsched-demo-") as folder:
         settings = Settings(mode="control", adapter="mock", state_dir=Path(folder), durable=False)
         ledger, journal = Ledger(ledger_path(settings), durable=False), Journal(journal_path(settings))
-        parts = BridgeParts(
+        parts = BridgeComponents(
             MockBackend(site, ManualClock(site)), make_policy(policy), EffectiveConfig(policy), ledger, journal,
             pause_file(settings), pace, settings, (pace.on_cycle, *listeners),
         )  # fmt: skip
@@ -201,7 +209,7 @@ class DemoLiveView:
     starts: list[tuple[str, ...]] = field(default_factory=list)
 
     def __call__(self, report: CycleReport) -> None:
-        """Take in a cycle."""
+        """Record a cycle and its starts, and advance the twin to the same second."""
         self.report = report
         seen = report.observation
         if seen is None:
@@ -222,28 +230,28 @@ class DemoLiveView:
         columns, lines = size
         title = Text(f"cpsched in control of a simulated Eurora: {self.url}", style="bold")
         at = Text(
-            f"{format_duration(self.site.now_s)} at the site, {format_count(self.report.number, 'cycle')}", style="dim"
+            f"{format_duration(self.site.now_s)} simulated, {format_count(self.report.number, 'cycle')}", style="dim"
         )
         waits = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         waits.add_column("")
         for name in (self.name, TWIN):
             waits.add_column(name, justify="right", min_width=WAIT_CHARS)
-        for row in self._compared():
+        for row in self._compare_sites():
             waits.add_row(*row)
         last = Table(title="last starts", title_justify="left", box=None, padding=(0, 1, 0, 0))
-        rest = columns - sum(STARTS.values()) - len(STARTS)
-        for name, width in STARTS.items():
+        rest = columns - sum(START_COLUMNS.values()) - len(START_COLUMNS)
+        for name, width in START_COLUMNS.items():
             last.add_column(name, no_wrap=True, width=width or max(8, rest))
-        for start in reversed(self.starts[-max(1, lines - LINES_ABOVE) :]):
+        for start in reversed(self.starts[-max(1, lines - HEADER_LINES) :]):
             last.add_row(*start)
         return Group(title, at, waits, last)
 
-    def _compared(self) -> list[tuple[str, str, str]]:
+    def _compare_sites(self) -> list[tuple[str, str, str]]:
         sites = [(each.observe(len(each.ended)), each) for each in (self.site, self.twin)]
         seen = sites[0][0]
         cores = int(seen.cluster.capacity[:, 0].sum())
         rows: dict[str, Callable[[int], str]] = {
-            "mean wait so far": lambda at: format_duration(mean_s(waits_s(sites[at][1]))),
+            "mean wait so far": lambda at: format_duration(mean_s(compute_waits_s(sites[at][1]))),
             "waiting": lambda at: str(len(sites[at][0].pending)),
             "running": lambda at: str(len(sites[at][0].running)),
             "ended": lambda at: str(len(sites[at][1].ended)),
@@ -253,11 +261,11 @@ class DemoLiveView:
 
     def render_line(self) -> str:
         """Return the view as one line, for output that is not a terminal."""
-        return "; ".join(f"{name} {ours} ({TWIN}: {theirs})" for name, ours, theirs in self._compared())
+        return "; ".join(f"{name} {ours} ({TWIN}: {theirs})" for name, ours, theirs in self._compare_sites())
 
 
 @dataclass(slots=True)
-class ThrottledCallback:
+class ThrottledCycleCallback:
     """A callback that calls `act` after a cycle, at most every `every_s` seconds, to limit the cost of the display."""
 
     act: Callable[[], object]
@@ -265,14 +273,14 @@ class ThrottledCallback:
     last_s: float = 0.0
 
     def __call__(self, report: CycleReport) -> None:
-        """Take in a cycle."""
+        """Call `act` unless the last call is too recent."""
         if time.monotonic() - self.last_s >= self.every_s:
             self.act()
             self.last_s = time.monotonic()
 
 
-def loaded_morning(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
+def generate_morning_jobs(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
     """Return Eurora and `jobs` jobs of its synthetic workload, excluding long jobs."""
-    load = jobs * _SPARE / (JOBS_PER_DAY * MORNING_DAYS)
+    load = jobs * _EXTRA_JOBS_FACTOR / (JOBS_PER_DAY * MORNING_DAYS)
     generated = eurora_jobs(MORNING_DAYS, seed, load)
-    return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= LONGEST_RUN_S][:jobs]
+    return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= MAX_RUN_TIME_S][:jobs]

@@ -39,12 +39,12 @@ class DeploymentFile:
     @classmethod
     def page(cls, name: str, purpose: str) -> DeploymentFile:
         """Return the entry for a page of the documentation."""
-        return cls(f"{name.upper()}.md", f"{_PAGES}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
+        return cls(f"{name.upper()}.md", f"{_DOC_FOLDER}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
 
 
-_PAGES = "/usr/share/doc/cpsched/"
-_UNITS = "/etc/systemd/system/"
-_IMPORT = "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*"
+_DOC_FOLDER = "/usr/share/doc/cpsched/"
+_SYSTEMD_FOLDER = "/etc/systemd/system/"
+_DASHBOARD_TARGET = "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*"
 
 FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile.page("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
@@ -54,7 +54,7 @@ FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile.page("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
     DeploymentFile.page("monitoring", "Metrics, alerts, dashboards and the status page."),
     DeploymentFile.page("pbs", "What differs with PBS instead of Slurm."),
-    DeploymentFile.page("why-is-my-job-waiting", "For the users of the cluster."),
+    DeploymentFile.page("why-is-my-job-waiting", "For the cluster's users."),
     DeploymentFile(
         "bridge.yaml",
         "/etc/cpsched/bridge.yaml",
@@ -64,28 +64,28 @@ FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile(
         "bridge.pbs.yaml",
         "/etc/cpsched/bridge.yaml, with PBS",
-        "The same for PBS, with each option of its adapter.",
+        "The bridge's settings for PBS, with each option of its adapter.",
         origin="deploy/bridge.pbs.example.yaml",
     ),
-    DeploymentFile("systemd/cpsched-bridge.service", _UNITS, "The bridge as a service."),
-    DeploymentFile("systemd/cpsched-deadman.service", _UNITS, "One check of the bridge's heartbeat."),
+    DeploymentFile("systemd/cpsched-bridge.service", _SYSTEMD_FOLDER, "The bridge as a service."),
+    DeploymentFile("systemd/cpsched-deadman.service", _SYSTEMD_FOLDER, "One check of the bridge's heartbeat."),
     DeploymentFile(
         "systemd/cpsched-deadman-pbs.service",
-        f"{_UNITS}cpsched-deadman.service, with PBS",
-        "The same for PBS: opens the queues when the heartbeat stops.",
+        f"{_SYSTEMD_FOLDER}cpsched-deadman.service, with PBS",
+        "The heartbeat check for PBS: opens the queues when the heartbeat stops.",
     ),
     DeploymentFile(
         "systemd/cpsched-bridge-pbs.conf",
-        f"{_UNITS}cpsched-bridge.service.d/pbs.conf, with PBS",
+        f"{_SYSTEMD_FOLDER}cpsched-bridge.service.d/pbs.conf, with PBS",
         "Permissions that PBS commands need in the bridge's service.",
     ),
-    DeploymentFile("systemd/cpsched-deadman.timer", _UNITS, "Runs that check every 30 s."),
+    DeploymentFile("systemd/cpsched-deadman.timer", _SYSTEMD_FOLDER, "Runs the check every 30 s."),
     DeploymentFile(
         "systemd/cpsched-tune.service",
-        _UNITS,
-        "Report which settings would have been best in the last weeks; change nothing.",
+        _SYSTEMD_FOLDER,
+        "Report which settings would have been best in the last weeks, without changing any.",
     ),
-    DeploymentFile("systemd/cpsched-tune.timer", _UNITS, "Runs that report once a week."),
+    DeploymentFile("systemd/cpsched-tune.timer", _SYSTEMD_FOLDER, "Runs the report once a week."),
     DeploymentFile(
         "cpsched-deadman",
         "/usr/local/sbin/",
@@ -117,11 +117,15 @@ FILES: tuple[DeploymentFile, ...] = (
         "One message per fault; add your own receivers.",
     ),
     DeploymentFile(
-        "grafana/dashboards/cpsched-scheduling.json", _IMPORT, "Dashboard: waits, slowdowns and starts of jobs."
+        "grafana/dashboards/cpsched-scheduling.json",
+        _DASHBOARD_TARGET,
+        "Dashboard: waits, slowdowns and starts of jobs.",
     ),
-    DeploymentFile("grafana/dashboards/cpsched-decisions.json", _IMPORT, "Dashboard: cost and failures of cycles."),
     DeploymentFile(
-        "grafana/dashboards/cpsched-predictions.json", _IMPORT, "Dashboard: predictions and expected starts."
+        "grafana/dashboards/cpsched-decisions.json", _DASHBOARD_TARGET, "Dashboard: cost and failures of cycles."
+    ),
+    DeploymentFile(
+        "grafana/dashboards/cpsched-predictions.json", _DASHBOARD_TARGET, "Dashboard: predictions and expected starts."
     ),
     DeploymentFile(
         "grafana/provisioning/datasources/cpsched.yaml",
@@ -136,13 +140,13 @@ FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile(
         "pyslurm.Dockerfile",
         "nowhere: an example",
-        "How pyslurm was built for a Slurm release without a pyslurm release.",
+        "How pyslurm was built for a Slurm release that has no matching pyslurm release.",
         origin="deploy/slurm/Dockerfile.bridge",
     ),
 )
 
 
-RUNBOOKS = f"{_PAGES}OPERATE.md"
+RUNBOOK_URL = f"{_DOC_FOLDER}OPERATE.md"
 """The runbook in alerts, unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
@@ -150,85 +154,85 @@ _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`. Yield one line for each.
 
-    `runbooks` is the URL of the site's folder with OPERATE.md, to which alerts link. Files with equal content are not
-    touched. Raise `SettingsError`, before the first write, if a file has other content and `force` is not set, or if a
-    file cannot be written.
+    `runbooks` is the URL of the site's folder that contains OPERATE.md; alerts link to it. Files with the same content
+    are not changed. Raise `SettingsError`, before the first write, if a file has different content and `force` is not
+    set, or if a file cannot be written.
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
     contents = {file.name: (read_content(file), file.mode) for file in FILES}
     if runbooks:
         alerts, mode = contents["prometheus/alerts.yaml"]
-        linked = alerts.replace(RUNBOOKS.encode(), f"{runbooks.rstrip('/')}/OPERATE.md".encode())
+        linked = alerts.replace(RUNBOOK_URL.encode(), f"{runbooks.rstrip('/')}/OPERATE.md".encode())
         contents["prometheus/alerts.yaml"] = linked, mode
-    contents["README.md"] = (_readme().encode(), 0o644)
+    contents["README.md"] = (_make_readme().encode(), 0o644)
     present = {name for name in contents if (folder / name).is_file()}
-    other = sorted(name for name in present if _read(folder / name) != contents[name][0])
+    other = sorted(name for name in present if _read_file(folder / name) != contents[name][0])
     if other and not force:
-        raise SettingsError(f"{folder}: {', '.join(other)}: exists with other content; --force overwrites")
+        raise SettingsError(f"{folder}: {', '.join(other)}: exists with different content; use --force to overwrite")
     for name, (content, mode) in contents.items():
         path = folder / name
         if name in present and name not in other:
             yield f"unchanged  {path}"
             continue
-        _put(path, content, mode)
+        _write_file(path, content, mode)
         yield f"{'replaced' if name in present else 'wrote':9}  {path}"
 
 
 def read_content(file: DeploymentFile) -> bytes:
     """Return the content to write for a file."""
-    content = _source(file).read_bytes()
+    content = _find_source(file).read_bytes()
     if not file.source.endswith(".md"):
         return content
     names = {Path(each.source).name: each.name for each in FILES if each.source.endswith(".md")}
-    return for_an_installation(content.decode(), names).encode()
+    return adapt_page_for_installation(content.decode(), names).encode()
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _put(path: Path, content: bytes, mode: int) -> None:
-    """Write the file atomically."""
-    beside = path.with_name(f".{path.name}.new")
+def _write_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file atomically."""
+    temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        beside.chmod(mode)
-        beside.replace(path)
+        temporary.write_bytes(content)
+        temporary.chmod(mode)
+        temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise SettingsError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _source(file: DeploymentFile) -> Path:
+def _find_source(file: DeploymentFile) -> Path:
     """Return the path of the installed file, or of the file in the clone."""
     installed = _PACKAGE / "deployment" / file.source
     return installed if installed.exists() else _PACKAGE.parents[1] / file.source
 
 
-def _readme() -> str:
+def _make_readme() -> str:
     """Return the README's table of files and their locations."""
     rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
     return (
         "# What goes where\n\n"
         "Written by `cpsched deploy-files`. Begin with INSTALL.md, which states when each file is needed.\n"
         "No file takes effect before you install it.\n\n"
-        f"| file | its place | what it is |\n|---|---|---|\n{rows}\n"
+        f"| file | destination | purpose |\n|---|---|---|\n{rows}\n"
     )
 
 
-_CLONE = re.compile(r"<!-- clone -->.*?<!-- end clone -->\n?", re.DOTALL)
-_NOTE = re.compile(r"^[ \t]*<!--.*?-->[ \t]*\n", re.DOTALL | re.MULTILINE)
+_CLONE_SECTION = re.compile(r"<!-- clone -->.*?<!-- end clone -->\n?", re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*<!--.*?-->[ \t]*\n", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[([^\]\n]*)\]\(([\w./-]+\.md)?(#[\w-]*)?\)")
-_GAP = re.compile(r"\n{3,}")
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
-def for_an_installation(text: str, names: Mapping[str, str]) -> str:
+def adapt_page_for_installation(text: str, names: Mapping[str, str]) -> str:
     """Return a page without its comments and the text between `<!-- clone -->` and `<!-- end clone -->`.
 
     A link to a page in `names` is replaced by a link to that file. A link to any other page becomes plain text.
@@ -240,4 +244,4 @@ def for_an_installation(text: str, names: Mapping[str, str]) -> str:
             return found[0]
         return f"[{words}]({names[page]}{anchor})" if page in names else words
 
-    return _GAP.sub("\n\n", _LINK.sub(linked, _NOTE.sub("", _CLONE.sub("", text))))
+    return _BLANK_LINES.sub("\n\n", _LINK.sub(linked, _COMMENT.sub("", _CLONE_SECTION.sub("", text))))

@@ -19,10 +19,10 @@ from cpsched_bridge.web.page_schema import GanttBar, GanttChartView
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S, watch_plugins
 from cpsched_sim.result_files import check_new
-from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
-from cpsched_sim.watchdog import LIMIT_S, watched
+from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.workloads.load import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
@@ -32,18 +32,18 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True)
 class FinishedSchedule:
-    """A finished schedule with times in seconds of the trace."""
+    """A finished schedule with times in trace seconds."""
 
     title: str
     node_names: Sequence[str]
     bars: Sequence[GanttBar]
-    """Users of the jobs that ran."""
+    """Bars of the jobs that ran; the user is empty if unknown."""
     from_s: int
     """Time of the first submission."""
 
     @property
     def end_s(self) -> int:
-        """Time of the last end."""
+        """Time at which the last job ended."""
         return max((bar.end_s for bar in self.bars), default=self.from_s + 1)
 
 
@@ -53,17 +53,17 @@ def load_schedule(
     """Read a schedule or replay a trace, and return the schedule. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
         return read_schedule(path)
-    with watched(LIMIT_S) as patient:
-        setup = ReplayPolicySetup(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
+    with watch_plugins(STALL_TIMEOUT_S) as patient:
+        setup = ReplaySpec(PolicySpec.of(dispatcher, predictor, known=SIMULATION_REGISTRIES))
         workload = load(path, system, max_jobs=max_jobs, progress=patient.reset)
         return schedule_from_simulation(replay_workload(workload, setup, patient.reset))
 
 
 def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
-    """Return the schedule of a replay."""
+    """Return the schedule that a replay produced."""
     schedule, workload = simulation.schedule, simulation.workload
     bars = [
-        _bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
+        _make_bar(item.job.id, start_s, end_s, schedule.placement_of(at), item.job.user)
         for at, (item, start_s, end_s) in enumerate(
             zip(workload.jobs, schedule.start_s.tolist(), schedule.end_s.tolist(), strict=True)
         )
@@ -74,14 +74,14 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Return whether the file's first line is that of a schedule. Raise `InputError` if it cannot be read."""
-    first = next(lines_of(path), (1, ""))[1]
+    """Return whether the file's first line is the header of a schedule. Raise `InputError` if it cannot be read."""
+    first = next(read_text_lines(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read_schedule(path: Path) -> FinishedSchedule:
     """Read a schedule written by `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
-    rows = [_Row(path, number, text) for number, text in lines_of(path) if number > 1]
+    rows = [_ScheduleFileRow(path, number, text) for number, text in read_text_lines(path) if number > 1]
     if not rows:
         raise InputError(f"{path}: contains no jobs")
     names = sorted(
@@ -90,14 +90,19 @@ def read_schedule(path: Path) -> FinishedSchedule:
     )
     index = {name: at for at, name in enumerate(names)}
     bars = [
-        _bar(row.whole("job"), row.whole("start_s"), row.whole("end_s"), [(index[n], units) for n, units in row.nodes])
+        _make_bar(
+            row.parse_whole_number("job"),
+            row.parse_whole_number("start_s"),
+            row.parse_whole_number("end_s"),
+            [(index[n], units) for n, units in row.nodes],
+        )
         for row in rows
         if row.values["start_s"]
     ]
-    return FinishedSchedule(path.name, names, bars, min(row.whole("submit_s") for row in rows))
+    return FinishedSchedule(path.name, names, bars, min(row.parse_whole_number("submit_s") for row in rows))
 
 
-class _Row:
+class _ScheduleFileRow:
     """A line of a schedule file. Its methods raise `InvalidTrace`."""
 
     def __init__(self, path: Path, number: int, text: str) -> None:
@@ -106,22 +111,22 @@ class _Row:
         if len(cells) != len(HEADING):
             raise InvalidTrace(path, number, "columns", str(len(cells)), f"must be {len(HEADING)}")
         self.values = dict(zip(HEADING, cells, strict=True))
-        self.nodes = [self._node(entry) for entry in self.values["nodes"].split()]
+        self.nodes = [self._parse_node(entry) for entry in self.values["nodes"].split()]
 
-    def whole(self, name: str) -> int:
+    def parse_whole_number(self, name: str) -> int:
         """Return the value of an integer column."""
         if not re.fullmatch(r"-?\d{1,15}", self.values[name]):
             raise InvalidTrace(self.path, self.number, name, self.values[name], "must be a whole number")
         return int(self.values[name])
 
-    def _node(self, entry: str) -> tuple[str, int]:
+    def _parse_node(self, entry: str) -> tuple[str, int]:
         name, colon, units = entry.rpartition(":")
         if not (colon and units.isascii() and units.isdigit()):
             raise InvalidTrace(self.path, self.number, "nodes", entry, "must be NAME:UNITS")
         return name, int(units)
 
 
-def _bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> GanttBar:
+def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[int, int]], user: str = "") -> GanttBar:
     return GanttBar.model_construct(
         id=id, label=str(id), user=user, kind="running", begin_s=begin_s, end_s=end_s, nodes=list(nodes)
     )
@@ -144,7 +149,7 @@ def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
 
 
 def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw an interval, with times relative to the first submission, to a file. Return a summary line.
+    """Draw an interval to a file, with times relative to the first submission. Return a summary line.
 
     Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
     """
@@ -164,11 +169,11 @@ def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_
     window = GanttWindow(from_s, to_s, 0, len(found.node_names), live=False)
     title = f"{found.title}: {format_count(len(bars), 'job')} on {format_count(len(found.node_names), 'node')}"
     drawing = gantt_chart.draw_svg(chart, window, alone=True, title=title)
-    write_atomically(out, (drawing if out.suffix == ".svg" else _document(title, drawing)).encode() + b"\n")
+    write_atomically(out, (drawing if out.suffix == ".svg" else _make_html_page(title, drawing)).encode() + b"\n")
     return f"wrote {out}: {title}"
 
 
-def _document(title: str, drawing: Markup) -> str:
+def _make_html_page(title: str, drawing: Markup) -> str:
     """Return the drawing as a self-contained HTML page."""
     scheme = make_element("meta", name="color-scheme", content="light dark")
     head = make_element("head", make_element("meta", charset="utf-8"), scheme, make_element("title", title))

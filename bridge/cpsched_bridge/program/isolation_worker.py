@@ -15,25 +15,25 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.errors import METHODS, describe_exception
+from cpsched.errors import CHECKED_METHODS, describe_exception
 from cpsched.model import Cluster, IntArray, Job, JobTable, Snapshot
 from cpsched.model.job_table import PlacementPool, read_only_view
 from cpsched.registry import DISPATCHERS
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_bridge.child_processes import enter_child
 from cpsched_bridge.cycle.isolation_client import (
     DecideRequest,
     DecideResponse,
     EndedJobsMessage,
     WorkerInit,
-    WorkerProgress,
+    WorkerStartupProgress,
 )
+from cpsched_bridge.socket_child_process import enter_child
 from cpsched_sim import kernel_warm_up
 from cpsched_sim.file_io import read_json
 
 
 def to_writable(array: IntArray) -> IntArray:
-    """Return an array that kernels may write to, because Python 3.14 preserves read-only arrays when pickling."""
+    """Return an array that kernels may write to, because pickling preserves read-only arrays since Python 3.14."""
     return array if array.flags.writeable else array.copy()
 
 
@@ -47,8 +47,8 @@ class SnapshotAssembler:
     def assemble(self, question: DecideRequest) -> Snapshot:
         """Return the snapshot for a request, with the slots and columns that the bridge has checked."""
         if question.cluster is not None:
-            names, resources, capacity, sets, set_names, epoch_s = question.cluster
-            self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s)
+            names, resources, capacity, sets, set_names, epoch_s, weights = question.cluster
+            self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights)
         assert self._cluster is not None
         known = self._jobs | {job.id: job for job in question.jobs}
         jobs = [known[id] for id in question.ids.tolist()]
@@ -74,7 +74,7 @@ def handle_message(
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.assemble(question)
     try:
-        _know(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
+        _apply_ended_jobs(dispatcher, message if isinstance(message, EndedJobsMessage) else message.known)
         decision = None
         if snapshot is not None and question is not None:
             began_s = time.perf_counter()
@@ -85,14 +85,14 @@ def handle_message(
         tell = getattr(dispatcher, "memory", None)
         return DecideResponse(decision, bool(dispatcher.learns), None if tell is None else tell())
     except Exception as error:
-        place = plugin_source_location(error, dispatcher, METHODS["dispatcher"])
+        place = plugin_source_location(error, dispatcher, CHECKED_METHODS["dispatcher"])
         return DecideResponse(failure=describe_exception(error) + (f" ({place})" if place else ""))
 
 
-def _know(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
+def _apply_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
     if known.memory is not None:
         dispatcher.recall(known.memory)
-    for ended in known.lessons:
+    for ended in known.ended_jobs:
         dispatcher.learn(ended)
 
 
@@ -103,8 +103,8 @@ def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispa
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # the bridge then compiles these kernels itself
             importlib.import_module(module)
-    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerProgress(words)))
-    channel.send(WorkerProgress())
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerStartupProgress(words)))
+    channel.send(WorkerStartupProgress())
     return dispatcher
 
 
@@ -123,7 +123,7 @@ def serve(channel: Connection[Any, Any]) -> None:
             channel.send(reply)
         except BrokenPipeError:
             return
-        except Exception as error:  # the decision cannot be serialised
+        except Exception as error:  # the decision cannot be serialized
             channel.send(DecideResponse(failure=f"the decision cannot be sent: {describe_exception(error)}"))
 
 

@@ -18,8 +18,8 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalEvent, JournalJobRecord, UnscheduledJob, is_id
-from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalEvent, JournalJobRecord, UnscheduledJob, is_id
+from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 from cpsched_bridge.web.explain import explain_hidden_task
@@ -73,17 +73,17 @@ def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
         found.unreadable.append(str(error))
     try:
         with state_paths.open_journal(settings) as journal:
-            behind = _look_up(found, text, journal, settings)
+            behind = _add_journal_facts(found, text, journal, settings)
     except BridgeError as error:
         found.unreadable.append(str(error))
     if found.entry is None and not (found.was_pending or found.was_running or found.past or found.aside):
-        known = behind or "neither ledger nor journal knows it; `cpsched status` says how far back they go"
-        raise UnknownJob(f"job={text}: {'not in what can be read' if found.unreadable else known}")
+        known = behind or "not in the ledger or the journal; `cpsched status` shows how far back they go"
+        raise UnknownJob(f"job={text}: {'not in the readable files' if found.unreadable else known}")
     return found
 
 
-def _look_up(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
-    """Add the journal's facts. Return why the observation lacks a pending array task; empty if not applicable."""
+def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
+    """Add the journal's facts. Return why the observation lacks a pending array task, or "" if not applicable."""
     found.job_id = find_job_id(text, journal, found.entry)
     found.record = journal.read_round(journal.last_round) if journal.list_rounds(1) else None
     found.past = journal.find_past_job(str(found.job_id))
@@ -116,8 +116,8 @@ def explain_job(text: str, settings: Settings) -> Values:
     """Return the values of `cpsched why --json`. Raise `UnknownJob`."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
-    waiting = [_queued(job, record) for job in record.queue if job.id == found.job_id] if record else []
-    running = [each for each in _running(record) if each["job_id"] == found.job_id] if record else []
+    waiting = [_describe_queued_job(job, record) for job in record.queue if job.id == found.job_id] if record else []
+    running = [each for each in _describe_running_jobs(record) if each["job_id"] == found.job_id] if record else []
     return {
         "job": text,
         "job_id": found.job_id if entry is None else entry.job_id,
@@ -129,13 +129,13 @@ def explain_job(text: str, settings: Settings) -> Values:
         "aside": asdict(found.aside) if found.aside else None,
         "advised": None if found.advised is None else dict(zip(("points", "since_s"), found.advised, strict=True)),
         "ledger": None if entry is None else asdict(entry) | {"nodes": dict(entry.nodes), "ran_s": found.ran_s},
-        "events": [event_values(event, lambda _: text) for event in found.events],
+        "events": [event_to_json(event, lambda _: text) for event in found.events],
         "unreadable": found.unreadable,
     }
 
 
 def describe_round(record: RoundRecord, note: str) -> Values:
-    """Return the values of `cpsched journal show --json`; `note` names a source of the plan other than the journal."""
+    """Return the values of `cpsched journal show --json`; `note` states a source of the plan other than the journal."""
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -147,13 +147,13 @@ def describe_round(record: RoundRecord, note: str) -> Values:
         "effort": asdict(record.effort),
         "seconds": dict(record.seconds),
         "note": note,
-        "queue": [_queued(job, record) for job in record.queue],
-        "running": list(_running(record)),
+        "queue": [_describe_queued_job(job, record) for job in record.queue],
+        "running": list(_describe_running_jobs(record)),
         "sent": sent,
     }
 
 
-def _queued(job: Job, record: RoundRecord) -> Values:
+def _describe_queued_job(job: Job, record: RoundRecord) -> Values:
     wait, starts = record.waits.get(job.id), job.id in record.starts
     return {
         "job_id": job.id,
@@ -165,7 +165,7 @@ def _queued(job: Job, record: RoundRecord) -> Values:
         "submit_s": job.submit_s,
         "walltime_s": job.walltime_s,
         "estimate_s": record.estimates[job.id],
-        "starts_on": _nodes(record.starts[job.id], record) if starts else None,
+        "starts_on": _map_units_by_node(record.starts[job.id], record) if starts else None,
         "expected_s": record.now_s if starts else record.plan.get(job.id),
         "kind": None if wait is None else classify_reason(wait.reason),
         "reason": None if wait is None else format_reason(wait.reason, job.request.distinct),
@@ -173,7 +173,7 @@ def _queued(job: Job, record: RoundRecord) -> Values:
     }
 
 
-def _running(record: RoundRecord) -> Iterator[Values]:
+def _describe_running_jobs(record: RoundRecord) -> Iterator[Values]:
     for each in record.running:
         yield {
             "job_id": each.job.id,
@@ -182,21 +182,21 @@ def _running(record: RoundRecord) -> Iterator[Values]:
             "submit_s": each.job.submit_s,
             "start_s": each.start_s,
             "expected_end_s": each.start_s + record.estimates[each.job.id],
-            "nodes": _nodes(each.placement, record),
+            "nodes": _map_units_by_node(each.placement, record),
         }
 
 
-def _nodes(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
+def _map_units_by_node(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
     """Return the units of a placement by node name."""
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
-def event_values(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
+def event_to_json(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
     """Return the values of an event, including the name of its job."""
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
 
 
-def replay_of(found: ReplayedRound) -> Values:
+def replayed_round_to_json(found: ReplayedRound) -> Values:
     """Return the values of a replayed round."""
     differences, skipped = list(found.differences), found.skipped or None
     return {"round": found.number, "same": found.is_same_decision, "differences": differences, "skipped": skipped}
@@ -206,7 +206,7 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
     """Return the values of `cpsched events --json`."""
     with state_paths.open_journal(settings) as journal:
         found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
-        return [event_values(event, journal.get_job_name) for event in found]
+        return [event_to_json(event, journal.get_job_name) for event in found]
 
 
 def collect_status(settings: Settings) -> Values:
@@ -222,7 +222,7 @@ def collect_status(settings: Settings) -> Values:
     }
     with contextlib.suppress(OSError):
         found["last_good_cycle_ago_s"] = state_paths.heartbeat_age_s(settings)
-    for part in (_of_ledger, _of_journal):
+    for part in (_read_ledger_status, _read_journal_status):
         try:
             found |= part(settings)
         except BridgeError as error:
@@ -230,20 +230,20 @@ def collect_status(settings: Settings) -> Values:
     return found
 
 
-def _of_ledger(settings: Settings) -> Values:
+def _read_ledger_status(settings: Settings) -> Values:
     with state_paths.open_ledger(settings, read_only=True) as ledger:
         counts = {state: count for state, count in ledger.counts_by_state().items() if count}
-    return {"ledger": counts, "held": sum(counts.get(state, 0) for state in KEPT)}
+    return {"ledger": counts, "held": sum(counts.get(state, 0) for state in MANAGED_STATES)}
 
 
-def _of_journal(settings: Settings) -> Values:
+def _read_journal_status(settings: Settings) -> Values:
     with state_paths.open_journal(settings) as journal:
         first, size = journal.first_round(), journal.size_bytes()
-        asides = journal.list_unscheduled_jobs(BACKED_OFF)
+        asides = journal.list_unscheduled_jobs(BACKED_OFF_KIND)
         return {
-            "mode": next((event_values(event, str) for event in journal.list_events(limit=1, kind="mode")), None),
+            "mode": next((event_to_json(event, str) for event in journal.list_events(limit=1, kind="mode")), None),
             "transport": next(
-                (event_values(event, str) for event in journal.list_events(limit=1, kind="transport")), None
+                (event_to_json(event, str) for event in journal.list_events(limit=1, kind="transport")), None
             ),
             "last_round": next(
                 (asdict(line) | {"ago_s": time.time() - line.at_unix_s} for line in journal.list_rounds(1)), None
@@ -258,5 +258,5 @@ def _of_journal(settings: Settings) -> Values:
             },
             "put_off": {"jobs": len(asides), "users": len({aside.user for aside in asides})},
             "left": len(journal.list_unscheduled_jobs("unsupported")),
-            "events": [event_values(event, journal.get_job_name) for event in journal.list_events(limit=8)],
+            "events": [event_to_json(event, journal.get_job_name) for event in journal.list_events(limit=8)],
         }

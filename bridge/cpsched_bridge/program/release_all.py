@@ -8,8 +8,8 @@ import time
 from cpsched.errors import abbreviate
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
-from cpsched_bridge.cycle.leader_election import HANDED_BACK, RENEWALS_PER_LEASE
-from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
+from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE, RENEWALS_PER_LEASE
+from cpsched_bridge.cycle.release_jobs import HarmlessDiskProblem, release_all_jobs
 from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, NoLedger, SettingsError
 from cpsched_bridge.ports import Backend, Lease, SupportsBoost
 from cpsched_bridge.program import bootstrap
@@ -19,39 +19,42 @@ from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
-SPARE_S = 3.0
+LEASE_MARGIN_S = 3.0
 """Seconds allowed for a cycle of the other bridge, in addition to the time between two renewals of its lease."""
-CONFIRM_S = 10.0
+HEARTBEAT_WATCH_S = 10.0
 """Seconds for which a stale heartbeat is watched for a change, as the dead-man script does."""
 
 
 def release_all(
-    settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = CONFIRM_S
+    settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = HEARTBEAT_WATCH_S
 ) -> str:
     """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
 
-    - Without sign of a bridge, or without permission for the state directory, raise `SettingsError`. With `force`,
+    - Without evidence of a bridge, or without permission for the state directory, raise `SettingsError`. With `force`,
       release the jobs that the cluster's records prove to be the bridge's, then raise `NoLedger`: a mistyped path must
       not look like success.
-    - If the ledger is damaged or missing, release what the cluster's records show, and say so.
-    - With `if_stale_s`, do nothing while the bridge's heartbeat is younger. A heartbeat as far in the future is stale,
-      too. A heartbeat that changes while it is watched proves a living bridge, whatever its time.
+    - If the ledger is damaged or missing, release the jobs that the cluster's records show, and report this.
+    - With `if_stale_s`, do nothing if the bridge's heartbeat is younger than that. A heartbeat at least as far in the
+      future is also stale. A heartbeat that changes while it is watched proves that the bridge is alive, regardless of
+      its time.
     - While the bridge is alive, raise `AlreadyRunning`, unless its heartbeat is stale or `force` is set.
-    - While another living bridge controls the cluster, leave it the jobs that the submit plugin holds. Its lease is
+    - While another living bridge controls the cluster, leave to it the jobs that the submit plugin holds. Its lease is
       watched for a change.
     - No free disk space is needed.
     """
-    unused = _unused(settings)
+    unused = _no_bridge_error(settings)
     if unused is not None and not force:
         raise unused
-    if if_stale_s is not None and (life := _sign_of_life(settings, if_stale_s, confirm_s)):
+    if if_stale_s is not None and (life := _find_bridge_alive_evidence(settings, if_stale_s, confirm_s)):
         return f"{life}: nothing to do"
-    lock = _lock(settings, must=if_stale_s is None and not force) if unused is None else None
+    lock = _acquire_lock(settings, must=if_stale_s is None and not force) if unused is None else None
     backend = bootstrap.connect_backend(settings, where)
     try:
         with state_paths.preserve_ownership(settings), state_paths.open_emergency_ledger(settings) as ledger:
             own = bridge_identity.read_bridge_name(settings.state_dir)
-            words = _hand_back(backend, ledger, _other_bridge(backend, settings), _book(settings), own)
+            words = _release_jobs_and_boosts(
+                backend, ledger, _find_other_bridge(backend, settings), _open_boost_ledger(settings), own
+            )
     finally:
         backend.close()
         if lock is not None:
@@ -61,7 +64,7 @@ def release_all(
     return words
 
 
-def _unused(settings: Settings) -> SettingsError | None:
+def _no_bridge_error(settings: Settings) -> SettingsError | None:
     """Return the error to raise if there is no sign of a bridge, otherwise None."""
     try:
         state_paths.require_used_state_dir(settings)
@@ -70,8 +73,8 @@ def _unused(settings: Settings) -> SettingsError | None:
     return None
 
 
-def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
-    """Return as text the evidence that the bridge is alive; empty if there is none."""
+def _find_bridge_alive_evidence(settings: Settings, stale_s: float, confirm_s: float) -> str:
+    """Return a description of the evidence that the bridge is alive, or "" if there is none."""
     try:
         age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
@@ -80,23 +83,23 @@ def _sign_of_life(settings: Settings, stale_s: float, confirm_s: float) -> str:
         return ""
     if abs(age_s) <= stale_s:
         return f"the heartbeat is {age_s:.0f} s old"
-    seen, until_s = _beat(settings), time.monotonic() + confirm_s
+    seen, until_s = _read_heartbeat_ns(settings), time.monotonic() + confirm_s
     while time.monotonic() < until_s:
         time.sleep(min(0.5, confirm_s))
-        if _beat(settings) != seen:
-            back = "the bridge is back, or the clock was set" if age_s >= 0 else "the clock was set"
-            return f"the heartbeat was {age_s:.0f} s old, and beats again: {back}"
+        if _read_heartbeat_ns(settings) != seen:
+            back = "the bridge runs again, or the clock was set" if age_s >= 0 else "the clock was set"
+            return f"the heartbeat was {age_s:.0f} s old and has changed since: {back}"
     return ""
 
 
-def _beat(settings: Settings) -> int | None:
+def _read_heartbeat_ns(settings: Settings) -> int | None:
     try:
         return settings.heartbeat_path.stat().st_mtime_ns
     except OSError:
         return None
 
 
-def _lock(settings: Settings, must: bool) -> InstanceLock | None:
+def _acquire_lock(settings: Settings, must: bool) -> InstanceLock | None:
     try:
         return state_paths.acquire_instance_lock(settings)
     except AlreadyRunning as error:
@@ -107,14 +110,14 @@ def _lock(settings: Settings, must: bool) -> InstanceLock | None:
         return None  # no file can be created, so no bridge can hold a lock
 
 
-def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
+def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     """Return the lease of another bridge if it is renewed within its interval, otherwise None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().claim
-        until_s = time.monotonic() + settings.lease.duration_s / RENEWALS_PER_LEASE + SPARE_S
+        until_s = time.monotonic() + settings.lease.duration_s / RENEWALS_PER_LEASE + LEASE_MARGIN_S
         while first is not None and first.bridge != own and time.monotonic() < until_s:
-            time.sleep(min(1.0, SPARE_S))
+            time.sleep(min(1.0, LEASE_MARGIN_S))
             now = backend.observe().claim
             if now is not None and now != first:
                 return now
@@ -123,35 +126,41 @@ def _other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     return None
 
 
-def _leave_word(backend: Backend, own: str) -> None:
+def _publish_release_notice(backend: Backend, own: str) -> None:
     """Record on the cluster that bridge `own` holds no jobs, unless another bridge has the lease."""
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().claim
         if there is None or there.bridge == own:
-            backend.acquire_lease(Lease(own, HANDED_BACK, 0 if there is None else there.beat + 1, "release-all"), there)
+            backend.acquire_lease(
+                Lease(own, RELEASE_NOTICE, 0 if there is None else there.beat + 1, "release-all"), there
+            )
 
 
-def _book(settings: Settings) -> BoostLedger:
+def _open_boost_ledger(settings: Settings) -> BoostLedger:
     """Return the boost ledger as far as it can be read, without writing to disk."""
     return BoostLedger.open_tolerant_read_only(state_paths.boost_ledger_path(settings))
 
 
-def _hand_back(backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None) -> str:
+def _release_jobs_and_boosts(
+    backend: Backend, ledger: Ledger, other: Lease | None, book: BoostLedger, own: str | None
+) -> str:
     before = len(ledger.list_held_ids())
     problems = release_all_jobs(backend, ledger, "release-all", lambda _: other is not None)
     if isinstance(backend, SupportsBoost):
         problems += remove_all_boosts(backend, book)
-    notes = [happening.detail for happening in (*ledger.mishaps, *book.mishaps)]
+    notes = [happening.detail for happening in (*ledger.unreported_events, *book.unreported_events)]
     if other is not None:
-        notes.append(f"another bridge is in control, and keeps what the submit plugin holds: {other.where}")
-    notes += [problem for problem in problems if isinstance(problem, DiskProblem)]
-    held = [problem for problem in problems if not isinstance(problem, DiskProblem)]
+        notes.append(f"another bridge is in control and keeps the jobs held by the submit plugin: {other.where}")
+    notes += [problem for problem in problems if isinstance(problem, HarmlessDiskProblem)]
+    held = [problem for problem in problems if not isinstance(problem, HarmlessDiskProblem)]
     if held:
         raise JobsStillHeld(abbreviate(held, 5, "; ") + "".join(f"; {note}" for note in notes))
-    unwritten = len(held) < len(problems) or any(mishap.kind == "ledger_unwritable" for mishap in ledger.mishaps)
+    unwritten = len(held) < len(problems) or any(
+        mishap.kind == "ledger_unwritable" for mishap in ledger.unreported_events
+    )
     if unwritten and own is not None:
-        _leave_word(backend, own)
-    done = f"nothing is held by the bridge any more ({format_count(before, 'job was', 'jobs were')} by its ledger)"
+        _publish_release_notice(backend, own)
+    done = f"the bridge no longer holds any job (before: {format_count(before, 'job')} in its ledger)"
     if book.by_id:
-        done += ", and no job has points of the bridge's"
+        done += ", and no job has a boost set by the bridge"
     return "\n".join([done, *(f"note: {note}" for note in notes)])

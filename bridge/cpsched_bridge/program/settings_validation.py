@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from cpsched.errors import CpschedError, InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
-from cpsched_bridge.cycle.cycle_timing import WAKE_AFTER_S
+from cpsched_bridge.cycle.cycle_timing import MIN_TRIGGERED_INTERVAL_S
 from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import Section, Settings
@@ -24,8 +24,8 @@ from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_sim.file_io import read_json
 
 SHIPPED_WATCHDOG_S = 120.0
-"""`WatchdogSec` of deploy/systemd/cpsched-bridge.service."""
-_UNIT = "cpsched-bridge.service"
+"""`WatchdogSec` in deploy/systemd/cpsched-bridge.service."""
+_SYSTEMD_UNIT = "cpsched-bridge.service"
 
 
 class DependentSetting(NamedTuple):
@@ -37,10 +37,10 @@ class DependentSetting(NamedTuple):
     """Returns whether the setting has an effect, given the settings and the adapter's options."""
     rule: str
     adapter: str = ""
-    """The adapter whose option the setting is; empty for a setting of every adapter."""
+    """The adapter that has this option; empty for a setting that every adapter has."""
 
 
-NEEDS_OTHER: Sequence[DependentSetting] = (
+DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
     DependentSetting(
         "page.user_header",
         lambda settings, options: bool(settings.page.trusted_proxies),
@@ -52,30 +52,30 @@ NEEDS_OTHER: Sequence[DependentSetting] = (
         "requires page.users: show, because the page needs names to select a user's jobs",
     ),
     DependentSetting(
-        "page.trusted_proxies", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
+        "page.trusted_proxies", lambda settings, options: bool(settings.page.user_header), "requires page.user_header"
     ),
     DependentSetting(
-        "page.operators", lambda settings, options: bool(settings.page.user_header), "needs page.user_header"
+        "page.operators", lambda settings, options: bool(settings.page.user_header), "requires page.user_header"
     ),
     DependentSetting(
         "cycle.trigger_files",
-        lambda settings, options: settings.cycle.interval_s > WAKE_AFTER_S,
-        f"requires cycle.interval_s above {WAKE_AFTER_S:g}: trigger files start at most one cycle per second",
+        lambda settings, options: settings.cycle.interval_s > MIN_TRIGGERED_INTERVAL_S,
+        f"requires cycle.interval_s above {MIN_TRIGGERED_INTERVAL_S:g}: trigger files start at most one cycle a second",
     ),
     DependentSetting(
-        "options.format", lambda settings, options: options.trace is not None, "needs options.trace", "mock"
+        "options.format", lambda settings, options: options.trace is not None, "requires options.trace", "mock"
     ),
     *(
         DependentSetting(
             f"options.{name}",
             lambda settings, options: options.trace is None,
-            "contradicts options.trace: a trace replaces generated jobs",
+            "must not be set together with options.trace: a trace replaces generated jobs",
             "mock",
         )
         for name in ("days", "load", "seed")
     ),
     DependentSetting(
-        "options.boost", lambda settings, options: options.site_policy, "needs options.site_policy", "slurm"
+        "options.boost", lambda settings, options: options.site_policy, "requires options.site_policy: true", "slurm"
     ),
 )
 """Settings that are rejected if a file gives them a non-default value but they have no effect.
@@ -98,8 +98,8 @@ def validate_settings(settings: Settings, spec: PolicySpec) -> None:
 
 
 def check_settings_apply(settings: Settings, options: Section) -> None:
-    """Raise `InvalidSetting` for the first setting in `NEEDS_OTHER` that has no effect."""
-    for row in NEEDS_OTHER:
+    """Raise `InvalidSetting` for the first setting in `DEPENDENT_SETTINGS` that has no effect."""
+    for row in DEPENDENT_SETTINGS:
         *sections, name = row.setting.removeprefix("options.").split(".")
         section: Section = options if row.setting.startswith("options.") else settings
         if row.adapter not in ("", settings.adapter):
@@ -126,21 +126,21 @@ def check_goal_fits_dispatcher(settings: Settings) -> None:
     except CpschedError:
         return  # `check_plugin_settings` reports the dispatcher
     if "objective" not in offered:
-        rule = f"the dispatcher {policy.dispatcher} has no objective; set dispatcher to lookahead, or remove the goal"
+        rule = f"requires a dispatcher with an objective, unlike {policy.dispatcher}; use lookahead, or remove the goal"
         raise InvalidSetting(("policy", "goal"), to_yaml(policy.goal), rule)
 
 
-def check_plugin_settings(known: Registry[Any], words: str, given: dict[str, str] | Any, field: str) -> None:
+def check_plugin_settings(known: Registry[Any], name_or_path: str, given: dict[str, str] | Any, field: str) -> None:
     """Raise `InvalidSetting` if the dispatcher or predictor cannot be built with its settings."""
     try:
-        known.build(words, given, read_json)
+        known.build(name_or_path, given, read_json)
     except CpschedError as error:
         at: tuple[str, ...] = ("policy", field)
         name = error.name if isinstance(error, UnknownName) else getattr(error, "field", "")
-        if name in given and name != words:
-            at, words = ("policy", f"{field}_settings", name), given[name]
+        if name in given and name != name_or_path:
+            at, name_or_path = ("policy", f"{field}_settings", name), given[name]
         rule = error.rule if isinstance(error, InvalidValue) else str(error)
-        raise InvalidSetting(at, words, rule) from error
+        raise InvalidSetting(at, name_or_path, rule) from error
 
 
 def check_watchdog(settings: Settings) -> None:
@@ -150,7 +150,7 @@ def check_watchdog(settings: Settings) -> None:
         return
     limit_s = read_watchdog_s()
     if limit_s is not None and decide_s >= limit_s:
-        rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_UNIT})"
+        rule = f"must be less than systemd's watchdog, {limit_s:g} s (WatchdogSec of {_SYSTEMD_UNIT})"
         raise InvalidSetting(("cycle", "decide_timeout_s"), f"{decide_s:g}", rule)
 
 
@@ -161,7 +161,7 @@ def read_watchdog_s() -> float | None:
     """
     if (mine_s := SystemdNotifier().watchdog_s) is not None:
         return mine_s
-    command = ["systemctl", "show", "--property=LoadState,WatchdogUSec", _UNIT]
+    command = ["systemctl", "show", "--property=LoadState,WatchdogUSec", _SYSTEMD_UNIT]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -192,7 +192,7 @@ def check_state_dir(settings: Settings) -> None:
     if not there.is_dir():
         raise InvalidSetting(("state_dir",), path, f"must be a folder: {there} is a file")
     if there != path and not os.access(there, os.W_OK | os.X_OK):
-        raise InvalidSetting(("state_dir",), path, f"cannot be created: {there} is not writable for uid {os.geteuid()}")
+        raise InvalidSetting(("state_dir",), path, f"cannot be created: {there} is not writable by uid {os.geteuid()}")
 
 
 def check_address(settings: Settings) -> None:

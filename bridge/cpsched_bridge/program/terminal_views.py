@@ -1,4 +1,4 @@
-"""Print the output of the commands as text: rounds, reasons, status, checks."""
+"""Print the commands' output as text: rounds, reasons, status, checks."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from rich.text import Text
 
 from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
-from cpsched.model import Cluster, Placement
+from cpsched.model import Cluster, Effort, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
 from cpsched_bridge.program import json_output
 from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.corruption_checks import CorruptFileContent
+from cpsched_bridge.store.forecast_state_file import read_forecast_state
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.store.state_paths import heartbeat_age_s
-from cpsched_bridge.web.explain import explain, summarize_reason, view_from_round
+from cpsched_bridge.store.state_paths import forecast_state_path, heartbeat_age_s
+from cpsched_bridge.telemetry.learned_forecast_state import memory_from_json
+from cpsched_bridge.web.explain import NOT_CALIBRATED, explain, summarize_reason, view_from_round
 from cpsched_bridge.web.page_schema import QueuedJobView
-from cpsched_sim.cli_shell import echo_json
+from cpsched_sim.command_conventions import print_json
 
 if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound
 
-_UNBROKEN = 240
+_MAX_LINE_CHARS = 240
 _CLOCK_TOLERANCE_S = 2.0
 """Tolerance in seconds for times in the future, to allow for rounding and small clock corrections."""
 
@@ -51,7 +54,7 @@ class LiteralTextConsole(Console):
 def make_console() -> Console:
     """Return a console for standard output that wraps lines only on a terminal."""
     found = LiteralTextConsole(highlight=False)
-    return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_UNBROKEN)
+    return found if found.is_terminal else LiteralTextConsole(highlight=False, width=_MAX_LINE_CHARS)
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
@@ -82,9 +85,9 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """Print the output of `cpsched journal show`. Recompute plan and reasons, if possible, if no longer stored."""
+    """Print the output of `cpsched journal show`. Recompute a plan and reasons that are no longer stored."""
     out, effort = make_console(), record.effort
-    record, told = replay_explanation(record)
+    record, explanation = replay_explanation(record)
     out.print(
         f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, cluster second {record.now_s}, {record.mode}"
     )
@@ -94,11 +97,13 @@ def print_round(record: RoundRecord) -> None:
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
         f"{effort.variables} variables, objective {effort.objective}, solver {format_milliseconds(effort.solver_s)}"
     )
+    for line in _format_easy_comparison(effort):
+        out.print(line)
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
     out.print("seconds: " + ", ".join(f"{phase} {value:.4f}" for phase, value in record.seconds.items()))
-    if told:
-        out.print(told)
+    if explanation:
+        out.print(explanation)
     _print_queue(out, record)
     if record.outcomes:
         sent = make_table("command", "job", "result", "detail", title="sent")
@@ -117,8 +122,8 @@ def replay_explanation(record: RoundRecord) -> tuple[RoundRecord, str]:
     again = replay_round(record, read_json)
     if not again.is_same_decision:
         why = again.skipped or again.differences[0]
-        return record, f"plan and reasons are no longer stored, and the decision cannot be repeated: {why}"
-    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: repeated, with the same result"
+        return record, f"plan and reasons are no longer stored, and the decision cannot be replayed: {why}"
+    return replace(record, plan=again.plan, waits=again.waits), "plan and reasons: from a replay with the same result"
 
 
 def _print_queue(out: Console, record: RoundRecord) -> None:
@@ -126,11 +131,11 @@ def _print_queue(out: Console, record: RoundRecord) -> None:
     for job, shown in zip(record.queue, view_from_round(record).queue, strict=True):
         row = (shown.label, job.user, str(job.request.units), "/".join(map(str, job.request.per_unit)))
         times = (format_duration(record.now_s - job.submit_s), format_duration(shown.estimate_s))
-        jobs.add_row(*row, *times, _decision(shown, record))
+        jobs.add_row(*row, *times, _format_decision(shown, record))
     out.print(jobs)
 
 
-def _decision(job: QueuedJobView, record: RoundRecord) -> str:
+def _format_decision(job: QueuedJobView, record: RoundRecord) -> str:
     behind = f" (behind {abbreviate(job.behind, len(job.behind), text=record.get_job_name)})" if job.behind else ""
     waits = job.reason is not None and job.expected_s is not None
     expected = (
@@ -141,7 +146,7 @@ def _decision(job: QueuedJobView, record: RoundRecord) -> str:
     return summarize_reason(job, record.mode) + behind + expected
 
 
-def replays(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
+def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
     """Yield the results of repeating recorded decisions, one at a time."""
     from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.file_io import read_json
@@ -162,7 +167,7 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
             same += 1
         else:
             different += 1
-            out.print(f"round {result.number}: different")
+            out.print(f"round {result.number}: the result differs")
             for difference in result.differences[:10]:
                 out.print(f"  {difference}", highlight=False)
     for reason in sorted(reasons):
@@ -172,25 +177,27 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """Print the output of `cpsched why`, including errors of unreadable files. Raise `UnknownJob`."""
+    """Print the output of `cpsched why`, including errors for unreadable files. Raise `UnknownJob`."""
     out, found = make_console(), find_job_facts(text, settings)
     for line in (
-        *_explained(found),
-        *_why_advised(found, settings),
-        *_why_entry(found.entry, found.ran_s),
+        *_format_explanation(found),
+        *_explain_calibration(found, settings),
+        *_explain_advice(found, settings),
+        *_explain_entry(found.entry, found.ran_s),
         *found.unreadable,
     ):
         out.print(line)
-    _print_events(out, (json_output.event_values(event, lambda _: text) for event in found.events))
+    _print_events(out, (json_output.event_to_json(event, lambda _: text) for event in found.events))
 
 
-def _explained(found: RecordedJobFacts) -> list[str]:
+def _format_explanation(found: RecordedJobFacts) -> list[str]:
     record, past, lines = found.record, found.past, list[str]()
     if record is not None:
         answer = explain(view_from_round(record, past, found.aside), str(found.job_id))
         as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"  # noqa: E501
-        state = "not decided on" if answer.state == "aside" else answer.state
+        state = "not considered" if answer.state == "aside" else answer.state
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
+        lines += _format_easy_comparison(record.effort) if lines else []
         sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
         lines += [f"may use the nodes of: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
     if past is not None and not (found.was_pending or found.was_running):
@@ -204,21 +211,39 @@ def _explained(found: RecordedJobFacts) -> list[str]:
     return lines
 
 
-def _why_advised(found: RecordedJobFacts, settings: Settings) -> list[str]:
+def _format_easy_comparison(effort: Effort) -> list[str]:
+    """Return a line on the ratios to the virtual schedule and the weight that follows from them, if there are any."""
+    found = ", ".join(f"{name} {value:g}" for name, value in effort.ratios.items())
+    return [f"compared with EASY: {found}"] if found else []
+
+
+def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
+    """Return the line on forecasts without calibration if the job's start is planned and the bridge forecasts it."""
+    if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
+        return []
+    try:
+        kept = read_forecast_state(forecast_state_path(settings))
+        calibrated = kept is not None and memory_from_json(kept).calibration.is_calibrated
+    except (OSError, CorruptFileContent):  # the bridge then starts without history, too
+        calibrated = False
+    return [] if calibrated else [NOT_CALIBRATED]
+
+
+def _explain_advice(found: RecordedJobFacts, settings: Settings) -> list[str]:
     """Return a line on the job's last boost and on who starts the jobs in advise mode; empty in other modes."""
     if settings.mode != "advise" or not found.was_pending:
         return []
-    points, since = "no boost of the bridge", ""
+    points, since = "no boost by the bridge", ""
     if found.advised is not None:
         points, since = f"last boost {found.advised[0]:,}", f" at {format_cluster_time(found.advised[1])}"
     return [f"advise mode: the cluster's own scheduler starts the jobs; {points}{since}"]
 
 
-def _why_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
+def _explain_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str]:
     if entry is None:
         return []
     failures = f", {format_count(entry.failures, 'failed attempt')}" if entry.failures else ""
-    leave = f"; not taken again: {entry.leave}" if entry.leave else ""
+    leave = f"; not managed again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
     seen = (
         f", seen running at {format_cluster_time(ran_s)}"
@@ -243,7 +268,7 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
     out, found = make_console(), json_output.list_events(settings, last, job, kind)
     _print_events(out, found)
     if not found:
-        out.print("no such event")
+        out.print("no matching event")
 
 
 def print_status(settings: Settings) -> bool:
@@ -251,17 +276,17 @@ def print_status(settings: Settings) -> bool:
     out, found = make_console(), json_output.collect_status(settings)
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {found['paused']}" if found["paused"] else ""))
     for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings
-        if told := found[name]:
-            out.print(f"{name} since {format_unix_time(told['at_unix_s'])} UTC: {told['detail']}")
-    if told := found["beginning"]:
-        out.print(f"no decision yet: {told['doing']} (reported {format_duration(told['ago_s'])} ago)")
-    out.print(f"last good cycle: {_last_good_cycle(settings)}")
+        if event := found[name]:
+            out.print(f"{name} since {format_unix_time(event['at_unix_s'])} UTC: {event['detail']}")
+    if beginning := found["beginning"]:
+        out.print(f"no decision yet: {beginning['doing']} (reported {format_duration(beginning['ago_s'])} ago)")
+    out.print(f"last good cycle: {_read_last_good_cycle(settings)}")
     if last := found["last_round"]:
         ago_s = last["ago_s"]
         ago = (
             f"{format_duration(ago_s)} ago"
             if ago_s >= -_CLOCK_TOLERANCE_S
-            else f"{format_duration(-ago_s)} in the future: clock set back"
+            else f"{format_duration(-ago_s)} in the future (the clock was set back)"
         )
         jobs = f"{last['queued']} queued, {last['running']} running"
         out.print(f"last round: {last['number']}, {ago}, {last['mode']}; {jobs}")
@@ -284,7 +309,7 @@ def print_status(settings: Settings) -> bool:
     return not found["unreadable"]
 
 
-def _last_good_cycle(settings: Settings) -> str:
+def _read_last_good_cycle(settings: Settings) -> str:
     try:
         return format_last_good_cycle(heartbeat_age_s(settings))
     except OSError as error:
@@ -292,13 +317,13 @@ def _last_good_cycle(settings: Settings) -> str:
 
 
 def format_last_good_cycle(age_s: float | None) -> str:
-    """Return a text for the time since the last good cycle."""
+    """Format the time since the last good cycle."""
     if age_s is None:
         return "never"
     if age_s < -_CLOCK_TOLERANCE_S:
         return (
-            f"unknown: the heartbeat lies {format_duration(-age_s)} in the future, so this host's clock was set back; "
-            "if it does not change within seconds, no cycle is good now"
+            f"unknown: the heartbeat is {format_duration(-age_s)} in the future, because this host's clock was set "
+            "back; if it does not change within seconds, the cycles fail"
         )
     return f"{format_duration(max(0.0, age_s))} ago"
 
@@ -315,25 +340,25 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
     out.print(found)
 
 
-def print_effective_config(told: EffectiveConfig, as_json: bool) -> None:
+def print_effective_config(effective: EffectiveConfig, as_json: bool) -> None:
     """Print the output of `cpsched config`."""
-    fallback = None if told.fallback is None else str(told.fallback)
+    fallback = None if effective.fallback is None else str(effective.fallback)
     if as_json:
-        rows = [asdict(row) for row in told.rows]
-        echo_json({"policy": str(told.policy), "fallback": fallback, "settings": rows})
+        rows = [asdict(row) for row in effective.rows]
+        print_json({"policy": str(effective.policy), "fallback": fallback, "settings": rows})
         return
     out = make_console()
-    out.print(f"policy: {told.policy}")
+    out.print(f"policy: {effective.policy}")
     out.print(f"fallback: {fallback or 'none'}")
-    found = make_table("setting", "value", "from")
-    for row in told.rows:
+    found = make_table("setting", "value", "source")
+    for row in effective.rows:
         found.add_row(row.name, to_yaml(row.value), row.source)
     out.print(found)
 
 
 def print_checks(checks: Sequence[Check]) -> None:
     """Print the output of `cpsched doctor`."""
-    found = make_table("check", "", "found", "mend")
+    found = make_table("check", "", "result", "fix")
     for check in checks:
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"
         found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)

@@ -1,4 +1,4 @@
-"""Persistent state of the bridge.
+"""Store the bridge's persistent state.
 
 - `ledger`: the jobs that the bridge holds or starts.
 - `journal`, `journal_reader`, `round_records`: the recorded rounds; `round_replay` repeats their decisions.

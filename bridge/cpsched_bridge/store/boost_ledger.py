@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_bridge.cycle_report import CycleEvent
-from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, raise_as_corrupt, row_checksum
-from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, read_rows, was_replaced
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption, raise_as_corrupt, row_checksum
+from cpsched_bridge.store.sqlite_files import connect_sqlite, identify_file, move_aside, read_rows, was_replaced
 
-REMEMBERED = 8
+MAX_STORED_BOOSTS = 8
 """Number of boosts stored per job, because a cluster may return to an earlier boost after a crash."""
 _SCHEMA = """create table if not exists advice (
   id integer primary key, points text not null, since_s integer not null, seal integer not null)"""
-_ROWS = "select id, points, since_s, seal from advice"
+_SELECT_ROWS = "select id, points, since_s, seal from advice"
 
 
 @dataclass(frozen=True, slots=True)
 class BoostedJob:
-    """The entry of one job in the boost ledger."""
+    """One job's entry in the boost ledger."""
 
     points: tuple[int, ...]
     """Boosts that were sent or are about to be sent, newest last."""
@@ -36,39 +36,39 @@ class BoostedJob:
 
 
 class BoostLedger:
-    """The boost ledger in an SQLite file, which has one writer and is created with the first entry.
+    """The boost ledger in an SQLite file, which has a single writer and is created with the first entry.
 
-    A damaged file is moved aside, and `mishaps` reports this; the boosts in the file then count as another actor's. A
-    file that is deleted while the bridge runs is written again from memory.
+    A damaged file is moved aside, and `unreported_events` reports this; the boosts in the file then count as another
+    actor's. A file that is deleted while the bridge runs is written again from memory.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
-        self.mishaps: list[CycleEvent] = []
-        """Events of the file that are still to be reported."""
+        self.unreported_events: list[CycleEvent] = []
+        """Events about the file that have not been reported yet."""
         self._path, self._durable = path, durable
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._by_id: dict[int, BoostedJob] = {}
         try:
             if path.exists():
-                self._by_id = dict(map(_advised, read_rows(path, _ROWS)))
+                self._by_id = dict(map(_parse_row, read_rows(path, _SELECT_ROWS)))
         except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error) and "no such table" not in str(error):
                 raise
-            self._set_aside(error)
+            self._move_file_aside(error)
 
     @classmethod
     def open_tolerant_read_only(cls, path: Path) -> BoostLedger:
-        """Return the boost ledger without writing to disk; if unreadable, return an empty ledger that reports why."""
+        """Return the boost ledger without writing to disk; if unreadable, an empty ledger that reports why."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
             try:
                 if path.exists():
-                    book._by_id = dict(map(_advised, read_rows(path, _ROWS)))
+                    book._by_id = dict(map(_parse_row, read_rows(path, _SELECT_ROWS)))
             except Exception as error:  # the boosts that are known are removed nevertheless
-                book.mishaps.append(
-                    CycleEvent("advice_unreadable", f"{path}: {error}: the owners of boosts are unknown")
+                book.unreported_events.append(
+                    CycleEvent("advice_unreadable", f"{path}: {error}; it is unknown which boosts the bridge set")
                 )
         return book
 
@@ -83,20 +83,20 @@ class BoostLedger:
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts, all or none, before they are sent. Raise `sqlite3.Error`; nothing may be sent in that case."""
+        """Record boosts, all or none, before they are sent. If this raises `sqlite3.Error`, nothing may be sent."""
         entries = {}
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()
-            told = (*(each for each in before if each != value), value)
-            entries[id] = BoostedJob(told[-REMEMBERED:], now_s)
+            values = (*(each for each in before if each != value), value)
+            entries[id] = BoostedJob(values[-MAX_STORED_BOOSTS:], now_s)
         try:
-            self._write(entries)
+            self._write_entries(entries)
         except (sqlite3.Error, CorruptFileContent, UnicodeDecodeError) as error:
             if not is_corruption(error):
                 raise
             self.close()
-            self._set_aside(error)
-            self._write(self._by_id | entries)
+            self._move_file_aside(error)
+            self._write_entries(self._by_id | entries)
         self._by_id |= entries
 
     def prune(self, alive: Iterable[int], before_s: int) -> None:
@@ -104,22 +104,22 @@ class BoostLedger:
         alive = set(alive)
         old = [id for id, each in self._by_id.items() if id not in alive and each.since_s < before_s]
         if old and self._path.exists():
-            with self._opened() as db:
+            with self._open_or_create() as db:
                 db.executemany("delete from advice where id = ?", [(id,) for id in old])
         for id in old:
             del self._by_id[id]
 
-    def _write(self, entries: Mapping[int, BoostedJob]) -> None:
+    def _write_entries(self, entries: Mapping[int, BoostedJob]) -> None:
         if self._db is not None and was_replaced(self._path, self._file):
             self.close()
             entries = self._by_id | dict(entries)
-        rows = [_row(id, each) for id, each in entries.items()]
-        with self._opened() as db:
+        rows = [_make_row(id, each) for id, each in entries.items()]
+        with self._open_or_create() as db:
             db.executemany("insert or replace into advice values (?,?,?,?)", rows)
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_or_create(self) -> sqlite3.Connection:
         if self._db is None:
-            db = connect(self._path, self._durable)
+            db = connect_sqlite(self._path, self._durable)
             try:
                 db.execute("pragma wal_autocheckpoint=1")  # commits reach the file itself immediately
                 db.execute(_SCHEMA)
@@ -129,11 +129,11 @@ class BoostLedger:
             self._db, self._file = db, identify_file(self._path)
         return self._db
 
-    def _set_aside(self, error: Exception) -> None:
+    def _move_file_aside(self, error: Exception) -> None:
         aside = move_aside(self._path)
         name = aside.name if aside is not None else "nothing"
-        lost = "" if self._by_id else ": boosts on jobs now count as another actor's"
-        self.mishaps.append(CycleEvent("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
+        lost = "" if self._by_id else "; boosts on jobs now count as set by another actor"
+        self.unreported_events.append(CycleEvent("advice_damaged", f"{self._path}: {error}; moved to {name}{lost}"))
 
     def close(self) -> None:
         """Close the file."""
@@ -143,12 +143,12 @@ class BoostLedger:
                 db.close()
 
 
-def _row(id: int, each: BoostedJob) -> tuple[Any, ...]:
+def _make_row(id: int, each: BoostedJob) -> tuple[Any, ...]:
     values = (id, json.dumps(each.points), each.since_s)
     return (*values, row_checksum(values))
 
 
-def _advised(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
+def _parse_row(row: tuple[Any, ...]) -> tuple[int, BoostedJob]:
     """Return the id and entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
     with raise_as_corrupt(f"job {row[0]!r:.20}"):
         id, points, since_s, seal = row

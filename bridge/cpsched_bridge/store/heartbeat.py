@@ -1,7 +1,7 @@
-"""Write and read the bridge's heartbeat, a file that is touched after every good cycle.
+"""Write and read the bridge's heartbeat, a file that is touched after every successful cycle.
 
-The dead-man timer and people use it. During start-up (imports, compiling), the bridge also touches the file for as long
-as it may keep jobs held by an earlier run.
+The dead-man timer and administrators read it. During start-up (imports, compiling), the bridge also touches the file
+for as long as it may keep jobs held by an earlier run.
 
 The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
 time since the host booted, which cannot be changed and which `read_age_s` prefers.
@@ -14,16 +14,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpsched_bridge.store.corruption import read_head, row_checksum
+from cpsched_bridge.store.corruption_checks import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_SAME_TOUCH_S = 2.0
-"""Maximum difference in seconds between the file's modification time and the time in the file for one touch."""
+_TOUCH_TOLERANCE_S = 2.0
+"""Maximum difference in seconds between the file's modification time and the time in the file after the same touch."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The heartbeat of a running bridge; `grace_s` is the time in seconds for which writing it may fail."""
+    """The heartbeat of a running bridge; writing it may fail for at most `grace_s` seconds."""
 
     path: Path
     grace_s: float = 60.0
@@ -53,8 +53,8 @@ def touch_file(path: Path) -> None:
     file = os.open(path, flags, 0o644)  # the file contains no names of users or jobs
     try:
         try:
-            words = f"{read_boot_id()} {_boot_s():015.3f} {time.time():017.3f}"
-            os.pwrite(file, f"{words} {row_checksum(words.split()):010d}\n".encode(), 0)
+            text = f"{read_boot_id()} {_get_uptime_s():015.3f} {time.time():017.3f}"
+            os.pwrite(file, f"{text} {row_checksum(text.split()):010d}\n".encode(), 0)
         except OSError:  # the disk is full, but setting the modification time needs no space
             os.utime(file)
     finally:
@@ -62,7 +62,7 @@ def touch_file(path: Path) -> None:
 
 
 def read_age_s(path: Path) -> float | None:
-    """Return the seconds since the last good cycle, or None if there was none.
+    """Return the seconds since the last successful cycle, or None if there was none.
 
     The result is negative if the file's time is in the future. Use the time since boot if the file was written since
     the last boot, and otherwise the modification time. Raise `OSError` if permission is missing.
@@ -76,23 +76,27 @@ def read_age_s(path: Path) -> float | None:
     except OSError:  # the modification time suffices
         words = []
     try:
-        *said, seal = words
-        id, since_boot_s, unix_s = said
-        if int(seal) == row_checksum(said) and id == read_boot_id() and abs(float(unix_s) - wall_s) < _SAME_TOUCH_S:
-            return max(0.0, _boot_s() - float(since_boot_s))
+        *fields, seal = words
+        id, since_boot_s, unix_s = fields
+        if (
+            int(seal) == row_checksum(fields)
+            and id == read_boot_id()
+            and abs(float(unix_s) - wall_s) < _TOUCH_TOLERANCE_S
+        ):
+            return max(0.0, _get_uptime_s() - float(since_boot_s))
     except ValueError:
         pass
     return time.time() - wall_s
 
 
 def read_boot_id() -> str:
-    """Return an id that changes with each boot; empty if the host has none."""
+    """Return an id that changes with each boot, or "" if the host has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
 
 
-def _boot_s() -> float:
+def _get_uptime_s() -> float:
     """Return the seconds since the host booted, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

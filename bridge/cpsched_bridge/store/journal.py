@@ -17,19 +17,25 @@ from pathlib import Path
 
 from cpsched.model import Cluster, Snapshot
 from cpsched.policy_spec import PolicySpec
-from cpsched_bridge.cycle_report import STOPPED, CycleEvent, CycleReport
+from cpsched_bridge.cycle_report import STOPPED_EVENT, CycleEvent, CycleReport
 from cpsched_bridge.errors import CorruptFile
-from cpsched_bridge.store.corruption import CorruptFileContent, add_checksum, is_corruption, raise_as_corrupt
-from cpsched_bridge.store.journal_reader import IN_ORDER, JournalReader, UnscheduledJob
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, add_checksum, is_corruption, raise_as_corrupt
+from cpsched_bridge.store.journal_reader import CLEAN_STOP_DETAIL, JournalReader, UnscheduledJob
 from cpsched_bridge.store.json_deltas import JsonDeltaWriter, encode_json
 from cpsched_bridge.store.round_records import (
-    JobRowEncoder,
+    CachingJobRowEncoder,
     cluster_to_json,
     failure_to_json,
     hash_content,
     round_to_json,
 )
-from cpsched_bridge.store.sqlite_files import connect, identify_file, move_aside, replace_surrogates, was_replaced
+from cpsched_bridge.store.sqlite_files import (
+    connect_sqlite,
+    identify_file,
+    move_aside,
+    replace_surrogates,
+    was_replaced,
+)
 
 FORMAT = 3
 """Version of the tables in `pragma user_version`, since cpsched 0.1.0. Lower versions were never released."""
@@ -56,13 +62,13 @@ create index if not exists past_by_label on past (label) where label != '';
 create table if not exists facts (name text primary key, value text not null) without rowid;
 """
 
-SEGMENT_ROUNDS = 512
+MAX_SEGMENT_ROUNDS = 512
 """Maximum rounds per segment. A full round is about as large as this many changes, and reads stay fast."""
 
-EXPLAINED_ROUNDS = 600
+MIN_EXPLAINED_ROUNDS = 600
 """Minimum number of newest rounds that keep plan and reasons; older decisions are repeated if needed."""
 
-PRUNE_EVERY = 64
+PRUNE_INTERVAL_ROUNDS = 64
 """Number of rounds between two checks of the journal's age and size."""
 _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
@@ -78,13 +84,13 @@ class Journal(JournalReader):
         self, path: Path | str, max_mib: float = 2048.0, read_only: bool = False, keep_days: float = 30.0
     ) -> None:
         self._path = path
-        self.mishaps: list[CycleEvent] = []
-        """Events of the file that are still to be reported."""
+        self.unreported_events: list[CycleEvent] = []
+        """Events about the file that have not been reported yet."""
         if read_only:
-            super().__init__(connect(path, durable=False, read_only=True))
+            super().__init__(connect_sqlite(path, durable=False, read_only=True))
             self._require_format()
         else:
-            super().__init__(self._opened())
+            super().__init__(self._open_or_create())
         self._max_bytes = int(max_mib * 2**20)
         self._keep_s = keep_days * 86400
         self._last, self._lost = 0 if read_only else self.last_round, False
@@ -92,42 +98,47 @@ class Journal(JournalReader):
         self._asides: frozenset[UnscheduledJob] | None = None
         """The list of unscheduled jobs as last written; None if unknown."""
         self._labels: dict[int, str] = {}
-        self._begin_anew()
+        self._end_segment()
 
-    def _opened(self) -> sqlite3.Connection:
-        """Open or create the file and return a connection. Move a file that is damaged or has another format aside."""
+    def _open_or_create(self) -> sqlite3.Connection:
+        """Open or create the file and return a connection. Move aside a file that is damaged or has another format."""
         before, why = 0, "damaged"
         try:
             with raise_as_corrupt():
-                db = self._connected()
+                db = self._connect()
                 try:
-                    found = _format_of(db)
+                    found = _read_format(db)
                     if found in (None, FORMAT):
                         db.executescript(SCHEMA)
                         db.execute(f"pragma user_version={FORMAT}")
                         JournalReader(db).last_round  # noqa: B018  reads the file to detect damage
                         return db
                     before = JournalReader(db).last_stored_round()
-                    why, words = f"format-{found}", f"of format {found}, this is cpsched with format {FORMAT}"
+                    why, words = (
+                        f"format-{found}",
+                        f"has format {found}, but this version of cpsched uses format {FORMAT}",
+                    )
                 except BaseException:
                     db.close()
                     raise
                 db.close()
         except CorruptFileContent as error:
             words = str(error)
-        return self._anew(why, words, before)
+        return self._start_new_file(why, words, before)
 
-    def _anew(self, why: str, words: object, before: int, again: bool = False) -> sqlite3.Connection:
+    def _start_new_file(self, why: str, text: object, before: int, again: bool = False) -> sqlite3.Connection:
         """Move the old file aside, create a new one, and return a connection. `before` is the last round so far.
 
         `again`: an earlier attempt failed and was reported.
         """
         if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
-            self.mishaps.append(CycleEvent(kind, f"{self._path}: {words}; moved to {aside.name}, started a new file"))
+            self.unreported_events.append(
+                CycleEvent(kind, f"{self._path}: {text}; moved to {aside.name}, started a new file")
+            )
         elif not again:
-            self.mishaps.append(CycleEvent("journal_gone", f"{self._path}: {words}; started a new file"))
-        db = self._connected()
+            self.unreported_events.append(CycleEvent("journal_gone", f"{self._path}: {text}; started a new file"))
+        db = self._connect()
         try:
             db.executescript(SCHEMA)
             db.execute(f"pragma user_version={FORMAT}")
@@ -138,58 +149,58 @@ class Journal(JournalReader):
             raise
         return db
 
-    def _connected(self) -> sqlite3.Connection:
-        return connect(self._path, durable=False, auto_vacuum=True)
+    def _connect(self) -> sqlite3.Connection:
+        return connect_sqlite(self._path, durable=False, auto_vacuum=True)
 
     def _require_format(self) -> None:
         try:
             with raise_as_corrupt():
-                found = _format_of(self._db)
+                found = _read_format(self._db)
                 if found != FORMAT:
-                    rule = "a bridge of this version moves it aside"
+                    rule = "when a bridge of this version starts, it moves the file aside"
                     raise CorruptFile(f"{self._path}: format {found}, not {FORMAT}: {rule}")
         except BaseException:
             self.close()
             raise
 
-    def _written(self, work: Callable[[], object]) -> None:
-        """Run `work`, which writes, in one transaction. If the file is damaged or gone, run it in a new file."""
+    def _write_in_transaction(self, work: Callable[[], object]) -> None:
+        """Run `work` in one write transaction. If the file is damaged or gone, run it in a new file."""
         if self._lost or was_replaced(self._path, self._file):
-            self._replace("it was deleted")
+            self._continue_in_new_file("was deleted")
         try:
             with self._db:
                 work()
         except BaseException as error:
-            self._begin_anew()  # the base of the next change is missing
+            self._end_segment()  # the base of the next change is missing
             self._asides = None
             if not is_corruption(error):
                 raise
-            self._replace(error)
+            self._continue_in_new_file(error)
             with self._db:
                 work()
 
-    def _replace(self, why: object) -> None:
+    def _continue_in_new_file(self, why: object) -> None:
         """Continue in a new file. If the file cannot be created, the next write tries again."""
-        self._begin_anew()
+        self._end_segment()
         self._asides = None
         self._db.close()
         again, self._lost = self._lost, True
-        self._db = self._anew("damaged", why, self._last, again)
+        self._db = self._start_new_file("damaged", why, self._last, again)
         self._lost, self._file = False, identify_file(self._path)
 
-    def _begin_anew(self) -> None:
+    def _end_segment(self) -> None:
         """Make the next round start a new segment."""
         self._segment: int | None = None
-        self._left = self._room = 0
-        self._jobs = JobRowEncoder()
+        self._rounds_left = self._bytes_left = 0
+        self._jobs = CachingJobRowEncoder()
         self._happened, self._explained = JsonDeltaWriter(), JsonDeltaWriter()
         self._policy: PolicySpec | None = None
         self._cluster: Cluster | None = None
         self._cluster_key = ""
 
-    def _goes_on(self, cluster: Cluster, policy: PolicySpec) -> bool:
+    def _may_write_delta(self, cluster: Cluster, policy: PolicySpec) -> bool:
         """Return whether the next round may be written as a change."""
-        if self._left <= 0 or self._room <= 0 or policy != self._policy:
+        if self._rounds_left <= 0 or self._bytes_left <= 0 or policy != self._policy:
             return False
         if cluster is not self._cluster:
             if hash_content(encode_json(cluster_to_json(cluster))) != self._cluster_key:
@@ -203,21 +214,21 @@ class Journal(JournalReader):
         """Write the round of a cycle that has a snapshot. For a failed decision, write the name of the failure."""
         snapshot = report.snapshot
         assert snapshot is not None
-        self._note_labels(report)
+        self._record_labels(report)
 
         def write() -> None:
-            if not self._goes_on(snapshot.cluster, policy):
+            if not self._may_write_delta(snapshot.cluster, policy):
                 self._begin_segment(report.number, snapshot.cluster, policy)
             self._insert_round(report, snapshot)
-            self._insert_past(report, snapshot)
+            self._insert_past_jobs(report, snapshot)
 
-        self._written(write)
+        self._write_in_transaction(write)
         self._last = report.number
-        if report.number % PRUNE_EVERY == 0:
+        if report.number % PRUNE_INTERVAL_ROUNDS == 0:
             self.prune(report.at_unix_s)
 
     def _begin_segment(self, number: int, cluster: Cluster, policy: PolicySpec) -> None:
-        self._begin_anew()
+        self._end_segment()
         text = encode_json(cluster_to_json(cluster))
         key = hash_content(text)
         self._db.execute("insert or ignore into clusters values (?,?)", (key, add_checksum(zlib.compress(text))))
@@ -226,36 +237,38 @@ class Journal(JournalReader):
         self._db.execute("insert or replace into segments values (?,?,?,?)", row)
         self._db.execute(
             "delete from explanations where segment < (select max(segment) from rounds where round <= ?)",
-            (number - EXPLAINED_ROUNDS,),
+            (number - MIN_EXPLAINED_ROUNDS,),
         )
         self._segment, self._policy, self._cluster, self._cluster_key = number, policy, cluster, key
-        self._left, self._room = SEGMENT_ROUNDS, self._max_bytes // 16
+        self._rounds_left, self._bytes_left = MAX_SEGMENT_ROUNDS, self._max_bytes // 16
 
     def _insert_round(self, report: CycleReport, snapshot: Snapshot) -> None:
         data = add_checksum(
             self._happened.encode_next(round_to_json(report, self._jobs.encode_rows(snapshot), self._labels))
         )
-        told = add_checksum(self._explained.encode_next((report.recorded or failure_to_json(""))["explained"]))
+        explained = add_checksum(self._explained.encode_next((report.recorded or failure_to_json(""))["explained"]))
         path = report.policy_failure if report.decision is None else report.decision.effort.path
         row = (report.number, self._segment, report.at_unix_s, snapshot.now_s, report.mode)
         counts = (len(snapshot.queue), len(snapshot.running), len(report.starts))
         self._db.execute("insert or replace into rounds values (?,?,?,?,?,?,?,?,?,?)", (*row, *counts, path, data))
-        self._db.execute("insert or replace into explanations values (?,?,?)", (report.number, self._segment, told))
-        self._left -= 1
-        self._room -= len(data) + len(told)
+        self._db.execute(
+            "insert or replace into explanations values (?,?,?)", (report.number, self._segment, explained)
+        )
+        self._rounds_left -= 1
+        self._bytes_left -= len(data) + len(explained)
 
-    def _note_labels(self, report: CycleReport) -> None:
+    def _record_labels(self, report: CycleReport) -> None:
         """Record the names of this round's jobs, including jobs that started after the observation."""
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
             named.update(report.observation.job_names())
         if named:
-            here = [report.snapshot.table.jobs[slot].id for slot in _slots(report.snapshot)]
+            here = [report.snapshot.table.jobs[slot].id for slot in _iterate_slots(report.snapshot)]
             here += [ended.job.id for ended in report.ended]
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
-    def _insert_past(self, report: CycleReport, snapshot: Snapshot) -> None:
+    def _insert_past_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
         """Record the jobs that were first seen running or ended, with their nodes and times."""
         if not (report.started or report.ended):
             return
@@ -277,22 +290,22 @@ class Journal(JournalReader):
                     job.submit_s,
                     start_s,
                     ends.get(job.id),
-                    _nodes(snapshot, slots[job.id]) if job.id in slots else "",
+                    _format_nodes(snapshot, slots[job.id]) if job.id in slots else "",
                 )
                 for job, start_s in begun
             ],
         )
 
-    def write_events(self, at_unix_s: float, number: int, happenings: Iterable[CycleEvent]) -> None:
+    def write_events(self, at_unix_s: float, number: int, bridge_events: Iterable[CycleEvent]) -> None:
         """Write the events of a round, with or without a decision."""
-        rows = [(at_unix_s, number, h.kind, h.job_id, replace_surrogates(h.detail)) for h in happenings]
+        rows = [(at_unix_s, number, h.kind, h.job_id, replace_surrogates(h.detail)) for h in bridge_events]
         query = "insert into events (at_unix_s, round, kind, job_id, detail) values (?,?,?,?,?)"
         if rows:
-            self._written(lambda: self._db.executemany(query, rows))
+            self._write_in_transaction(lambda: self._db.executemany(query, rows))
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
         """Write the event for a bridge's stop, with the reasons why jobs could not be released."""
-        self.write_events(at_unix_s, number, [CycleEvent(STOPPED, "; ".join(problems) or IN_ORDER)])
+        self.write_events(at_unix_s, number, [CycleEvent(STOPPED_EVENT, "; ".join(problems) or CLEAN_STOP_DETAIL)])
 
     def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
         """Write the changes in the list of jobs that the bridge does not schedule."""
@@ -308,7 +321,7 @@ class Journal(JournalReader):
             rows = [(a.job_id, a.kind, *map(replace_surrogates, (a.reason, a.label, a.user))) for a in now - before]
             self._db.executemany("insert or replace into aside values (?,?,?,?,?)", rows)
 
-        self._written(write)
+        self._write_in_transaction(write)
         self._asides = now
 
     # ------------------------------------------------------------------------------------------------- forgetting
@@ -316,31 +329,31 @@ class Journal(JournalReader):
     def prune(self, now_unix_s: float) -> int:
         """Delete the oldest segments until the data meets the limits. Return the number of deleted rounds."""
         try:
-            return self._pruned(now_unix_s)
+            return self._prune_segments(now_unix_s)
         except (sqlite3.Error, ValueError) as error:
             if not is_corruption(error):
                 raise
-            self._replace(error)
+            self._continue_in_new_file(error)
             return 0
 
-    def _pruned(self, now_unix_s: float) -> int:
-        dropped = self._drop_before(self._too_old(now_unix_s))
+    def _prune_segments(self, now_unix_s: float) -> int:
+        dropped = self._delete_before(self._find_first_kept_round(now_unix_s))
         while self.size_bytes() > self._max_bytes:
             firsts = [row[0] for row in self._db.execute("select first from segments order by first limit 2")]
             if len(firsts) < 2:
                 break
-            dropped += self._drop_before(firsts[1])
+            dropped += self._delete_before(firsts[1])
         if dropped:
-            self._db.executescript("pragma incremental_vacuum")  # `execute` would free one page
+            self._db.executescript("pragma incremental_vacuum")  # `execute` would free only one page
         return dropped
 
-    def _too_old(self, now_unix_s: float) -> int:
+    def _find_first_kept_round(self, now_unix_s: float) -> int:
         """Return the first round to keep, which begins the oldest segment with a round within the age limit."""
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _drop_before(self, first_kept: int) -> int:
+    def _delete_before(self, first_kept: int) -> int:
         with self._db:
             if not self._db.execute("delete from segments where first < ?", (first_kept,)).rowcount:
                 return 0  # avoids a scan of the tables
@@ -351,18 +364,18 @@ class Journal(JournalReader):
         return int(dropped)
 
 
-def _format_of(db: sqlite3.Connection) -> int | None:
+def _read_format(db: sqlite3.Connection) -> int | None:
     """Return the version of a journal's tables, or None for a file without tables."""
     version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
     return int(version) if version or tables else None
 
 
-def _slots(snapshot: Snapshot) -> Iterable[int]:
+def _iterate_slots(snapshot: Snapshot) -> Iterable[int]:
     yield from snapshot.queue.tolist()
     yield from snapshot.running.tolist()
 
 
-def _nodes(snapshot: Snapshot, slot: int) -> str:
+def _format_nodes(snapshot: Snapshot, slot: int) -> str:
     """Return the nodes of a running job as text: node names, with the units if above 1."""
     names = snapshot.cluster.node_names
     return replace_surrogates(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cpsched.model import Cluster
-from cpsched_bridge.cycle_report import STOPPED
+from cpsched_bridge.cycle_report import STOPPED_EVENT
 from cpsched_bridge.errors import CorruptFile, UnknownRound
-from cpsched_bridge.store.corruption import (
-    DATES_S,
-    MOST,
+from cpsched_bridge.store.corruption_checks import (
+    DATE_RANGE_S,
+    MAX_NUMBER,
     CorruptFileContent,
     raise_as_corrupt,
     rows_to_dataclasses,
@@ -38,8 +38,8 @@ class RoundSummary:
     path: str
 
 
-IN_ORDER = "in order"
-"""Detail of the event `STOPPED`, as stored, if the bridge left no job held against its settings."""
+CLEAN_STOP_DETAIL = "in order"
+"""Stored detail of the event `STOPPED_EVENT` if the bridge left no job held contrary to its settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,21 @@ class JournalEvent:
 
     @property
     def is_clean_stop(self) -> bool:
-        """Whether a bridge stopped and left no job held against its settings."""
-        return (self.kind, self.detail) == (STOPPED, IN_ORDER)
+        """Whether a bridge stopped and left no job held contrary to its settings."""
+        return (self.kind, self.detail) == (STOPPED_EVENT, CLEAN_STOP_DETAIL)
 
 
-BACKED_OFF = "put off"
-"""Kind of a job that backs off after a failed start of the job or its group."""
+BACKED_OFF_KIND = "put off"
+"""Kind of a job that backs off after a failed start of the job itself or in its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledJob:
-    """A pending job that the bridge does not schedule at present.
+    """A pending job that the bridge currently does not schedule.
 
-    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit), `BACKED_OFF`,
-    `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
+    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit),
+    `BACKED_OFF_KIND`, `held` (by its owner or an administrator), or `free`. Otherwise, it is the job's state in the
+    ledger.
     """
 
     job_id: int
@@ -93,7 +94,7 @@ class JournalJobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _RoundSegment:
     """The location of a round, and the values that its segment stores for all of its rounds."""
 
     segment: int
@@ -104,7 +105,7 @@ class _Written:
 
 
 @dataclass(slots=True)
-class _Place:
+class _SegmentPosition:
     """A position in a segment, with the values after all rounds up to `number`."""
 
     segment: int
@@ -117,7 +118,7 @@ class JournalReader:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _SegmentPosition] = {}
         self._clusters: dict[str, Cluster] = {}
 
     @property
@@ -125,17 +126,17 @@ class JournalReader:
         """Number of the newest round, including rounds in a journal that was moved aside; 0 if there is none."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
-        return self._number(query)
+        return self._query_round_number(query)
 
     def last_stored_round(self) -> int:
         """Return the number of the newest round in this file, which may be of another version; 0 if there is none."""
-        return self._number("select coalesce(max(round), 0) from rounds")
+        return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
-    def _number(self, query: str) -> int:
+    def _query_round_number(self, query: str) -> int:
         with raise_as_corrupt():
             (found,) = self._db.execute(query).fetchone()
-            if not 0 <= found < MOST:
-                raise CorruptFileContent(f"{found} is not the number of a round")
+            if not 0 <= found < MAX_NUMBER:
+                raise CorruptFileContent(f"{found} is not a round number")
             return int(found)
 
     def list_rounds(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
@@ -151,45 +152,45 @@ class JournalReader:
         """Return a round. Raise `UnknownRound` if it does not exist and `CorruptFile` if it cannot be read."""
         try:
             with raise_as_corrupt():
-                return self._read(number)
+                return self._read_stored_round(number)
         except CorruptFileContent as error:
             self._places.clear()
-            raise CorruptFile(f"round={number}: the journal is damaged there: {error}") from error
+            raise CorruptFile(f"round={number}: this part of the journal is damaged: {error}") from error
 
-    def _read(self, number: int) -> RoundRecord:
+    def _read_stored_round(self, number: int) -> RoundRecord:
         query = """select segment, mode, at_unix_s, policy, cluster from rounds join segments on first = segment
                    where round = ?"""
-        row = self._db.execute(query, (number,)).fetchone() if number < MOST else None
+        row = self._db.execute(query, (number,)).fetchone() if number < MAX_NUMBER else None
         if row is None:
-            raise UnknownRound(self._no_such_round(number))
-        (place,) = rows_to_dataclasses(_Written, [row])
+            raise UnknownRound(self._describe_missing_round(number))
+        (place,) = rows_to_dataclasses(_RoundSegment, [row])
         return round_from_json(
             number,
-            self._value("rounds", place.segment, number),
-            self._value("explanations", place.segment, number),
+            self._read_segment_value("rounds", place.segment, number),
+            self._read_segment_value("explanations", place.segment, number),
             json.loads(verify_checksum(place.policy)),
-            self._cluster_of(place.cluster),
+            self._read_cluster(place.cluster),
             mode=place.mode,
             at_unix_s=place.at_unix_s,
         )
 
-    def _no_such_round(self, number: int) -> str:
+    def _describe_missing_round(self, number: int) -> str:
         first, last = self._db.execute("select min(round), max(round) from rounds").fetchone()
-        held = "it is empty" if first is None else f"it holds rounds {first} to {last}"
-        return f"round={number}: not in the journal; {held}"
+        held = "the journal is empty" if first is None else f"the journal contains rounds {first} to {last}"
+        return f"round={number}: must be in the journal; {held}"
 
-    def _value(self, table: str, segment: int, number: int) -> Any:
+    def _read_segment_value(self, table: str, segment: int, number: int) -> Any:
         """Return the value of a segment at a round, or None if the table has no value for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
-            place = self._places[table] = _Place(segment, segment - 1, JsonDeltaReader())
+            place = self._places[table] = _SegmentPosition(segment, segment - 1, JsonDeltaReader())
         query = f"select round, data from {table} where round > ? and round <= ? and segment = ? order by round"
         for at, data in self._db.execute(query, (place.number, number, segment)).fetchall():
             place.series.decode_next(verify_checksum(data))
             place.number = at
         return place.series.value if place.number == number else None
 
-    def _cluster_of(self, key: str) -> Cluster:
+    def _read_cluster(self, key: str) -> Cluster:
         if key not in self._clusters:
             (data,) = self._db.execute("select data from clusters where key = ?", (key,)).fetchone()
             self._clusters[key] = cluster_from_json(json.loads(zlib.decompress(verify_checksum(data))))
@@ -204,7 +205,7 @@ class JournalReader:
             return next(iter(rows_to_dataclasses(JournalJobRecord, rows)), None)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name of a job that users see, if the journal contains it."""
+        """Return the name that users see for a job, if the journal contains it."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
         with raise_as_corrupt():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
@@ -219,12 +220,12 @@ class JournalReader:
             if row is None:
                 return None
             number, at_unix_s = int(row[0]), float(row[1])
-            if not DATES_S[0] <= at_unix_s <= DATES_S[1]:
+            if not DATE_RANGE_S[0] <= at_unix_s <= DATE_RANGE_S[1]:
                 raise CorruptFileContent(f"at_unix_s={at_unix_s}")
             return number, at_unix_s
 
     def list_events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
-        """Return the newest `limit` events, oldest first, optionally only those of one job or one kind."""
+        """Return the newest `limit` events, oldest first, optionally only those for one job or of one kind."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
@@ -234,7 +235,7 @@ class JournalReader:
             return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
     def last_activity(self) -> JournalEvent | None:
-        """Return the newest event or, if that is newer, the newest round as an event of kind `round`; None if none.
+        """Return the newest event or, if it is newer, the newest round as an event of kind `round`, or None.
 
         An event of the newest round is newer than the round itself, because a bridge writes its last event afterwards.
         """
@@ -270,5 +271,5 @@ class JournalReader:
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text is a valid job id within the range of the database."""
+    """Return whether `text` is a valid job id within the database's range."""
     return text.isascii() and text.isdigit() and len(text) < 19

@@ -21,14 +21,14 @@ import zlib
 from bisect import bisect_left
 from typing import Any
 
-from cpsched_bridge.store.corruption import raise_as_corrupt
+from cpsched_bridge.store.corruption_checks import raise_as_corrupt
 
 Json = Any
 
 _VALUE, _MAPPING, _ELEMENTS, _MOVES = range(4)
 _MISSING = object()
-_PLAIN = frozenset({int, float, str})
-_LEVEL = 6
+_PLAIN_TYPES = frozenset({int, float, str})
+_COMPRESSION_LEVEL = 6
 
 
 def compute_delta(before: Json, after: Json) -> Json:
@@ -37,9 +37,9 @@ def compute_delta(before: Json, after: Json) -> Json:
         return None
     if type(before) is type(after):
         if isinstance(after, dict):
-            return _mapping(before, after)
+            return _compute_mapping_delta(before, after)
         if isinstance(after, list):
-            return _list(before, after)
+            return _compute_list_delta(before, after)
         if before == after:
             return None
     elif before == after and not isinstance(before, bool) and not isinstance(after, bool):
@@ -73,11 +73,11 @@ def apply_delta(before: Json, change: Json) -> Json:
     return elements
 
 
-def _mapping(before: dict[str, Json], after: dict[str, Json]) -> Json:
+def _compute_mapping_delta(before: dict[str, Json], after: dict[str, Json]) -> Json:
     changes = {}
     for key, value in after.items():
         known = before.get(key, _MISSING)
-        if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN):
+        if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN_TYPES):
             continue  # by far the most frequent case
         if (change := compute_delta(known, value)) is not None:
             changes[key] = change
@@ -87,11 +87,11 @@ def _mapping(before: dict[str, Json], after: dict[str, Json]) -> Json:
     return [_MAPPING, changes] if changes else None
 
 
-def _list(before: list[Json], after: list[Json]) -> Json:
-    if before == after and _plain(before) and _plain(after):
+def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
+    if before == after and _are_plain(before) and _are_plain(after):
         return None
-    if _distinct(before) and _distinct(after):
-        moves = _moves(before, after)
+    if _are_distinct(before) and _are_distinct(after):
+        moves = _compute_smallest_list_delta(before, after)
         # If most elements differ, the new list is shorter than the changes.
         return moves if len(moves[1]) + 2 * len(moves[2]) <= len(after) else [_VALUE, after]
     if len(before) == len(after):
@@ -104,29 +104,29 @@ def _list(before: list[Json], after: list[Json]) -> Json:
     return [_VALUE, after]
 
 
-def _plain(values: list[Json]) -> bool:
+def _are_plain(values: list[Json]) -> bool:
     """Return whether all values are numbers or strings, because `==` treats `true` as 1, even in nested values."""
-    return _PLAIN.issuperset(map(type, values))
+    return _PLAIN_TYPES.issuperset(map(type, values))
 
 
-def _distinct(values: list[Json]) -> bool:
+def _are_distinct(values: list[Json]) -> bool:
     """Return whether all values are distinct strings or integers."""
     return set(map(type, values)) <= {int, str} and len(set(values)) == len(values)
 
 
-def _moves(before: list[Json], after: list[Json]) -> list[Json]:
+def _compute_smallest_list_delta(before: list[Json], after: list[Json]) -> list[Json]:
     """Return the smallest delta of removals and insertions, which keeps a longest subsequence in order."""
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
-        common = _longest_ascending(common)
+        common = _find_longest_ascending(common)
     staying = {before[position] for position in common}
     out = [position for position, element in enumerate(before) if element not in staying]
     put = [[position, element] for position, element in enumerate(after) if element not in staying]
     return [_MOVES, out, put]
 
 
-def _longest_ascending(numbers: list[int]) -> list[int]:
+def _find_longest_ascending(numbers: list[int]) -> list[int]:
     """Return a longest ascending subsequence of distinct numbers (patience sorting)."""
     tops: list[int] = []
     top_at: list[int] = []
@@ -155,7 +155,7 @@ class JsonDeltaWriter:
     """A writer that converts a series of values to compressed parts, each with the changes since the previous value."""
 
     def __init__(self) -> None:
-        self._compressor = zlib.compressobj(_LEVEL)
+        self._compressor = zlib.compressobj(_COMPRESSION_LEVEL)
         self._before: Json = None
 
     def encode_next(self, value: Json) -> bytes:

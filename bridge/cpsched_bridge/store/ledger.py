@@ -20,8 +20,8 @@ from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.ports import ClusterReason
-from cpsched_bridge.store.corruption import (
-    MOST,
+from cpsched_bridge.store.corruption_checks import (
+    MAX_NUMBER,
     CorruptFileContent,
     is_corruption,
     raise_as_corrupt,
@@ -29,7 +29,7 @@ from cpsched_bridge.store.corruption import (
     rows_to_dataclasses,
 )
 from cpsched_bridge.store.sqlite_files import (
-    connect,
+    connect_sqlite,
     identify_file,
     move_aside,
     read_rows,
@@ -46,7 +46,7 @@ class LedgerState(StrEnum):
     HELD = "held"
     """The job is held by the bridge, or by the submit plugin for the bridge, and may be started."""
     STARTING = "starting"
-    """A start (pin and release) was sent or is about to be sent; the job does not run yet."""
+    """A start (pin and release) was sent or is about to be sent; the job is not running yet."""
     ROLLING_BACK = "rolling-back"
     """The start failed; the job must be held again and its pin cleared."""
     HANDING_BACK = "handing-back"
@@ -61,26 +61,26 @@ class LedgerState(StrEnum):
     """The job left the cluster while it was managed, because it was cancelled before it ran."""
 
 
-KEPT = frozenset(
+MANAGED_STATES = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
 )
 """States in which a job may have the bridge's hold or pin; `release-all` releases these jobs."""
 
-CLOSED = frozenset({LedgerState.ENDED, LedgerState.GONE})
+CLOSED_STATES = frozenset({LedgerState.ENDED, LedgerState.GONE})
 
-_SEEN = frozenset({LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE})
-"""States that the cluster may cause from any other state."""
+_OBSERVED_STATES = frozenset({LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE})
+"""States that a job may enter from any other state, because the cluster decides."""
 
-FOLLOWS: dict[LedgerState | None, frozenset[LedgerState]] = {
+PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
     None: frozenset({LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK}),
-    LedgerState.HOLDING: _SEEN | {LedgerState.HELD, LedgerState.FREE, LedgerState.HANDING_BACK},
-    LedgerState.HELD: _SEEN | {LedgerState.STARTING, LedgerState.HANDING_BACK, LedgerState.FREE},
-    LedgerState.STARTING: _SEEN
+    LedgerState.HOLDING: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.FREE, LedgerState.HANDING_BACK},
+    LedgerState.HELD: _OBSERVED_STATES | {LedgerState.STARTING, LedgerState.HANDING_BACK, LedgerState.FREE},
+    LedgerState.STARTING: _OBSERVED_STATES
     | {LedgerState.HELD, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK, LedgerState.FREE},
-    LedgerState.ROLLING_BACK: _SEEN | {LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.FREE},
-    LedgerState.HANDING_BACK: _SEEN | {LedgerState.FREE, LedgerState.HELD, LedgerState.HOLDING},
-    LedgerState.FREE: _SEEN | {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK},
-    LedgerState.RUNNING: _SEEN - {LedgerState.RUNNING}
+    LedgerState.ROLLING_BACK: _OBSERVED_STATES | {LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.FREE},
+    LedgerState.HANDING_BACK: _OBSERVED_STATES | {LedgerState.FREE, LedgerState.HELD, LedgerState.HOLDING},
+    LedgerState.FREE: _OBSERVED_STATES | {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK},
+    LedgerState.RUNNING: _OBSERVED_STATES - {LedgerState.RUNNING}
     | {LedgerState.HOLDING, LedgerState.FREE, LedgerState.HANDING_BACK},
     LedgerState.ENDED: frozenset(
         {LedgerState.HOLDING, LedgerState.HELD, LedgerState.HANDING_BACK, LedgerState.RUNNING, LedgerState.FREE}
@@ -102,22 +102,22 @@ FOLLOWS: dict[LedgerState | None, frozenset[LedgerState]] = {
 Cause = Literal["", "released", "held_by_administrator"]
 """Cause of the last transition that affects the next one; empty if only the state matters.
 
-- `released`: the release of a start was answered, if pin and release are two commands.
+- `released`: the cluster answered the release command of a start in which pin and release are two commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 """
-_CAUSES: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
+_TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
     "released": ("released", frozenset({LedgerState.STARTING})),
     "held_by_administrator": (
         "hold refused: is held by an administrator",
         frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
     ),
 }
-"""The text for a cause in the file's reason column, and the states that can have it. Earlier versions read it."""
-_WHILE = ", while it asks for "
+"""Text for a cause in the file's reason column, which earlier versions read, and the states that can have it."""
+_REQUEST_SEPARATOR = ", while it asks for "
 """Separator before the job's request in the file's column `leave`; see `ManagedJobEntry.asked`."""
 
-_NAMED = 50
-"""Maximum number of jobs in a damaged ledger that a message lists."""
+_MAX_NAMED_JOBS = 50
+"""Maximum number of a damaged ledger's jobs that a message lists."""
 
 
 class IllegalLedgerTransition(BridgeError):
@@ -126,7 +126,7 @@ class IllegalLedgerTransition(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class ManagedJobEntry:
-    """The entry of one job in the ledger."""
+    """One job's entry in the ledger."""
 
     job_id: int
     state: LedgerState
@@ -143,7 +143,7 @@ class ManagedJobEntry:
     label: str = ""
     """The name that users see, for example "19_3"."""
     why: str = ""
-    """Reason for the last transition, for people."""
+    """Human-readable reason for the last transition."""
     cause: Cause = ""
     asked: str = ""
     """Request to which `leave` applies, as `equivalence.request_fingerprint`; empty for any request."""
@@ -171,7 +171,7 @@ class LedgerTransition:
     event: TransitionEvent = ""
 
     def __post_init__(self) -> None:
-        if self.entry.state not in FOLLOWS[self.before] and self.entry.state != self.before:
+        if self.entry.state not in PERMITTED_TRANSITIONS[self.before] and self.entry.state != self.before:
             raise IllegalLedgerTransition(f"job {self.entry.job_id}: {self.before} cannot become {self.entry.state}")
 
 
@@ -196,12 +196,12 @@ def make_transition(
 
 def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
     """Return a transition of `entry` to a new state for `cause`, with the reason text as stored in the file."""
-    return make_transition(entry, state, now_s, _CAUSES[cause][0], cause=cause)
+    return make_transition(entry, state, now_s, _TEXT_BY_CAUSE[cause][0], cause=cause)
 
 
-def unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
+def make_unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
     """Return the entry fields for a job that is left to the cluster for `reason` while its request is `asked`."""
-    return {"leave": f"{reason}{_WHILE}{asked}", "asked": asked}
+    return {"leave": f"{reason}{_REQUEST_SEPARATOR}{asked}", "asked": asked}
 
 
 SCHEMA = """
@@ -216,12 +216,12 @@ create table if not exists transitions (
 create index if not exists transitions_by_job on transitions (job_id);
 """
 
-_SEALED = "alter table jobs add column seal integer"
+_ADD_SEAL_COLUMN = "alter table jobs add column seal integer"
 """Statement that upgrades a ledger without seals; a row without a seal is trusted."""
-_FIELDS = 9
-_ROWS = "select * from jobs"
-_LOST = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""Query for lost rows: a job is deleted with its transitions, so transitions without a job mean a lost row."""
+_FIELD_COUNT = 9
+_SELECT_ROWS = "select * from jobs"
+_COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
+"""Query for lost rows. A job is deleted with its transitions, so transitions without a job prove a lost row."""
 
 
 class Ledger:
@@ -229,15 +229,15 @@ class Ledger:
 
     `durable`: every commit reaches the disk (synchronous=FULL), which also protects against power failures.
 
-    Each row has a checksum, called its seal. A damaged file is moved aside, and `mishaps` reports this. At start-up,
-    only rows with a valid seal are kept, and the cluster shows which other jobs have the bridge's marks. Later, or if
-    the file was deleted, the file is written again from memory.
+    Each row has a checksum, called its seal. A damaged file is moved aside, and `unreported_events` reports this. At
+    start-up, only rows with a valid seal are kept, and the cluster shows which other jobs have the bridge's marks.
+    Later, or if the file was deleted, the file is written again from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
         self._path, self._durable = path, durable
-        self.mishaps: list[CycleEvent] = []
-        """Events of the file that are still to be reported."""
+        self.unreported_events: list[CycleEvent] = []
+        """Events about the file that have not been reported yet."""
         self.whole = True
         """Whether the ledger is complete; False if the file was damaged or missing."""
         self._lost = False
@@ -247,108 +247,110 @@ class Ledger:
         except CorruptFileContent as error:
             if read_only:
                 raise
-            self._begin_anew(error)
+            self._replace_file(error)
 
     @classmethod
     def load_copy(cls, path: Path) -> Ledger:
         """Return an in-memory ledger with a file's content. Raise `sqlite3.Error` or `CorruptFileContent`."""
         copy = cls(":memory:", durable=False)
         with raise_as_corrupt():
-            copy.replace_entries([_entry(row) for row in read_rows(path, _ROWS)])
+            copy.replace_entries([_parse_row(row) for row in read_rows(path, _SELECT_ROWS)])
         copy.whole = True
         return copy
 
     def _open(self, read_only: bool = False) -> None:
         with raise_as_corrupt():
-            self._db = self._connected(read_only)
+            self._db = self._connect(read_only)
         try:
             with raise_as_corrupt():
                 if not read_only:
-                    self._look_whether_whole()
+                    self._check_integrity()
                 self.reload()
         except BaseException:
             self._db.close()
             raise
         self._file = identify_file(self._path)
 
-    def _connected(self, read_only: bool = False) -> sqlite3.Connection:
-        """Return a connection whose commits reach the file itself immediately, so that a damaged log loses nothing."""
-        db = connect(self._path, self._durable, read_only)
+    def _connect(self, read_only: bool = False) -> sqlite3.Connection:
+        """Return a connection that checkpoints each commit, so that damage to the write-ahead log loses nothing."""
+        db = connect_sqlite(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
-    def _look_whether_whole(self) -> None:
+    def _check_integrity(self) -> None:
         """Raise an error that counts as corruption if tables or rows are missing or pages are out of order."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
-            raise CorruptFileContent("it has no jobs")
+            raise CorruptFileContent("the table of jobs is missing")
         self._db.executescript(SCHEMA)
-        if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELDS:
-            self._db.execute(_SEALED)
-        (said,) = self._db.execute("pragma quick_check(1)").fetchone()
-        if said != "ok":
-            raise CorruptFileContent(said)
-        if lost := self._db.execute(_LOST).fetchone()[0]:
-            raise CorruptFileContent(f"{lost} transitions have no job")
-        if not 0 <= self.last_round() < MOST:
+        if len(self._db.execute("pragma table_info(jobs)").fetchall()) == _FIELD_COUNT:
+            self._db.execute(_ADD_SEAL_COLUMN)
+        (result,) = self._db.execute("pragma quick_check(1)").fetchone()
+        if result != "ok":
+            raise CorruptFileContent(result)
+        if lost := self._db.execute(_COUNT_LOST_ROWS).fetchone()[0]:
+            raise CorruptFileContent(f"{lost} transitions refer to missing jobs")
+        if not 0 <= self.last_round() < MAX_NUMBER:
             raise CorruptFileContent(f"its last round number is out of range: {self.last_round()}")
 
-    def _begin_anew(self, error: CorruptFileContent) -> None:
+    def _replace_file(self, error: CorruptFileContent) -> None:
         """Move a damaged file aside and start a new file with the valid rows."""
-        rows = list(_readable_rows(Path(self._path)))
+        rows = list(_read_readable_rows(Path(self._path)))
         aside = move_aside(Path(self._path))
         self._open()
-        entries, odd = _whole_rows(rows)
+        entries, odd = _parse_valid_rows(rows)
         self.replace_entries(entries)
         self.whole = False
         name = aside.name if aside else "nothing"
         whole = format_count(len(entries), "job")
-        said = f"{self._path}: {error}; moved to {name}, started a new file with the {whole} whose rows are valid"
-        self.mishaps.append(CycleEvent("ledger_damaged", said + odd))
+        message = f"{self._path}: {error}; moved to {name}, started a new file with {whole} from valid rows"
+        self.unreported_events.append(CycleEvent("ledger_damaged", message + odd))
 
     def replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
         """Replace the entries of the same jobs with `entries`, unchanged."""
         found = list(entries)
         with self._db:
-            _insert(self._db, found)
+            _insert_entries(self._db, found)
         self.reload()
 
     def reload(self) -> None:
         """Read all entries again. Raise `sqlite3.Error`, or `CorruptFileContent` if a row is invalid."""
         with raise_as_corrupt():
-            rows = self._db.execute(_ROWS)
+            rows = self._db.execute(_SELECT_ROWS)
             self._entries: dict[int, ManagedJobEntry] = {}
             self._in_state: dict[LedgerState | None, set[int]] = {state: set() for state in (None, *LedgerState)}
             for row in rows:
-                self._remember(None, _entry(row))
+                self._store_entry(None, _parse_row(row))
 
     def restore_missing_file(self) -> None:
         """Write the file again from memory if it was deleted. Called once per cycle."""
         if self._lost or was_replaced(self._path, self._file):
-            self._write_anew("it was deleted")
+            self._write_valid_rows("was deleted")
 
-    def _write_anew(self, why: object) -> None:
+    def _write_valid_rows(self, why: object) -> None:
         """Move the file aside and write all entries to a new file. If that fails, the next write tries again."""
         again, self._lost = self._lost, True
         self._db.close()
         aside = move_aside(Path(self._path))
         if aside or not again:
             kind, where = ("ledger_damaged", f"; moved to {aside.name}") if aside else ("ledger_gone", "")
-            said = f"{self._path}: {why}{where}, {format_count(len(self._entries), 'job')} written again from memory"
-            self.mishaps.append(CycleEvent(kind, said))
-        db = self._connected()
+            message = (
+                f"{self._path}: {why}{where}, wrote {format_count(len(self._entries), 'job')} from memory to a new file"
+            )
+            self.unreported_events.append(CycleEvent(kind, message))
+        db = self._connect()
         try:
             db.executescript(SCHEMA)
             with db:
-                _insert(db, self._entries.values())
+                _insert_entries(db, self._entries.values())
         except BaseException:
             db.close()
             raise
         self._db, self._lost, self._file = db, False, identify_file(self._path)
 
-    def _remember(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
+    def _store_entry(self, before: LedgerState | None, entry: ManagedJobEntry) -> None:
         self._in_state[before].discard(entry.job_id)
         self._in_state[entry.state].add(entry.job_id)
         self._entries[entry.job_id] = entry
@@ -363,7 +365,7 @@ class Ledger:
         return self._entries.get(job_id)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name of a job that users see, if the ledger contains it."""
+        """Return the name that users see for a job, if the ledger contains it."""
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
@@ -373,11 +375,11 @@ class Ledger:
 
     def open_ids(self) -> frozenset[int]:
         """Return the ids of jobs that are not over."""
-        return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED))
+        return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED_STATES))
 
     def list_held_ids(self) -> list[int]:
-        """Return the ids of jobs that may have a hold or pin of the bridge."""
-        return [entry.job_id for entry in self.list_entries(*KEPT)]
+        """Return the ids of jobs that the bridge may have held or pinned."""
+        return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
     def get_pinned_ids(self) -> frozenset[int]:
         """Return the ids of jobs that may have a node list set by the bridge."""
@@ -406,24 +408,24 @@ class Ledger:
                 raise IllegalLedgerTransition(f"job {transition.entry.job_id}: its state is not {transition.before}")
         written = False
         try:
-            self._write(batch, round_number)
+            self._write_transitions(batch, round_number)
             written = True
         finally:
             if written or unwritten:
                 for t in batch:
-                    self._remember(t.before, t.entry)
+                    self._store_entry(t.before, t.entry)
 
-    def _write(self, batch: Sequence[LedgerTransition], round_number: int) -> None:
+    def _write_transitions(self, batch: Sequence[LedgerTransition], round_number: int) -> None:
         def work() -> None:
-            _insert(self._db, (transition.entry for transition in batch))
+            _insert_entries(self._db, (transition.entry for transition in batch))
             self._db.executemany(
                 "insert into transitions (at_s, round, job_id, before, after, why) values (?,?,?,?,?,?)",
-                [_transition_row(transition, round_number) for transition in batch],
+                [_make_transition_row(transition, round_number) for transition in batch],
             )
 
-        self._written(work)
+        self._write_in_transaction(work)
 
-    def _written(self, work: Callable[[], object]) -> None:
+    def _write_in_transaction(self, work: Callable[[], object]) -> None:
         """Run `work` in one transaction. If the file is damaged, run it again in a new file."""
         try:
             with self._db:
@@ -431,7 +433,7 @@ class Ledger:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if not (self._lost or is_corruption(error)):
                 raise
-            self._write_anew(error)
+            self._write_valid_rows(error)
             with self._db:
                 work()
 
@@ -439,11 +441,11 @@ class Ledger:
         """Return a job's transitions as (cluster time, round, state before, state after, why), oldest first."""
         query = "select at_s, round, before, after, why from transitions where job_id = ? order by seq"
         with raise_as_corrupt():
-            rows = rows_to_dataclasses(_Line, self._db.execute(query, (job_id,)))
+            rows = rows_to_dataclasses(_TransitionRow, self._db.execute(query, (job_id,)))
         return [(row.at_s, row.round, row.before, row.after, row.why) for row in rows]
 
     def last_round(self) -> int:
-        """Return the number of the newest round with a recorded transition; 0 if there is none."""
+        """Return the number of the newest round with a recorded transition, or 0 if there is none."""
         return int(self._db.execute("select coalesce(max(round), 0) from transitions").fetchone()[0])
 
     def counts_by_state(self) -> dict[LedgerState, int]:
@@ -452,13 +454,13 @@ class Ledger:
 
     def prune(self, before_s: int) -> None:
         """Delete the jobs that were over before `before_s`, with their transitions."""
-        old = [e.job_id for e in self.list_entries(*CLOSED) if e.since_s < before_s]
+        old = [e.job_id for e in self.list_entries(*CLOSED_STATES) if e.since_s < before_s]
 
         def work() -> None:
             self._db.executemany("delete from jobs where id = ?", [(id,) for id in old])
             self._db.executemany("delete from transitions where job_id = ?", [(id,) for id in old])
 
-        self._written(work)
+        self._write_in_transaction(work)
         for id in old:
             self._in_state[self._entries.pop(id).state].discard(id)
 
@@ -468,7 +470,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TransitionRow:
     """A row of the transitions table."""
 
     at_s: int
@@ -478,63 +480,63 @@ class _Line:
     why: str
 
 
-def _insert(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
+def _insert_entries(db: sqlite3.Connection, entries: Iterable[ManagedJobEntry]) -> None:
     query = "insert or replace into jobs values (?,?,?,?,?,?,?,?,?,?)"
-    db.executemany(query, [_row(entry) for entry in entries])
+    db.executemany(query, [_make_row(entry) for entry in entries])
 
 
-def _transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
+def _make_transition_row(transition: LedgerTransition, round_number: int) -> tuple[Any, ...]:
     entry = transition.entry
     return entry.since_s, round_number, entry.job_id, transition.before, entry.state, replace_surrogates(entry.why)
 
 
-def _entry(row: tuple[Any, ...]) -> ManagedJobEntry:
+def _parse_row(row: tuple[Any, ...]) -> ManagedJobEntry:
     """Return the entry stored in a row. Raise `CorruptFileContent` if the row is invalid."""
     with raise_as_corrupt(f"job {row[0]!r:.20}"):
-        values, seal = row[:_FIELDS], row[_FIELDS] if len(row) > _FIELDS else None
+        values, seal = row[:_FIELD_COUNT], row[_FIELD_COUNT] if len(row) > _FIELD_COUNT else None
         if seal is not None and seal != row_checksum(values):
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
         places = tuple((name, units) for name, units in json.loads(nodes))
         return ManagedJobEntry(
             int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
-            next((cause for cause, known in _CAUSES.items() if why == known[0] and state in known[1]), ""),
-            leave.rpartition(_WHILE)[2] if _WHILE in leave else "",
+            next((cause for cause, known in _TEXT_BY_CAUSE.items() if why == known[0] and state in known[1]), ""),
+            leave.rpartition(_REQUEST_SEPARATOR)[2] if _REQUEST_SEPARATOR in leave else "",
         )  # fmt: skip
 
 
-def _row(entry: ManagedJobEntry) -> tuple[Any, ...]:
+def _make_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
     texts = (json.dumps(entry.nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
     return (*values, row_checksum(values))
 
 
-def _readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
+def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a damaged file that can be read from its beginning or its end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),
             raise_as_corrupt(),
-            closing(connect(path, durable=False, read_only=True)) as db,
+            closing(connect_sqlite(path, durable=False, read_only=True)) as db,
         ):
             db.text_factory = bytes  # invalid UTF-8 then affects only its own row
-            yield from db.execute(f"{_ROWS} order by id {way}")
+            yield from db.execute(f"{_SELECT_ROWS} order by id {way}")
 
 
-def _whole_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
-    """Return the entries of rows with a valid seal, and a text about the other rows."""
+def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
+    """Return the entries of rows with a valid seal, and a message about the other rows."""
     whole: dict[int, ManagedJobEntry] = {}
     odd: set[str] = set()
     for row in rows:
         try:
             with raise_as_corrupt():
-                entry = _entry(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
-            if len(row) <= _FIELDS or row[_FIELDS] is None:
-                raise CorruptFileContent("not sealed")
+                entry = _parse_row(tuple(value.decode() if isinstance(value, bytes) else value for value in row))
+            if len(row) <= _FIELD_COUNT or row[_FIELD_COUNT] is None:
+                raise CorruptFileContent("the checksum is missing")
             whole[entry.job_id] = entry
         except CorruptFileContent:
             odd.add(f"{row[0]!r:.20}")
     if not odd:
         return list(whole.values()), ""
     named = sorted(odd, key=lambda id: (len(id), id))
-    return list(whole.values()), f"; discarded {abbreviate(named, _NAMED)}"
+    return list(whole.values()), f"; discarded {abbreviate(named, _MAX_NAMED_JOBS)}"

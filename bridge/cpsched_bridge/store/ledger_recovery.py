@@ -13,11 +13,11 @@ from pathlib import Path
 from cpsched.formatting import format_count
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.store.corruption import CorruptFileContent
+from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.journal import Journal
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, ManagedJobEntry
 
-_WHY = "held, by the journal's last round"
+_REASON = "held according to the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
@@ -27,17 +27,18 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
     """
     if ledger.whole:
         return
-    found = [entry for entry in held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
+    found = [entry for entry in find_held_jobs_in_journal(journal_path, keeps) if ledger.get(entry.job_id) is None]
     if found:
         ledger.replace_entries(found)
-        ledger.mishaps.append(
+        ledger.unreported_events.append(
             CycleEvent(
-                "ledger_recovered", f"{format_count(len(found), 'job is', 'jobs are')} known to be held by the journal"
+                "ledger_recovered",
+                f"{format_count(len(found), 'held job was', 'held jobs were')} recovered from the journal",
             )
         )
 
 
-def held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
+def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
     """Return entries for the jobs that the bridge held in its last round; empty if that round cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
@@ -45,21 +46,25 @@ def held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
     ):
         sign = journal.last_activity()
         if sign is not None and (keeps or not sign.is_clean_stop):
-            return _held(journal)
+            return _find_held_jobs(journal)
     return []
 
 
-def _held(journal: Journal) -> list[ManagedJobEntry]:
+def _find_held_jobs(journal: Journal) -> list[ManagedJobEntry]:
     record = journal.read_round(journal.last_round)
-    states = {aside.job_id: LedgerState(aside.kind) for aside in journal.list_unscheduled_jobs() if aside.kind in KEPT}
+    states = {
+        aside.job_id: LedgerState(aside.kind)
+        for aside in journal.list_unscheduled_jobs()
+        if aside.kind in MANAGED_STATES
+    }
     if record.mode == "control":
         states |= {job.id: LedgerState.HELD for job in record.queue}
     # A job for which a start was sent may be pinned.
-    told = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
-    states |= dict.fromkeys(told & states.keys(), LedgerState.STARTING)
+    attempted = {outcome.job_id for kind, outcome in record.outcomes if kind == "start" and outcome.result != "refused"}
+    states |= dict.fromkeys(attempted & states.keys(), LedgerState.STARTING)
     return [
         ManagedJobEntry(
-            id, state, record.now_s, state is LedgerState.STARTING, label=record.labels.get(id, ""), why=_WHY
+            id, state, record.now_s, state is LedgerState.STARTING, label=record.labels.get(id, ""), why=_REASON
         )
         for id, state in sorted(states.items())
     ]

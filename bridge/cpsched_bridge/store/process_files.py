@@ -11,19 +11,19 @@ import time
 from pathlib import Path
 
 from cpsched_bridge.errors import AlreadyRunning
-from cpsched_bridge.store.corruption import CorruptFileContent, raise_as_corrupt, read_head
-from cpsched_bridge.store.sqlite_files import OWNERS_ALONE
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, raise_as_corrupt, read_head
+from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 
 
 class InstanceLock:
     """A lock for the lifetime of the process; the kernel releases it however the process ends.
 
-    Locking needs no free disk space. The process id in the file is for people.
+    Locking needs no free disk space. The process id in the file is for information only.
     """
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
         except OSError:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the disk is read-only
         try:
@@ -41,9 +41,9 @@ class InstanceLock:
         os.close(self._file)
 
 
-_LONGEST = 65_536
-"""Maximum number of bytes read from a small file, whatever has replaced it."""
-_PAUSED = "paused"
+_MAX_BYTES = 65_536
+"""Maximum number of bytes read from a small file, which may have been replaced by a large one."""
+_DEFAULT_REASON = "paused"
 """Reason for a pause if the file contains none."""
 
 
@@ -56,7 +56,7 @@ class PauseFile:
     def read_reason(self) -> str | None:
         """Return why the bridge is paused, or None if it is not. An unreadable file counts as a pause."""
         try:
-            words = read_head(self._path, _LONGEST)
+            words = read_head(self._path, _MAX_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -65,13 +65,13 @@ class PauseFile:
             with raise_as_corrupt():
                 return str(json.loads(words)["why"])
         except CorruptFileContent:
-            return _PAUSED
+            return _DEFAULT_REASON
 
     def pause(self, why: str) -> None:
         """Pause from the next cycle on. Raise `OSError`, except for a full disk: an empty file also pauses."""
         draft = self._path.with_suffix(".new")
         try:
-            with open(draft, "w", opener=_for_the_owner) as file:
+            with open(draft, "w", opener=_open_for_owner) as file:
                 file.write(json.dumps({"why": why}))
             draft.replace(self._path)
         except OSError as error:
@@ -79,7 +79,7 @@ class PauseFile:
                 raise
             with contextlib.suppress(OSError):
                 draft.unlink()
-            self._path.touch(OWNERS_ALONE)
+            self._path.touch(OWNER_ONLY)
 
     def resume(self) -> bool:
         """Resume from the next cycle on. Return False if the bridge was not paused."""
@@ -98,7 +98,7 @@ class TakeLeadershipFile:
 
     def request(self) -> None:
         """Request that the bridge take over in its next cycle. Raise `OSError` if that fails."""
-        self._path.touch(OWNERS_ALONE)
+        self._path.touch(OWNER_ONLY)
 
     def consume_request(self) -> bool:
         """Return whether a takeover has been requested since the last call."""
@@ -115,25 +115,25 @@ class StartupFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write_step(self, words: str) -> None:
+    def write_step(self, step: str) -> None:
         """Write the current step; empty text once all are done. A disk failure does not prevent the start-up."""
         with contextlib.suppress(OSError):
-            if not words:
+            if not step:
                 self._path.unlink(missing_ok=True)
                 return
             draft = self._path.with_suffix(".new")
-            with open(draft, "w", opener=_for_the_owner) as file:
-                file.write(words)
+            with open(draft, "w", opener=_open_for_owner) as file:
+                file.write(step)
             draft.replace(self._path)
 
     def read_step(self) -> tuple[str, float] | None:
         """Return the last step and its age in seconds, or None if no bridge is starting."""
         try:
-            words = read_head(self._path, _LONGEST).decode(errors="replace")
-            return words, max(0.0, time.time() - self._path.stat().st_mtime)
+            step = read_head(self._path, _MAX_BYTES).decode(errors="replace")
+            return step, max(0.0, time.time() - self._path.stat().st_mtime)
         except OSError:
             return None
 
 
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, OWNERS_ALONE)
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, OWNER_ONLY)

@@ -1,4 +1,4 @@
-"""Convert rounds, with their inputs and decisions, to and from plain data that is recorded and repeated.
+"""Convert rounds to and from plain data, so that their decisions can be recorded and repeated.
 
 A round consists of two JSON values:
 
@@ -68,7 +68,7 @@ def job_to_json(job: Job) -> Json:
 def job_from_json(value: Json) -> Job:
     """Return the job that `job_to_json` converted to `value`."""
     id, submit_s, walltime_s, (units, per_unit, distinct, exclusive, node_set), *names = value
-    names[4] = _reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
+    names[4] = _parse_reason(json.dumps(names[4])) if isinstance(names[4], list) else names[4]
     return Job(id, submit_s, walltime_s, Request(units, tuple(per_unit), distinct, exclusive, node_set), *names)
 
 
@@ -85,6 +85,7 @@ def cluster_to_json(cluster: Cluster) -> Json:
         "sets": [np.flatnonzero(row).tolist() for row in cluster.node_sets[1:]],
         "set_names": list(cluster.node_set_names[1:]),
         **({"epoch_s": cluster.epoch_s} if cluster.epoch_s else {}),
+        **({"weights": cluster.weights.tolist()} if cluster.weights is not None else {}),
     }
 
 
@@ -97,7 +98,8 @@ def cluster_from_json(value: Json) -> Cluster:
     capacity = np.array(value["capacity"], dtype=np.int64)
     names = ("all", *value["set_names"])
     nodes, resources, epoch_s = tuple(value["nodes"]), tuple(value["resources"]), value.get("epoch_s", 0)
-    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s)
+    weights = np.array(value["weights"], dtype=np.int64) if "weights" in value else None
+    return Cluster(nodes, resources, capacity, node_sets, names, epoch_s=epoch_s, weights=weights)
 
 
 def placement_from_json(value: Json) -> Placement:
@@ -107,7 +109,7 @@ def placement_from_json(value: Json) -> Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundRecord:
-    """A recorded decision, with everything that is needed to repeat it."""
+    """A recorded decision, with everything needed to repeat it."""
 
     number: int
     now_s: int
@@ -117,7 +119,7 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Predicted seconds by job id, from when each job was first seen, so that repeating needs no history."""
+    """Predicted seconds by job id, as of each job's first observation, so that repeating needs no history."""
     starts: Mapping[int, Placement]
     effort: Effort
     explained: bool = True
@@ -142,12 +144,12 @@ class RoundRecord:
     """Duration in seconds of each phase of the cycle."""
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name of a job that users see."""
+        """Return the name that users see for a job."""
         return self.labels.get(job_id) or str(job_id)
 
 
-class JobRowEncoder:
-    """An encoder of jobs as rows `[estimate_s, *job_to_json]`; the row of an unchanged job stays the same object."""
+class CachingJobRowEncoder:
+    """An encoder of jobs as rows `[estimate_s, *job_to_json]`, which reuses the row of an unchanged job."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
@@ -213,7 +215,7 @@ def round_from_json(
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
-    told = explained or {"plan": {}, "waits": {}}
+    explanation = explained or {"plan": {}, "waits": {}}
     return RoundRecord(
         number=number,
         now_s=value["now"],
@@ -226,8 +228,8 @@ def round_from_json(
         starts={int(id): placement_from_json(p) for id, p in decided["starts"].items()},
         effort=Effort(**decided["effort"]),
         explained=explained is not None,
-        plan={int(id): start_s for id, start_s in told["plan"].items()},
-        waits={int(id): wait_from_text(text) for id, text in told["waits"].items()},
+        plan={int(id): start_s for id, start_s in explanation["plan"].items()},
+        waits={int(id): parse_wait(text) for id, text in explanation["waits"].items()},
         plan_digest=decided["plan"],
         memory=value["memory"],
         replayable=value["replayable"],
@@ -270,20 +272,20 @@ def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
     return recorded
 
 
-def wait_from_text(text: str) -> Wait:
+def parse_wait(text: str) -> Wait:
     """Parse a wait: comma-separated ids, a space, and a JSON list with the reason's code and arguments."""
     behind, reason = text.split(" ", 1)
-    return Wait(_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
+    return Wait(_parse_reason(reason), tuple(map(int, behind.split(","))) if behind else ())
 
 
 @lru_cache(maxsize=4096)
-def _reason(text: str) -> PendingReason | str:
-    """Parse the reason of a wait. Earlier versions wrote sentences; an unknown sentence comes from a plug-in."""
+def _parse_reason(text: str) -> PendingReason | str:
+    """Parse the reason for a wait. Earlier versions wrote sentences; an unknown sentence comes from a plug-in."""
     if text.startswith("["):
         with suppress(ValueError):
             code, *arguments = json.loads(text)
             return PendingReason(PendingCode(code), tuple(arguments))
-    for sentence, code in _SENTENCES.items():
+    for sentence, code in _FORMER_SENTENCES.items():
         if found := re.fullmatch(
             rf"(?:not (?:considered|planned yet|planned): )?{sentence}(?:; planned in \d+ s)?", text
         ):
@@ -291,7 +293,7 @@ def _reason(text: str) -> PendingReason | str:
     return text
 
 
-_SENTENCES = {
+_FORMER_SENTENCES = {
     "can never run: (.*)": PendingCode.NEVER,
     r"not enough free resources: (\d+) of (\d+) units would fit": PendingCode.RESOURCES,
     r"not enough whole free nodes: (\d+) of (\d+) units would fit": PendingCode.WHOLE_NODES,
@@ -302,11 +304,11 @@ _SENTENCES = {
     "comes after those that are": PendingCode.NOT_CONSIDERED,
     "Slurm's next pass decides": PendingCode.NEXT_PASS,
 }
-"""The sentences that earlier versions wrote, by code."""
+"""Patterns of sentences that earlier versions wrote, with the code for each."""
 
 
 def plan_digest(decision: Decision) -> str:
-    """Return a short digest of a decision's plan; empty if the plan has no known start."""
+    """Return a short digest of a decision's plan, or "" if the plan has no known start."""
     plan_s = decision.plan_s
     if plan_s is None or (plan_s == NEVER).all():
         return ""

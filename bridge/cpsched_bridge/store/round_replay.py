@@ -47,34 +47,34 @@ class ReplayedRound:
 def replay_round(record: RoundRecord, read: FileReader | None = None) -> ReplayedRound:
     """Repeat the recorded decision and return the result; `read` opens the files named in the dispatcher's settings."""
     if record.failure:
-        return _skipped(record, f"the decision failed ({record.failure})")
+        return _make_skipped_round(record, f"the decision failed ({record.failure})")
     if not record.replayable:
-        return _skipped(record, f"{record.policy.dispatcher} learns and does not export its memory")
+        return _make_skipped_round(record, f"{record.policy.dispatcher} learns but does not export its memory")
     dispatcher = DISPATCHERS.build(record.policy.dispatcher, record.policy.dispatcher_settings, read)
     policy = Policy(RecordedPredictor(record.estimates), dispatcher, record.policy.overrun_with(dispatcher))
     if record.memory is not None:
         try:
             policy.recall(record.memory)
         except PolicyError as fault:
-            return _skipped(record, f"the memory cannot be restored: {fault}")
+            return _make_skipped_round(record, f"the memory cannot be restored: {fault}")
     snapshot = policy.add_estimates(
         ClusterState(record.now_s, record.cluster, record.free, record.queue, record.running)
     )
     decision = policy.decide(snapshot)
     starts, plan = decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)
-    differences = _unlike("start", record, record.starts, starts)
+    differences = _list_differences("start", record, record.starts, starts)
     if record.explained:
-        differences += _unlike("plan", record, record.plan, plan)
+        differences += _list_differences("plan", record, record.plan, plan)
     elif record.plan_digest != plan_digest(decision):
-        differences.append("plan: differs from the recorded one, of which only a digest is stored")
+        differences.append("plan: differs from the recorded plan, of which only a digest is stored")
     return ReplayedRound(record.number, starts, plan, decision.waits, tuple(differences))
 
 
-def _skipped(record: RoundRecord, why: str) -> ReplayedRound:
+def _make_skipped_round(record: RoundRecord, why: str) -> ReplayedRound:
     return ReplayedRound(record.number, {}, {}, {}, (), why)
 
 
-def _unlike(what: str, record: RoundRecord, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
+def _list_differences(what: str, record: RoundRecord, recorded: Mapping[int, Any], now: Mapping[int, Any]) -> list[str]:
     return [
         f"{what} of job {record.get_job_name(id)}: recorded {recorded.get(id, 'none')}, now {now.get(id, 'none')}"
         for id in sorted({*recorded, *now})

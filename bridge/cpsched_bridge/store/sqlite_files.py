@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption, read_head, require_file
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption, read_head, require_file
 
-OWNERS_ALONE = 0o600
+OWNER_ONLY = 0o600
 """Mode, regardless of the umask, of files that contain the names of users and jobs."""
-_BESIDE = ("-wal", "-shm")
+_EXTRA_SUFFIXES = ("-wal", "-shm")
 """Suffixes of SQLite's additional files, which get the mode of the database file."""
-_PATIENCE_S = 5.0
+_LOCK_TIMEOUT_S = 5.0
 """Seconds to wait for a lock that another process holds."""
 _MAGIC = b"SQLite format 3\0"
-_VERSIONS = (18, 19)
+_VERSION_OFFSETS = (18, 19)
 """Offsets of the header's write and read versions; for values other than 1 and 2, SQLite opens read-only."""
 
 
-def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuum: bool = False) -> sqlite3.Connection:
+def connect_sqlite(
+    path: Path | str, durable: bool, read_only: bool = False, auto_vacuum: bool = False
+) -> sqlite3.Connection:
     """Return a connection in WAL mode. Raise `sqlite3.Error` or `CorruptFileContent`.
 
     With `durable`, each commit reaches the disk. With `auto_vacuum`, a new file can return deleted space to the file
@@ -32,11 +34,11 @@ def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuu
     if path != ":memory:":
         _require_files(Path(path))
     if read_only:
-        return _opened(f"file:{quote(str(path))}?mode=ro", uri=True)
+        return _connect(f"file:{quote(str(path))}?mode=ro", uri=True)
     if path != ":memory:":
-        _make(Path(path))
-        _look_at_head(Path(path))
-    db = _opened(path)
+        _create_missing_file(Path(path))
+        _check_header(Path(path))
+    db = _connect(path)
     try:
         if auto_vacuum:
             db.execute("pragma auto_vacuum=incremental")  # must precede all writes
@@ -48,8 +50,8 @@ def connect(path: Path | str, durable: bool, read_only: bool = False, auto_vacuu
     return db
 
 
-def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
-    db = sqlite3.connect(name, timeout=_PATIENCE_S, uri=uri)
+def _connect(name: Path | str, uri: bool = False) -> sqlite3.Connection:
+    db = sqlite3.connect(name, timeout=_LOCK_TIMEOUT_S, uri=uri)
     db.text_factory = bytes.decode  # Python's decoding would raise an error that looks like SQLite's
     return db
 
@@ -57,24 +59,24 @@ def _opened(name: Path | str, uri: bool = False) -> sqlite3.Connection:
 def _require_files(path: Path) -> None:
     """Raise `CorruptFileContent` if SQLite would block on a pipe or could not open an additional file."""
     require_file(path)
-    for end in _BESIDE:
+    for end in _EXTRA_SUFFIXES:
         require_file(path.with_name(path.name + end), follow=False)  # SQLite does not open links here
 
 
-def _make(path: Path) -> None:
+def _create_missing_file(path: Path) -> None:
     """Create a missing file, because SQLite would use the umask for its permissions."""
     with contextlib.suppress(OSError):  # SQLite reports the error
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
 
 
-def _look_at_head(path: Path) -> None:
+def _check_header(path: Path) -> None:
     """Raise `CorruptFileContent` for damage that SQLite ignores. No connection may be open: it would lose its locks."""
     try:
         head = read_head(path, 100)
     except OSError:
         return  # SQLite reports the error
-    if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSIONS):
-        raise CorruptFileContent("the head of the file is damaged")
+    if head.startswith(_MAGIC) and any(head[at : at + 1] not in (b"\1", b"\2") for at in _VERSION_OFFSETS):
+        raise CorruptFileContent("the file header is damaged")
 
 
 def identify_file(path: Path | str) -> tuple[int, int] | None:
@@ -111,7 +113,7 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
         ways.append("mode=ro&immutable=1")  # ignores rows that exist only in the write-ahead log
     for way in ways:
         try:
-            db = _opened(f"file:{quote(str(path))}?{way}", uri=True)
+            db = _connect(f"file:{quote(str(path))}?{way}", uri=True)
         except sqlite3.Error:
             continue
         try:
@@ -126,9 +128,9 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
     raise sqlite3.OperationalError(f"{path}: cannot be opened")
 
 
-def replace_surrogates(words: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return `words` with unencodable characters (lone surrogates from a user's bytes) escaped."""
-    return words.encode("utf-8", "backslashreplace").decode()
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def move_aside(path: Path, why: str = "damaged") -> Path | None:
@@ -144,9 +146,9 @@ def move_aside(path: Path, why: str = "damaged") -> Path | None:
     while new.exists():
         more += 1
         new = path.with_name(f"{stem}-{more}")
-    for end in _BESIDE:
-        beside = path.with_name(path.name + end)
-        if os.path.lexists(beside):
-            beside.rename(new.with_name(new.name + end))
+    for end in _EXTRA_SUFFIXES:
+        target = path.with_name(path.name + end)
+        if os.path.lexists(target):
+            target.rename(new.with_name(new.name + end))
     path.rename(new)
     return new

@@ -14,7 +14,7 @@ from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import CorruptFile, SettingsError
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import heartbeat, ledger_recovery
-from cpsched_bridge.store.corruption import CorruptFileContent, is_corruption
+from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupFile, TakeLeadershipFile
@@ -43,9 +43,9 @@ def forecast_state_path(settings: Settings) -> Path:
 def database_size_bytes(path: Path) -> int:
     """Return the size in bytes of a database, including its additional files (`-wal`, `-shm`)."""
     found = [path.stat().st_size] if path.is_file() else []
-    beside = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
-    for file in [*beside, *(path.rglob("*") if path.is_dir() else [])]:
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+    siblings = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else []
+    for file in [*siblings, *(path.rglob("*") if path.is_dir() else [])]:
+        with contextlib.suppress(FileNotFoundError):  # deleted since
             found.append(file.stat().st_size)
     return sum(found)
 
@@ -66,47 +66,51 @@ def startup_file(settings: Settings) -> StartupFile:
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the seconds since the last good cycle, or None if there was none. Negative if in the future."""
+    """Return the seconds since the last successful cycle, or None if there was none. Negative if in the future."""
     return heartbeat.read_age_s(settings.heartbeat_path)
 
 
 def require_used_state_dir(settings: Settings) -> None:
     """Raise `SettingsError` unless the state directory is readable and a bridge uses or has used it.
 
-    Any file of a bridge suffices, because other files may have been deleted while the bridge runs.
+    Any of a bridge's files suffices, because other files may have been deleted while the bridge runs.
     """
     folder = settings.state_dir
     try:
         names = set(os.listdir(folder))
     except FileNotFoundError:
-        raise _unusable(folder, "does not exist: the path is mistyped, or the folder was deleted") from None
+        raise _make_unusable_error(
+            folder, "does not exist; check the path, or whether the folder was deleted"
+        ) from None
     except PermissionError:
-        raise _unusable(folder, f"is not readable for {_who(os.geteuid())}: it belongs to {_owner(folder)}") from None
+        raise _make_unusable_error(
+            folder, f"is not readable by {_format_user(os.geteuid())}; it belongs to {_format_owner(folder)}"
+        ) from None
     except OSError as error:
-        raise _unusable(folder, error.strerror or str(error)) from error
-    if not names & _OURS and not settings.heartbeat_path.exists():
-        raise _unusable(
-            folder, "contains no file of a bridge: no bridge ran there, or the folder was emptied; check the path"
+        raise _make_unusable_error(folder, error.strerror or str(error)) from error
+    if not names & _BRIDGE_FILES and not settings.heartbeat_path.exists():
+        raise _make_unusable_error(
+            folder, "contains no files of a bridge; check the path, or whether the folder was emptied"
         )
 
 
-_OURS = frozenset(
+_BRIDGE_FILES = frozenset(
     ("ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite", "outlook")
 )
 
 
-def _unusable(folder: Path, why: str) -> SettingsError:
+def _make_unusable_error(folder: Path, why: str) -> SettingsError:
     return SettingsError(f"state_dir={folder}: {why}")
 
 
-def _owner(path: Path) -> str:
+def _format_owner(path: Path) -> str:
     try:
-        return _who(path.stat().st_uid)
+        return _format_user(path.stat().st_uid)
     except OSError:
-        return "somebody else"
+        return "another user"
 
 
-def _who(uid: int) -> str:
+def _format_user(uid: int) -> str:
     try:
         return f"{getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -119,7 +123,7 @@ def acquire_instance_lock(settings: Settings) -> InstanceLock:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return InstanceLock(settings.state_dir / "lock")
     except OSError as error:
-        raise _unusable(settings.state_dir, error.strerror or str(error)) from error
+        raise _make_unusable_error(settings.state_dir, error.strerror or str(error)) from error
 
 
 @contextmanager
@@ -127,12 +131,12 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
     """Open the ledger. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
     path = ledger_path(settings)
     if read_only:
-        _require_file(settings, path)
-    with _readable(path):
+        _require_existing_file(settings, path)
+    with _convert_sqlite_errors(path):
         ledger = Ledger(path, settings.durable, read_only)
         ledger_recovery.recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
     try:
-        with _readable(path):
+        with _convert_sqlite_errors(path):
             yield ledger
     finally:
         ledger.close()
@@ -143,12 +147,12 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
     """Open the journal. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
     path = journal_path(settings)
     if read_only:
-        _require_file(settings, path)
+        _require_existing_file(settings, path)
     kept = settings.journal
-    with _readable(path):
+    with _convert_sqlite_errors(path):
         journal = Journal(path, kept.max_mib, read_only, kept.keep_days)
     try:
-        with _readable(path):
+        with _convert_sqlite_errors(path):
             yield journal
     finally:
         journal.close()
@@ -156,18 +160,19 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 
 @contextmanager
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """Open the ledger whatever the state of the disk: the file, an in-memory copy, or an empty in-memory ledger.
+    """Open the ledger regardless of the disk's state: the file, an in-memory copy, or an empty in-memory ledger.
 
-    The ledger's `mishaps` report which one. Changes in memory are lost at the end; the next bridge reads the cluster.
+    The ledger's `unreported_events` report which one. Changes in memory are lost at the end; the next bridge reads the
+    cluster.
     """
     path = ledger_path(settings)
     try:
-        ledger = Ledger(path, settings.durable) if path.exists() else _unknown(path, "is not there")
+        ledger = Ledger(path, settings.durable) if path.exists() else _make_unknown_ledger(path, "does not exist")
     except Exception as error:  # the held jobs are released in any case
-        ledger = _in_memory(path)
-        ledger.mishaps.append(CycleEvent("ledger_unwritable", f"{path}: {error}"))
-    if not ledger.whole and not ledger.mishaps:
-        ledger.mishaps.append(_without(path, "was empty"))
+        ledger = _open_in_memory(path)
+        ledger.unreported_events.append(CycleEvent("ledger_unwritable", f"{path}: {error}"))
+    if not ledger.whole and not ledger.unreported_events:
+        ledger.unreported_events.append(_make_unreadable_event(path, "was empty"))
     try:
         ledger_recovery.recover_from_journal(ledger, journal_path(settings), settings.on_stop == "keep")
         yield ledger
@@ -175,23 +180,23 @@ def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _in_memory(path: Path) -> Ledger:
+def _open_in_memory(path: Path) -> Ledger:
     try:
         return Ledger.load_copy(path)
     except Exception:
-        return _unknown(path, "cannot be read")
+        return _make_unknown_ledger(path, "cannot be read")
 
 
-def _unknown(path: Path, why: str) -> Ledger:
+def _make_unknown_ledger(path: Path, why: str) -> Ledger:
     """Return an empty in-memory ledger that reports `why`; create no file where no bridge may have run."""
     ledger = Ledger(":memory:", durable=False)
-    ledger.mishaps.append(_without(path, why))
+    ledger.unreported_events.append(_make_unreadable_event(path, why))
     return ledger
 
 
-def _without(path: Path, why: str) -> CycleEvent:
-    words = f"{path}: {why}: known are jobs with the submit plugin's mark, and what the journal tells"
-    return CycleEvent("ledger_unreadable", words)
+def _make_unreadable_event(path: Path, why: str) -> CycleEvent:
+    text = f"{path}: {why}; only jobs with the submit plugin's mark and jobs in the journal are known"
+    return CycleEvent("ledger_unreadable", text)
 
 
 @contextmanager
@@ -201,21 +206,21 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            _give_to_owner(settings.state_dir)
+            _give_files_to_owner(settings.state_dir)
 
 
 @contextmanager
-def requesting(settings: Settings, mend: str = "") -> Iterator[None]:
-    """Run a block that writes a request to the state directory. Raise `SettingsError` with `mend` if that fails."""
+def write_request(settings: Settings, advice: str = "") -> Iterator[None]:
+    """Run a block that writes a request to the state directory. Raise `SettingsError` with `advice` if that fails."""
     require_used_state_dir(settings)
     try:
         with preserve_ownership(settings):
             yield
     except OSError as error:
-        raise _unusable(settings.state_dir, f"{error.strerror}{mend}") from error
+        raise _make_unusable_error(settings.state_dir, f"{error.strerror}{advice}") from error
 
 
-def _give_to_owner(folder: Path) -> None:
+def _give_files_to_owner(folder: Path) -> None:
     owner = folder.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
@@ -224,30 +229,30 @@ def _give_to_owner(folder: Path) -> None:
             os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
-def _require_file(settings: Settings, path: Path) -> None:
+def _require_existing_file(settings: Settings, path: Path) -> None:
     require_used_state_dir(settings)
     if not path.exists():
-        raise CorruptFile(f"{path}: does not exist, though a bridge has run there; a running one creates it again")
+        raise CorruptFile(f"{path}: does not exist, although a bridge has run there; a running bridge creates it again")
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _convert_sqlite_errors(path: Path) -> Iterator[None]:
     """Convert SQLite's errors to `CorruptFile` errors that name the file and the fix."""
     try:
         yield
     except sqlite3.Error as error:
-        raise CorruptFile(f"{path}: {error}{_mend(path, error)}") from error
+        raise CorruptFile(f"{path}: {error}{_get_recovery_hint(path, error)}") from error
     except CorruptFileContent as error:
-        raise CorruptFile(f"{path}: {error}{_WILL_MEND}") from error
+        raise CorruptFile(f"{path}: {error}{_RECOVERY_TEXT}") from error
 
 
-_WILL_MEND = "; the bridge sets a damaged file aside when it starts, or when it next writes there"
+_RECOVERY_TEXT = "; the bridge moves a damaged file aside when it starts or next writes to it"
 
 
-def _mend(path: Path, error: sqlite3.Error) -> str:
+def _get_recovery_hint(path: Path, error: sqlite3.Error) -> str:
     if is_corruption(error):
-        return _WILL_MEND
+        return _RECOVERY_TEXT
     if not path.exists() or os.access(path, os.R_OK | os.W_OK):
         return ""
     owner, own = path.stat().st_uid, os.geteuid()
-    return f"; the file belongs to uid {owner}, this is uid {own}" if owner != own else ""
+    return f"; the file belongs to uid {owner}, but this process has uid {own}" if owner != own else ""

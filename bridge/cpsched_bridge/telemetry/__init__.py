@@ -1,1 +1,1 @@
-"""The observability of the bridge: metrics, forecasts, log lines, health, and messages to systemd."""
+"""Observe the bridge: metrics, forecasts, log lines, health, and messages to systemd."""

@@ -15,18 +15,18 @@ from typing_extensions import override
 from cpsched.errors import escape_controls
 
 MINUTE_S = 60.0
-_MOST_KINDS = 32
+_MAX_KINDS = 32
 _OTHER = "other lines"
-_MOST_LETTERS = 300
+_MAX_MESSAGE_CHARS = 300
 
 Tell = Callable[[str, int, str], None]
 """A function that receives a message, its count since the last output, and a traceback or an empty text."""
 
 
-def write_log_line(said: str, times: int, traced: str) -> None:
+def write_log_line(message: str, times: int, traced: str) -> None:
     """Write one line to the bridge's log."""
     more = {"traceback": "\n".join(map(escape_controls, traced.splitlines()))} if traced else {}
-    structlog.get_logger("bridge").warning("clients", detail=escape_controls(said), times=times, **more)
+    structlog.get_logger("bridge").warning("clients", detail=escape_controls(message), times=times, **more)
 
 
 @dataclass(slots=True)
@@ -39,17 +39,17 @@ class LogRateLimit:
     """Number of messages of each kind, in the current minute, since the last output."""
     _since_s: float | None = None
 
-    def log(self, said: str, kind: str = "", traced: str = "") -> None:
+    def log(self, message: str, kind: str = "", traced: str = "") -> None:
         """Log a message if it is the first of its kind in this minute. The message itself is the default kind."""
         self.flush_minute()
-        kind = kind or said
-        if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
-            kind = said = _OTHER
+        kind = kind or message
+        if kind not in self._counts and len(self._counts) >= _MAX_KINDS:
+            kind = message = _OTHER
         if kind in self._counts:
             self._counts[kind] += 1
         else:
             self._counts[kind] = 0
-            self.tell(said[:_MOST_LETTERS], 1, traced)
+            self.tell(message[:_MAX_MESSAGE_CHARS], 1, traced)
 
     def flush_minute(self) -> None:
         """Log the remaining count of each kind at the end of a minute. Must be called regularly."""
@@ -62,15 +62,15 @@ class LogRateLimit:
         self._counts = {kind: 0 for kind, times in counts.items() if times}
         for kind, times in counts.items():
             if times:
-                self.tell(kind[:_MOST_LETTERS], times, "")
+                self.tell(kind[:_MAX_MESSAGE_CHARS], times, "")
 
 
 class RateLimitedHandler(logging.Handler):
     """A handler that applies the rate limit to the log lines of a library."""
 
-    def __init__(self, said: LogRateLimit) -> None:
+    def __init__(self, limit: LogRateLimit) -> None:
         super().__init__(logging.WARNING)
-        self._said = said
+        self._said = limit
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
@@ -79,9 +79,9 @@ class RateLimitedHandler(logging.Handler):
         if isinstance(error, CancelledError):
             return
         first = record.getMessage().strip().partition("\n")[0]
-        said = f"{first}: {type(error).__name__}: {error}" if error else first
+        message = f"{first}: {type(error).__name__}: {error}" if error else first
         kind = f"{str(record.msg).partition(chr(10))[0]} {type(error).__name__}"
-        self._said.log(said, kind, "".join(traceback.format_exception(error)) if error else "")
+        self._said.log(message, kind, "".join(traceback.format_exception(error)) if error else "")
 
     def capture_loggers(self, *names: str) -> None:
         """Redirect the loggers with these names to this handler only."""

@@ -10,7 +10,7 @@ import structlog
 
 
 def configure_logging(form: Literal["auto", "json", "text"], level: int = logging.INFO) -> None:
-    """Configure logging to stderr in the given form."""
+    """Configure logging to stderr in the given format."""
     text = form == "text" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor
     renderer = (

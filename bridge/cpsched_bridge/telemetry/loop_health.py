@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import escape_controls
-from cpsched_bridge.cycle_report import LATE_INTERVALS, OK, CycleReport
+from cpsched_bridge.cycle_report import LATE_INTERVALS, OK_RESULT, CycleReport
 from cpsched_bridge.settings import CycleSettings
 
-_SLACK_S = 30.0
+_CYCLE_MARGIN_S = 30.0
 """Seconds allowed for reading the cluster and sending commands, in addition to the decision and the pause."""
-_MOST_TOLD = 5
+_MAX_LISTED_EVENTS = 5
 
 
 @dataclass(slots=True)
@@ -34,25 +34,25 @@ class LoopHealth:
         return (
             self.cycle.decide_timeout_s
             + max(self.cycle.max_backoff_s, self.cycle.max_interval_factor * self.cycle.interval_s)
-            + _SLACK_S
+            + _CYCLE_MARGIN_S
         )
 
     @property
     def max_ready_age_s(self) -> float:
-        """Seconds within which a good cycle is followed by the end of the next, unless that is notably late or slow."""
+        """Maximum seconds from a successful cycle to the end of the next, if the next is neither late nor slow."""
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
-    def on_startup_step(self, words: str) -> None:
+    def on_startup_step(self, step: str) -> None:
         """Record the start-up's progress before the first cycle, or its end. A bridge that makes progress is alive."""
-        self._waits_for, self._last_s = words, self.clock()
+        self._waits_for, self._last_s = step, self.clock()
 
     @property
     def pending_step(self) -> str:
-        """Return the step that a decision waits for; empty if there is none."""
+        """Return the step that a decision is waiting for, or "" if there is none."""
         return self._waits_for
 
     def list_stall_reasons(self) -> list[str]:
@@ -60,24 +60,26 @@ class LoopHealth:
         age_s = self.clock() - self._last_s
         if age_s <= self.max_cycle_gap_s:
             return []
-        return [f"no cycle ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
+        return [f"no cycle has ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
     def list_unready_reasons(self) -> list[str]:
-        """Return the reasons why the bridge is not ready; empty if its last cycle was good and recent."""
+        """Return the reasons why the bridge is not ready; empty if its last cycle was successful and recent."""
         report, found = self._report, self.list_stall_reasons()
         if self._waits_for:
             found.append(f"no decision yet: {self._waits_for}")
         if report is None:
             return [*found, "no cycle has ended yet"]
-        if report.result != OK:
-            told = [h.detail for h in report.happenings if h.kind == report.result][:_MOST_TOLD]
+        if report.result != OK_RESULT:
+            details = [h.detail for h in report.bridge_events if h.kind == report.result][:_MAX_LISTED_EVENTS]
             found.append(f"round {report.number} failed: {report.result}")
-            found += [escape_controls(detail)[:500] for detail in told]
+            found += [escape_controls(detail)[:500] for detail in details]
         elif not found and (age_s := self.clock() - self._last_s) > self.max_ready_age_s:
-            found.append(f"the last good cycle ended {age_s:.0f} s ago; one ends every {self.cycle.interval_s:g} s")
+            found.append(
+                f"the last good cycle ended {age_s:.0f} s ago; cycle.interval_s is {self.cycle.interval_s:g} s"
+            )
         return found
 
     def describe_last_cycle(self) -> str:
         """Return a one-line summary of the last cycle."""
         report = self._report
-        return "no cycle yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"
+        return "no cycle has ended yet" if report is None else f"round {report.number}, {report.mode}, {report.result}"

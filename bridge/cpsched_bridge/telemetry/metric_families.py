@@ -9,40 +9,43 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Literal, get_args
 
+from cpsched.dispatchers.lookahead.area_control import AREA, RATIOS
 from cpsched.errors import escape_controls
-from cpsched.forecast import INTERVAL_OUTCOMES
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
 from cpsched.metrics import bounded_slowdown
 from cpsched.model import BSLD_BOUND_S, Job
-from cpsched_bridge.cycle_report import MODES, OK, PHASES
+from cpsched_bridge.cycle_report import MODES, OK_RESULT, PHASES
 from cpsched_bridge.ports import OBJECT_KINDS, Result
 from cpsched_bridge.telemetry import reason_kinds
-from cpsched_bridge.telemetry.cycle_follower import CycleSample
+from cpsched_bridge.telemetry.forecast_outcomes import CycleReportWithOutcomes, StartForecastScore
 
 Labels = tuple[str, ...]
 Samples = Iterable[tuple[Labels, float]]
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 
-PARTITIONS = 19
+MAX_PARTITION_SERIES = 19
 """Maximum number of partitions that have their own series."""
 OTHER = "other"
-_MOST_LETTERS = 64
+_MAX_PARTITION_CHARS = 64
 """Maximum length of a partition's name in a label."""
 
-_PHASE_S = (0.01, 0.05, 0.2, 1.0, 5.0)
-_LATENCY_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
-_WAIT_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
-_SLOWDOWN = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
-_PROMISE_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
-SENT = ("start", "hold", "hand_back", "advise")
+_PHASE_BUCKETS_S = (0.01, 0.05, 0.2, 1.0, 5.0)
+_LATENCY_BUCKETS_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0)
+_WAIT_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0, 604800.0)
+_SLOWDOWN_BUCKETS = (1.1, 2.0, 5.0, 10.0, 20.0, 100.0, 1000.0)
+_FORECAST_ERROR_BUCKETS_S = (60.0, 600.0, 3600.0, 14400.0, 86400.0)
+COMMAND_KINDS = ("start", "hold", "hand_back", "advise")
 """Label values for the kinds of commands."""
 _COUNTED_AS = {"unpin": "hand_back"}
 """Kinds without their own series, because they are rare, and the kinds that they are counted as."""
-_LOG2 = (0.25, 0.5, 1.0, 2.0, 4.0)
+_HORIZONS = (*map(str, HORIZONS_S), "+Inf")
+"""Label values for the time from a forecast to its median: upper bounds in seconds."""
+_LOG2_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class MetricFamily:
     kind: Kind
     name: str
     sentence: str
-    of: Callable[[CycleSample], Samples | None]
+    of: Callable[[CycleReportWithOutcomes], Samples | None]
     labels: Labels = ()
     most: int = 1
     known: tuple[Labels, ...] = ()
@@ -80,86 +83,92 @@ class MetricFamily:
 # ------------------------------------------------------------------------------------------------ how samples are made
 
 
-def sample_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
+def sample_value(read: Callable[[CycleReportWithOutcomes], float]) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples one value without labels in every cycle."""
     return lambda cycle: [((), float(read(cycle)))]
 
 
-def sample_observed_value(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples | None]:
+def sample_observed_value(
+    read: Callable[[CycleReportWithOutcomes], float],
+) -> Callable[[CycleReportWithOutcomes], Samples | None]:
     """Return a function that samples one value without labels in cycles that read the cluster."""
     return lambda cycle: [((), float(read(cycle)))] if cycle.report.observation is not None else None
 
 
-def unlabelled_samples(read: Callable[[CycleSample], Iterable[float]]) -> Callable[[CycleSample], Samples]:
+def sample_unlabeled_values(
+    read: Callable[[CycleReportWithOutcomes], Iterable[float]],
+) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples each value without labels."""
     return lambda cycle: (((), float(one)) for one in read(cycle))
 
 
-def sample_counts(read: Callable[[CycleSample], Iterable[str]]) -> Callable[[CycleSample], Samples]:
+def sample_counts(
+    read: Callable[[CycleReportWithOutcomes], Iterable[str]],
+) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that counts the occurrences of each value of one label."""
     return lambda cycle: [((label,), float(times)) for label, times in Counter(read(cycle)).items()]
 
 
-def first_partition(job: Job) -> str:
-    """Return the first partition of a job, or `none` if the cluster has no partitions."""
-    return escape_controls(job.queue.partition(",")[0][:_MOST_LETTERS]) or "none"
+def get_first_partition(job: Job) -> str:
+    """Return a job's first partition, or `none` if the cluster has no partitions."""
+    return escape_controls(job.queue.partition(",")[0][:_MAX_PARTITION_CHARS]) or "none"
 
 
-def _unusable(cycle: CycleSample) -> Samples | None:
+def _count_unusable_objects(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.observation is None:
         return None
     counts = Counter(each.kind for each in cycle.report.observation.unusable)
     return [((kind,), float(counts[kind])) for kind in OBJECT_KINDS]
 
 
-def _queued(cycle: CycleSample) -> Samples | None:
+def _count_queued_jobs(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.observation is None:
         return None
-    return sample_counts(lambda cycle: map(first_partition, cycle.report.waiting))(cycle)
+    return sample_counts(lambda cycle: map(get_first_partition, cycle.report.waiting))(cycle)
 
 
-def _oldest(cycle: CycleSample) -> Samples | None:
+def _sample_oldest_wait(cycle: CycleReportWithOutcomes) -> Samples | None:
     observation = cycle.report.observation
     if observation is None:
         return None
     found: defaultdict[str, float] = defaultdict(float)
     for job in cycle.report.waiting:
-        partition = first_partition(job)
+        partition = get_first_partition(job)
         found[partition] = max(found[partition], float(observation.now_s - job.submit_s))
     return [((partition,), age_s) for partition, age_s in found.items()]
 
 
-def _waited(cycle: CycleSample) -> Samples:
+def _sample_waits(cycle: CycleReportWithOutcomes) -> Samples:
     for job, start_s in cycle.report.started:
-        yield (first_partition(job),), float(max(0, start_s - job.submit_s))
+        yield (get_first_partition(job),), float(max(0, start_s - job.submit_s))
 
 
-def _slowdowns(cycle: CycleSample) -> Iterator[tuple[str, float]]:
+def _sample_slowdowns(cycle: CycleReportWithOutcomes) -> Iterator[tuple[str, float]]:
     for ended in cycle.report.ended:
-        yield first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
+        yield get_first_partition(ended.job), float(bounded_slowdown(max(0, ended.wait_s), ended.run_s))
 
 
-def _waiting_for(cycle: CycleSample) -> Samples | None:
+def _count_pending_reasons(cycle: CycleReportWithOutcomes) -> Samples | None:
     found = reason_kinds.count_jobs_by_reason(cycle.report)
     return None if found is None else [((kind,), float(jobs)) for kind, jobs in found.items()]
 
 
-def _solves(cycle: CycleSample) -> Samples:
+def _count_decisions(cycle: CycleReportWithOutcomes) -> Samples:
     if cycle.report.decision is not None:
         effort = cycle.report.decision.effort
         yield (effort.path, effort.status or "none"), 1.0
 
 
-def _efforts(read: Callable[[CycleSample], float]) -> Callable[[CycleSample], Samples]:
+def _sample_effort(read: Callable[[CycleReportWithOutcomes], float]) -> Callable[[CycleReportWithOutcomes], Samples]:
     """Return a function that samples one value per decision that considered at least one job."""
-    return lambda cycle: [((), float(read(cycle)))] if _effort(cycle, "considered") else []
+    return lambda cycle: [((), float(read(cycle)))] if _get_effort(cycle, "considered") else []
 
 
-def _effort(cycle: CycleSample, name: str) -> float:
+def _get_effort(cycle: CycleReportWithOutcomes, name: str) -> float:
     return float(getattr(cycle.report.decision.effort, name)) if cycle.report.decision is not None else 0.0
 
 
-def _gaps(cycle: CycleSample) -> Iterator[float]:
+def _sample_optimality_gaps(cycle: CycleReportWithOutcomes) -> Iterator[float]:
     """Yield the gap between the best plan and its bound, as a share of the plan."""
     effort = cycle.report.decision.effort if cycle.report.decision is not None else None
     if effort is not None and effort.objective is not None and effort.bound is not None:
@@ -167,30 +176,51 @@ def _gaps(cycle: CycleSample) -> Iterator[float]:
         yield max(0.0, min(1.0, distance / scale)) if scale else 0.0
 
 
-def _searched(cycle: CycleSample) -> float:
-    return float(_effort(cycle, "solver_s") > 0)
+def _get_ratios_and_weight(cycle: CycleReportWithOutcomes) -> Mapping[str, float]:
+    """Return the ratios to the virtual schedule and the weight `area`, by name."""
+    return cycle.report.decision.effort.ratios if cycle.report.decision is not None else {}
 
 
-def _limit_hits(cycle: CycleSample) -> float:
+def _sample_easy_ratios(cycle: CycleReportWithOutcomes) -> Samples | None:
+    return [((name,), float(ratio)) for name, ratio in _get_ratios_and_weight(cycle).items() if name != AREA] or None
+
+
+def _sample_area_weight(cycle: CycleReportWithOutcomes) -> Samples | None:
+    area = _get_ratios_and_weight(cycle).get(AREA)
+    return None if area is None else [((), float(area))]
+
+
+def _count_searches(cycle: CycleReportWithOutcomes) -> float:
+    return float(_get_effort(cycle, "solver_s") > 0)
+
+
+def _count_limit_hits(cycle: CycleReportWithOutcomes) -> float:
     decision = cycle.report.decision
     proved = decision is None or decision.effort.status in ("", "none", "optimal")
-    return float(not proved) * _searched(cycle)
+    return float(not proved) * _count_searches(cycle)
 
 
-def _promises(cycle: CycleSample) -> Samples:
+def _sample_start_delays(cycle: CycleReportWithOutcomes) -> Samples:
     for kept in cycle.kept:
         late_s = kept.start_s - kept.first_s
         yield ("late" if late_s > 0 else "early",), float(abs(late_s))
 
 
-def _predictions(cycle: CycleSample) -> Samples:
+def _sample_forecast_scores(
+    read: Callable[[StartForecastScore], float],
+) -> Callable[[CycleReportWithOutcomes], Samples]:
+    """Return a function that samples one value per forecast whose job started, by horizon."""
+    return lambda cycle: [((_HORIZONS[each.horizon],), float(read(each))) for each in cycle.outcomes]
+
+
+def _sample_prediction_errors(cycle: CycleReportWithOutcomes) -> Samples:
     for one in cycle.predicted:
         log2 = math.log2(max(1, one.run_s) / max(1, one.estimate_s))
         yield ("longer" if log2 > 0 else "shorter",), abs(log2)
 
 
-def _amounts(free: bool) -> Callable[[CycleSample], Samples | None]:
-    def read(cycle: CycleSample) -> Samples | None:
+def _sample_amounts(free: bool) -> Callable[[CycleReportWithOutcomes], Samples | None]:
+    def read(cycle: CycleReportWithOutcomes) -> Samples | None:
         found = cycle.report.observation
         if found is None:
             return None
@@ -200,18 +230,18 @@ def _amounts(free: bool) -> Callable[[CycleSample], Samples | None]:
     return read
 
 
-def _checks(cycle: CycleSample) -> Samples | None:
+def _sample_checks(cycle: CycleReportWithOutcomes) -> Samples | None:
     if cycle.report.checks is None:
         return None
     return [((check.name,), float(check.ok)) for check in cycle.report.checks]
 
 
-def _success(cycle: CycleSample) -> Samples | None:
-    return [((), cycle.report.at_unix_s)] if cycle.report.result == OK else None
+def _sample_success_time(cycle: CycleReportWithOutcomes) -> Samples | None:
+    return [((), cycle.report.at_unix_s)] if cycle.report.result == OK_RESULT else None
 
 
-def _singles(*words: str) -> tuple[Labels, ...]:
-    return tuple((word,) for word in words)
+def _make_label_sets(*text: str) -> tuple[Labels, ...]:
+    return tuple((word,) for word in text)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table
@@ -219,71 +249,82 @@ def _singles(*words: str) -> tuple[Labels, ...]:
 METRICS: tuple[MetricFamily, ...] = (
     # loop
     MetricFamily("counter", "cpsched_cycles", "Cycles by result.", lambda c: [((c.report.result,), 1.0)],
-           ("result",), 8, _singles(OK)),
-    MetricFamily("gauge", "cpsched_last_success_timestamp_seconds", "Unix time at which the last successful cycle ended.", _success),  # noqa: E501
-    MetricFamily("histogram", "cpsched_cycle_phase_duration_seconds", "Seconds of a cycle by phase; `decide` is the decision.",  # noqa: E501
+           ("result",), 8, _make_label_sets(OK_RESULT)),
+    MetricFamily("gauge", "cpsched_last_success_timestamp_seconds", "Unix time at which the last successful cycle ended.", _sample_success_time),  # noqa: E501
+    MetricFamily("histogram", "cpsched_cycle_phase_duration_seconds", "Duration of each phase of a cycle; `decide` is the decision.",  # noqa: E501
            lambda c: [((phase,), s) for phase, s in c.report.seconds.items()],
-           ("phase",), len(PHASES), _singles(*PHASES), _PHASE_S),
-    MetricFamily("counter", "cpsched_cycle_late_seconds", "Seconds by which cycles began late, if more than 10 intervals.",  # noqa: E501
+           ("phase",), len(PHASES), _make_label_sets(*PHASES), _PHASE_BUCKETS_S),
+    MetricFamily("counter", "cpsched_cycle_late_seconds", "Delay of cycles that began more than 10 intervals late.",
            sample_value(lambda c: c.report.gap_s)),
     MetricFamily("gauge", "cpsched_cycle_interval_seconds", "Configured seconds from the start of one cycle to the next.",  # noqa: E501
-           sample_value(lambda c: c.around.interval_s)),
+           sample_value(lambda c: c.context.interval_s)),
     MetricFamily("gauge", "cpsched_cycle_pause_seconds",
            "Current seconds from the start of one cycle to the next; longer while the cluster is busy.",
            sample_value(lambda c: c.report.pause_s)),
     MetricFamily("gauge", "cpsched_mode", "1 for the bridge's current mode.",
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
-           _singles(*MODES)),
+           _make_label_sets(*MODES)),
     MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
            sample_observed_value(lambda c: c.report.rival is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
-           lambda c: [((h.kind,), float(h.times)) for h in c.report.happenings],
-           ("kind",), 12, _singles("start_failed", "start_refused")),
-    MetricFamily("counter", "cpsched_commands", "Commands per job, by kind and result.",
+           lambda c: [((h.kind,), float(h.times)) for h in c.report.bridge_events],
+           ("kind",), 12, _make_label_sets("start_failed", "start_refused")),
+    MetricFamily("counter", "cpsched_commands",
+           "Commands by kind and result; a command for several jobs counts once per job.",
            lambda c: [((_COUNTED_AS.get(kind, kind), o.result), 1.0) for kind, o in c.report.outcomes],
-           ("kind", "result"), 12, tuple((kind, result) for kind in SENT for result in get_args(Result))),
+           ("kind", "result"), 12, tuple((kind, result) for kind in COMMAND_KINDS for result in get_args(Result))),
     MetricFamily("counter", "cpsched_child_restarts", "Restarts of the process that calls the cluster.",
            sample_value(lambda c: c.child_restarts)),
     MetricFamily("gauge", "cpsched_journal_size_bytes", "Size of the journal's files.",
-           sample_value(lambda c: c.around.journal_bytes)),
-    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", sample_value(lambda c: c.around.ledger_bytes)),  # noqa: E501
-    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _checks, ("check",), 12,
-           merged=min, absent=1.0),
+           sample_value(lambda c: c.context.journal_bytes)),
+    MetricFamily("gauge", "cpsched_ledger_size_bytes", "Size of the ledger's files.", sample_value(lambda c: c.context.ledger_bytes)),  # noqa: E501
+    MetricFamily("gauge", "cpsched_check_ok", "1 if a check of `cpsched doctor` passes.", _sample_checks,
+           ("check",), 12, merged=min, absent=1.0),
     # decisions
-    MetricFamily("counter", "cpsched_solves", "Decisions by path and solver status.", _solves,
+    MetricFamily("counter", "cpsched_solves", "Decisions by path and solver status.", _count_decisions,
            ("path", "status"), 6),
     MetricFamily("summary", "cpsched_decision_considered_jobs", "Jobs considered per decision.",
-           _efforts(lambda c: _effort(c, "considered"))),
-    MetricFamily("summary", "cpsched_decision_variables", "Variables of the model per decision; 0 without a model.",
-           _efforts(lambda c: _effort(c, "variables"))),
+           _sample_effort(lambda c: _get_effort(c, "considered"))),
+    MetricFamily("summary", "cpsched_decision_variables",
+           "Variables in the optimization model of a decision; 0 without a model.",
+           _sample_effort(lambda c: _get_effort(c, "variables"))),
     MetricFamily("summary", "cpsched_decision_gap_ratio",
-           "Gap of a decision: (objective - bound) / objective.", unlabelled_samples(_gaps)),
-    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", sample_value(_searched)),
-    MetricFamily("counter", "cpsched_decision_limit_hits", "Searches that reached their limit without a proof.",
-           sample_value(_limit_hits)),
+           "Optimality gap of a decision: (objective - bound) / objective.",
+           sample_unlabeled_values(_sample_optimality_gaps)),
+    MetricFamily("counter", "cpsched_decision_searches", "Decisions that ran a solver.", sample_value(_count_searches)),
+    MetricFamily("counter", "cpsched_decision_limit_hits",
+           "Searches that reached their limit before proving optimality.",
+           sample_value(_count_limit_hits)),
+    MetricFamily("gauge", "cpsched_easy_ratio",
+           "Ratio of recent jobs' results to those in a virtual EASY schedule; below 1 is better than EASY.",
+           _sample_easy_ratios, ("measure",), len(RATIOS), _make_label_sets(*RATIOS), absent=1.0),
+    MetricFamily("gauge", "cpsched_area_weight",
+           "Weight of large jobs in the objective, adjusted from `cpsched_easy_ratio`.",
+           _sample_area_weight),
     MetricFamily("gauge", "cpsched_fallback", "1 while the fallback replaces the configured policy.",
            lambda c: [((), float(c.report.fallback))] if c.report.decision is not None else None),
-    MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions of the fallback.",
+    MetricFamily("counter", "cpsched_decision_fallbacks", "Decisions made by the fallback.",
            sample_value(lambda c: c.report.fallback)),
     # queue
-    MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _queued, ("partition",), PARTITIONS),  # noqa: E501
-    MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _oldest,  # noqa: E501
-           ("partition",), PARTITIONS, merged=max),
+    MetricFamily("gauge", "cpsched_queued_jobs", "Pending jobs that the bridge decides on.", _count_queued_jobs, ("partition",), MAX_PARTITION_SERIES),  # noqa: E501
+    MetricFamily("gauge", "cpsched_oldest_pending_seconds", "Age of the oldest pending job that the bridge decides on.", _sample_oldest_wait,  # noqa: E501
+           ("partition",), MAX_PARTITION_SERIES, merged=max),
     MetricFamily("gauge", "cpsched_waiting_jobs",
            "Pending jobs by kind of reason, including jobs that the bridge does not decide on.",
-           _waiting_for, ("reason",), len(reason_kinds.KINDS), _singles(*reason_kinds.KINDS)),
+           _count_pending_reasons, ("reason",), len(reason_kinds.REASON_KINDS),
+           _make_label_sets(*reason_kinds.REASON_KINDS)),
     MetricFamily("gauge", "cpsched_pending_jobs", "Pending jobs that the bridge models, eligible or not.",
            sample_observed_value(lambda c: len(c.report.observation.pending))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unmanaged_jobs", "Pending jobs left to the cluster's own scheduler.",
            sample_observed_value(lambda c: len(c.report.observation.left))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_unusable_objects",
-           "Objects of the cluster that are left out because a field cannot be read or has no rule.",
-           _unusable, ("kind",), len(OBJECT_KINDS), _singles(*OBJECT_KINDS)),
+           "Cluster objects that are ignored because a field cannot be read or is not supported.",
+           _count_unusable_objects, ("kind",), len(OBJECT_KINDS), _make_label_sets(*OBJECT_KINDS)),
     MetricFamily("gauge", "cpsched_backoff_jobs", "Jobs that back off after failed starts.",
            sample_observed_value(lambda c: len(c.report.put_off))),
-    MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many pause the bridge.",
+    MetricFamily("gauge", "cpsched_failing_users", "Users with only failed starts; too many of them pause the bridge.",
            sample_value(lambda c: c.report.failing_users)),
-    MetricFamily("gauge", "cpsched_running_jobs", "Jobs running.",
+    MetricFamily("gauge", "cpsched_running_jobs", "Running jobs.",
            sample_observed_value(lambda c: len(c.report.observation.running))),  # type: ignore[union-attr]
     MetricFamily("gauge", "cpsched_starting_jobs", "Jobs released but not yet running.",
            sample_observed_value(lambda c: c.report.starting)),
@@ -296,44 +337,59 @@ METRICS: tuple[MetricFamily, ...] = (
     MetricFamily("gauge", "cpsched_advised_jobs", "Jobs that advise mode orders.",
            sample_value(lambda c: c.report.advised.jobs if c.report.advised else 0)),
     MetricFamily("gauge", "cpsched_advice_order_ratio",
-           "Share of pairs of advised jobs that the cluster ranked in the order of the plan before the "
-           "last advice.", lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
+           "Share of pairs of boosted jobs that the cluster ranked in plan order before the last boosts.",
+           lambda c: [((), c.report.advised.in_order)] if c.report.advised else None),
     # service
     MetricFamily("histogram", "cpsched_job_wait_seconds",
-           "Queue time of started jobs; the count is the number of starts.", _waited,
-           ("partition",), PARTITIONS, buckets=_WAIT_S),
+           "Queue time of started jobs; the count is the number of starts.", _sample_waits,
+           ("partition",), MAX_PARTITION_SERIES, buckets=_WAIT_BUCKETS_S),
     MetricFamily("histogram", "cpsched_job_bounded_slowdown_ratio",
-           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs.", unlabelled_samples(lambda c: (s for _, s in _slowdowns(c))),  # noqa: E501
-           buckets=_SLOWDOWN),
+           f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs.", sample_unlabeled_values(lambda c: (s for _, s in _sample_slowdowns(c))),  # noqa: E501
+           buckets=_SLOWDOWN_BUCKETS),
     MetricFamily("summary", "cpsched_partition_bounded_slowdown_ratio",
            f"Bounded slowdown ({BSLD_BOUND_S} s) of ended jobs, by partition.",
-           lambda c: (((partition,), s) for partition, s in _slowdowns(c)), ("partition",), PARTITIONS),
-    MetricFamily("histogram", "cpsched_decision_to_running_seconds", "Seconds from a decision to the job running.",
-           unlabelled_samples(lambda c: c.report.latencies_s), buckets=_LATENCY_S),
+           lambda c: (((partition,), s) for partition, s in _sample_slowdowns(c)), ("partition",),
+           MAX_PARTITION_SERIES),
+    MetricFamily("histogram", "cpsched_decision_to_running_seconds",
+           "Time from the decision to start a job until the job runs.",
+           sample_unlabeled_values(lambda c: c.report.latencies_s), buckets=_LATENCY_BUCKETS_S),
     MetricFamily("counter", "cpsched_started_jobs", "Jobs first seen running.", sample_value(lambda c: len(c.report.started))),  # noqa: E501
     MetricFamily("counter", "cpsched_placement_mismatches",
-           "Starts that the cluster placed differently than decided: other nodes, or other amounts on a node.",
-           sample_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.happenings))),
+           "Starts that the cluster placed differently than decided: on other nodes, or with other amounts on a node.",
+           sample_value(lambda c: sum(h.kind == "started_elsewhere" for h in c.report.bridge_events))),
     MetricFamily("counter", "cpsched_ended_jobs", "Jobs that ran and ended.", sample_value(lambda c: len(c.report.ended))),  # noqa: E501
     # predictions
     MetricFamily("histogram", "cpsched_start_time_error_seconds",
-           "Difference of actual and first expected start, `early` (or on time) and `late`.", _promises,
-           ("direction",), 2, _singles("early", "late"), _PROMISE_S),
+           "Absolute difference between actual and first expected start, by direction: `early` (or on time) or `late`.",
+           _sample_start_delays, ("direction",), 2, _make_label_sets("early", "late"), _FORECAST_ERROR_BUCKETS_S),
     MetricFamily("counter", "cpsched_start_intervals",
            "80 % prediction intervals of starts, by outcome.",
-           lambda c: [((outcome,), float(n)) for (_, outcome), n in c.outcomes.items()],
-           ("outcome",), len(INTERVAL_OUTCOMES), _singles(*INTERVAL_OUTCOMES)),
+           sample_counts(lambda c: (each.outcome for each in c.outcomes)),
+           ("outcome",), len(INTERVAL_OUTCOMES), _make_label_sets(*INTERVAL_OUTCOMES)),
+    MetricFamily("summary", "cpsched_start_forecast_pinball_seconds",
+           "Pinball loss of the quantiles 5 to 95 %, by seconds from forecast to median start (upper bound).",
+           _sample_forecast_scores(lambda score: score.pinball_s), ("horizon",), len(_HORIZONS),
+           _make_label_sets(*_HORIZONS)),
+    MetricFamily("counter", "cpsched_start_forecasts_held",
+           "Starts within their 80 % interval, by horizon; divide by the number of pinball losses.",
+           _sample_forecast_scores(lambda score: score.outcome == "held"), ("horizon",), len(_HORIZONS),
+           _make_label_sets(*_HORIZONS)),
+    MetricFamily("counter", "cpsched_start_forecast_width_seconds",
+           "Sum of the widths of the 80 % intervals, by horizon; divide by the number of pinball losses.",
+           _sample_forecast_scores(lambda score: score.width_s), ("horizon",), len(_HORIZONS),
+           _make_label_sets(*_HORIZONS)),
     MetricFamily("histogram", "cpsched_prediction_error_log2_ratio",
-           "Absolute binary logarithm of actual over predicted run time: 1 is a factor of two. `longer` than "
-           "predicted, or `shorter` (or equal).", _predictions,
-           ("direction",), 2, _singles("longer", "shorter"), _LOG2),
+           "Absolute binary logarithm of the ratio of actual to predicted run time (1: a factor of two), by direction: "
+           "`longer`, or `shorter` (or equal).", _sample_prediction_errors, ("direction",), 2,
+           _make_label_sets("longer", "shorter"), _LOG2_BUCKETS),
     # cluster
-    MetricFamily("gauge", "cpsched_resource_capacity", "Amount of a resource in the cluster.", _amounts(free=False),
+    MetricFamily("gauge", "cpsched_resource_capacity",
+           "Total amount of a resource in the cluster.", _sample_amounts(free=False),
            ("resource",), 6),
-    MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.", _amounts(free=True),
+    MetricFamily("gauge", "cpsched_resource_free", "Free amount of a resource.", _sample_amounts(free=True),
            ("resource",), 6),
     MetricFamily("gauge", "cpsched_build_info", "The version of cpsched.", lambda c: [((version("cpsched"),), 1.0)],
-           ("version",), 1, _singles(version("cpsched"))),
+           ("version",), 1, _make_label_sets(version("cpsched"))),
 )  # fmt: skip
 """All metrics; the exporter serves them in this order."""
 

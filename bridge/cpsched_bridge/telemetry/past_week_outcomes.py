@@ -1,18 +1,18 @@
-"""Count how many start intervals of the past week were met, too early or too late, by horizon."""
+"""Count how many jobs in the past week started within, before and after their start intervals, by horizon."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, Outcome
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES, IntervalResult
 from cpsched.formatting import format_duration
 
 HOUR_S = 3600
 WEEK_H = 7 * 24
-HORIZONS = (*(f"up to {format_duration(most_s)}" for most_s in HORIZONS_S), "later")
+HORIZON_LABELS = (*(f"up to {format_duration(most_s)}" for most_s in HORIZONS_S), "later")
 """Labels of the horizons."""
-Counts = Mapping[tuple[int, Outcome], int]
+Counts = Mapping[tuple[int, IntervalResult], int]
 """Number of intervals by horizon and outcome."""
 
 
@@ -20,10 +20,10 @@ Counts = Mapping[tuple[int, Outcome], int]
 class PastWeekIntervalOutcomes:
     """Counts of interval outcomes per hour, at most a few hundred for a week."""
 
-    hours: dict[int, dict[tuple[int, Outcome], int]] = field(default_factory=dict)
-    """Counts by hour of the cluster's clock."""
+    hours: dict[int, dict[tuple[int, IntervalResult], int]] = field(default_factory=dict)
+    """Counts for each hour, by hour of the cluster's clock."""
 
-    def add_outcome(self, horizon: int, outcome: Outcome, start_s: int) -> None:
+    def add_outcome(self, horizon: int, outcome: IntervalResult, start_s: int) -> None:
         """Count the outcome of an interval whose job started at `start_s`."""
         hour = self.hours.setdefault(start_s // HOUR_S, {})
         hour[horizon, outcome] = hour.get((horizon, outcome), 0) + 1
@@ -32,8 +32,8 @@ class PastWeekIntervalOutcomes:
 
     def count_outcomes(self, now_s: int) -> Counts:
         """Return the counts for the week before `now_s`."""
-        found: dict[tuple[int, Outcome], int] = {
-            (horizon, outcome): 0 for horizon in range(len(HORIZONS)) for outcome in INTERVAL_OUTCOMES
+        found: dict[tuple[int, IntervalResult], int] = {
+            (horizon, outcome): 0 for horizon in range(len(HORIZON_LABELS)) for outcome in INTERVAL_OUTCOMES
         }
         for hour, counts in list(self.hours.items()):
             if now_s // HOUR_S - WEEK_H < hour <= now_s // HOUR_S:

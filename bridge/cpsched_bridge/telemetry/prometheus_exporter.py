@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from cpsched_bridge.telemetry.cycle_follower import CycleSample
+from cpsched_bridge.telemetry.forecast_outcomes import CycleReportWithOutcomes
 from cpsched_bridge.telemetry.metric_families import METRICS, OTHER, Labels, MetricFamily, Samples, list_former_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -30,14 +30,16 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused e
 
 
 class PrometheusExporter:
-    """The bridge's metrics in a separate registry, updated in every cycle."""
+    """An exporter of the bridge's metrics, in a separate registry that is updated in every cycle."""
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()
-        self._served = [_Served(metric, self.registry) for metric in (*metrics, *list_former_families(metrics))]
+        self._served = [
+            _RegisteredMetric(metric, self.registry) for metric in (*metrics, *list_former_families(metrics))
+        ]
         ProcessCollector(registry=self.registry)
 
-    def __call__(self, cycle: CycleSample) -> None:
+    def __call__(self, cycle: CycleReportWithOutcomes) -> None:
         """Record one cycle."""
         for served in self._served:
             samples = served.metric.of(cycle)
@@ -49,7 +51,7 @@ class PrometheusExporter:
         return generate_latest(self.registry)
 
 
-class _Served:
+class _RegisteredMetric:
     """A metric in the registry."""
 
     def __init__(self, metric: MetricFamily, registry: CollectorRegistry) -> None:
@@ -58,29 +60,29 @@ class _Served:
         self._collector = _TYPES[metric.kind](metric.name, metric.sentence, metric.labels, registry=registry, **buckets)
         self._sets: dict[Labels, Any] = {} if metric.labels else {(): self._collector}
         for labels in metric.known:
-            self._child(labels)
+            self._get_series(labels)
 
     def take(self, samples: Samples) -> None:
         """Record the samples of one cycle."""
         if self.metric.kind == "gauge":
-            self._set(samples)
+            self._set_gauges(samples)
             return
         for labels, value in samples:
-            child = self._child(labels)
+            child = self._get_series(labels)
             if self.metric.kind == "counter":
                 child.inc(value)
             else:
                 child.observe(value)
 
-    def _set(self, samples: Samples) -> None:
+    def _set_gauges(self, samples: Samples) -> None:
         values: dict[int, float] = {}
         for labels, value in samples:
-            key = id(self._child(labels))
+            key = id(self._get_series(labels))
             values[key] = self.metric.merged(values[key], value) if key in values else value
         for child in self._sets.values():
             child.set(values.get(id(child), self.metric.absent))
 
-    def _child(self, labels: Labels) -> Any:
+    def _get_series(self, labels: Labels) -> Any:
         """Return the series for these label values, or the shared `other` series if the limit is reached."""
         found = self._sets.get(labels)
         if found is None:

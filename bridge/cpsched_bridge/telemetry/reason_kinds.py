@@ -7,41 +7,43 @@ from collections import Counter
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.ports import RELEASE_POINTLESS, Hold, Holder, PendingJob
+from cpsched_bridge.ports import CANNOT_BE_RELEASED, Hold, Holder, PendingJob
 
 OTHER = "other"
-_CODES = {
+_KIND_AND_TEXT_BY_CODE = {
     PendingCode.NEVER: ("never", "can never run here: {}"),
     PendingCode.RESOURCES: ("resources", ""),
     PendingCode.WHOLE_NODES: ("resources", ""),
     PendingCode.RESERVED: ("reserved", "would fit, but would delay a job ahead of it"),
-    PendingCode.PRIORITY: ("priority", "others go first"),
-    PendingCode.WEIGHT: ("priority", "jobs that weigh more go first"),
+    PendingCode.PRIORITY: ("priority", "other jobs go first"),
+    PendingCode.WEIGHT: ("priority", "jobs with more weight go first"),
     PendingCode.NOT_CONSIDERED: ("priority", "comes after the jobs that the search considers"),
     PendingCode.NEXT_PASS: ("priority", "the next scheduler pass decides"),
     PendingCode.OTHER: (OTHER, "{}"),
-    PendingCode.DEPENDENCY: ("ineligible", "dependency"),
-    PendingCode.BEGIN_TIME: ("ineligible", "begin time"),
-    PendingCode.ARRAY_LIMIT: ("ineligible", "its array is at its limit of running {}"),
+    PendingCode.DEPENDENCY: ("ineligible", "its dependencies are not satisfied"),
+    PendingCode.DEPENDS_ON: ("ineligible", "depends on job {}"),
+    PendingCode.BEGIN_TIME: ("ineligible", "its begin time has not been reached"),
+    PendingCode.ARRAY_LIMIT: ("ineligible", "its array has reached its limit of running {}"),
     PendingCode.CLUSTER: ("ineligible", "{}: {}"),
     PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
-    PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {RELEASE_POINTLESS}"),
+    PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {CANNOT_BE_RELEASED}"),
     PendingCode.HELD: ("ineligible", "held ({})"),
     PendingCode.HELD_FOR_JOBS: ("ineligible", "held ({}) until other jobs end"),
     PendingCode.HELD_BY: ("held_by_owner", "held by {}"),
-    PendingCode.QUEUE_OPENED: ("ineligible", "its queue was opened to PBS's scheduler by hand"),
-    PendingCode.IN_TRANSIT: ("ineligible", "on its way to another queue"),
+    PendingCode.QUEUE_OPENED: ("ineligible", "its queue was opened to PBS's scheduler by another actor"),
+    PendingCode.IN_TRANSIT: ("ineligible", "is being moved to another queue"),
     PendingCode.NO_GAP: ("ineligible", "does not fit before a reservation"),
     PendingCode.BEFORE_RESERVATION: ("ineligible", "{}, before {}"),
     PendingCode.BESIDE_RESERVATION: ("ineligible", "a future reservation leaves too little capacity ({})"),
     PendingCode.UNMODELLED: ("left_to_slurm", "{1}"),
     PendingCode.UNREADABLE: ("left_to_slurm", "cannot be read: {}"),
     PendingCode.CHOSEN_NODES: ("left_to_slurm", "its owner chose its nodes"),
-    PendingCode.SLEEPING_NODES: ("left_to_slurm", "fits only with suspended nodes, which Slurm resumes"),
     PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "a magnetic reservation may take it ({})"),
+    PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs of {}"),
 }
 """Kind and text for each code; `_lacks` returns the text for missing resources."""
-_IN_GENERAL = {
+_REDACTED_TEXTS = {
+    PendingCode.DEPENDS_ON: "its dependencies are not satisfied",
     PendingCode.CLUSTER: "{}",
     PendingCode.BACKED_OFF: "{}",
     PendingCode.BACKED_OFF_HERE: "{}",
@@ -51,25 +53,25 @@ _IN_GENERAL = {
     PendingCode.BESIDE_RESERVATION: "a future reservation leaves too little capacity",
     PendingCode.UNMODELLED: "{}",
     PendingCode.UNREADABLE: "cannot be read",
-    PendingCode.SLEEPING_NODES: "fits only with suspended nodes",
     PendingCode.MAGNETIC_RESERVATION: "a magnetic reservation may take it",
+    PendingCode.PREEMPTION: "may start by preemption",
 }
-"""Text without names of other users, for codes whose text in `_CODES` may contain such names."""
-_PARTICULARS = re.compile(r"[:(;].*", re.DOTALL)
+"""Text without names of other users, for codes whose text in `_KIND_AND_TEXT_BY_CODE` may contain such names."""
+_DETAILS = re.compile(r"[:(;].*", re.DOTALL)
 """Pattern for the part of a plug-in's text that may name a user."""
-NOT_OURS = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
-"""Reason for a job that the bridge does not schedule at present."""
-UNKNOWN = PendingReason(PendingCode.OTHER, ("its dispatcher gives no reason",))
+NOT_MANAGED = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
+"""Reason for a job that the bridge currently does not schedule."""
+NO_REASON_GIVEN = PendingReason(PendingCode.OTHER, ("the dispatcher gives no reason",))
 """Reason for a job that does not start and for which the dispatcher gives no reason."""
-IN_WORDS = {
+KIND_TEXTS = {
     "never": "can never run on this cluster",
     "resources": "wait for resources",
     "reserved": "would fit, but would delay jobs ahead of them",
-    "priority": "others go first",
+    "priority": "other jobs go first",
     "ineligible": "may not start yet",
     "held_by_owner": "held by their owners",
     "set_aside": "in transition, or not managed by the bridge",
-    "left_to_slurm": "left to the cluster",
+    "left_to_slurm": "left to the cluster's scheduler",
     OTHER: "other reasons",
 }
 """Text for each kind:
@@ -78,22 +80,22 @@ IN_WORDS = {
   capacity is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
 - `ineligible`: a dependency, a begin time or a limit. `held_by_owner`: the owner holds the job. `set_aside`: the job is
   in transition or not managed.
-- `left_to_slurm`: the job cannot be modelled.
+- `left_to_slurm`: the job cannot be modeled.
 """
-KINDS = (*IN_WORDS,)
+REASON_KINDS = (*KIND_TEXTS,)
 
 
 def classify_reason(reason: PendingReason) -> str:
     """Return the kind of a dispatcher's reason."""
-    return _CODES[reason.code][0]
+    return _KIND_AND_TEXT_BY_CODE[reason.code][0]
 
 
 def redact_reason(reason: PendingReason) -> PendingReason:
     """Return a reason without details that may name other users, such as a limit's owner and usage."""
     if reason.code is PendingCode.OTHER:
-        text = _PARTICULARS.sub("", str(reason.arguments[0])).strip()
-    elif reason.code in _IN_GENERAL:
-        text = _IN_GENERAL[reason.code].format(*reason.arguments)
+        text = _DETAILS.sub("", str(reason.arguments[0])).strip()
+    elif reason.code in _REDACTED_TEXTS:
+        text = _REDACTED_TEXTS[reason.code].format(*reason.arguments)
     else:
         return reason
     return PendingReason(PendingCode.OTHER, (text,))
@@ -101,19 +103,21 @@ def redact_reason(reason: PendingReason) -> PendingReason:
 
 def format_reason(reason: PendingReason, distinct: bool = False) -> str:
     """Return a reason as text. `distinct`: each unit of the job needs its own node."""
-    kind, text = _CODES[reason.code]
+    kind, text = _KIND_AND_TEXT_BY_CODE[reason.code]
     if kind == "resources":
         fit, units = map(int, reason.arguments)
-        return _lacks(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
+        return _missing_node_reason(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
     return text.format(*reason.arguments)
 
 
-def _lacks(fit: int, units: int, whole: bool, distinct: bool) -> str:
+def _missing_node_reason(fit: int, units: int, whole: bool, distinct: bool) -> str:
     if units == 1:
         return "no node is completely free" if whole else "no node has enough free"
     places = "nodes" if distinct else "parts"
     one = fit == 1
-    have = ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " room now"
+    have = (
+        ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " enough free"
+    )
     return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
 
 
@@ -122,7 +126,7 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
     seen = report.observation
     if seen is None:
         return None
-    found = Counter[str](dict.fromkeys(KINDS, 0))
+    found = Counter[str](dict.fromkeys(REASON_KINDS, 0))
     found["left_to_slurm"] += len(seen.left)
     if report.decision is not None:
         for reason, jobs in Counter(wait.reason for wait in report.decision.waits.values()).items():

@@ -1,12 +1,13 @@
-"""Forecast job starts as 80 % intervals, and answer HTTP queries about hypothetical submissions.
+"""Forecast job starts as quantiles, and answer HTTP queries about hypothetical submissions.
 
-The loop only passes in each cycle's report. `refresh` and the queries do the slow work in their callers' threads.
+The loop only passes each cycle's report to the forecaster. `refresh` and the queries do the slow work in their callers'
+threads.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -18,10 +19,9 @@ from cpsched.errors import InvalidValue
 from cpsched.forecast import (
     SAMPLES,
     BackfillWindow,
-    IntervalCalibrator,
     IssuedStartForecasts,
-    Outcome,
-    StartTimeInterval,
+    StartCalibrator,
+    StartForecast,
     backfill_windows,
     hypothetical_job,
     planned_queue,
@@ -35,16 +35,17 @@ from cpsched.parsing.slurm_limits import parse_minutes
 from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.telemetry.forecast_memory import MOST_ENDS, LearnedForecastState, memory_to_json
-from cpsched_bridge.telemetry.past_week_outcomes import Counts, PastWeekIntervalOutcomes
+from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore
+from cpsched_bridge.telemetry.learned_forecast_state import MAX_ENDED_JOBS, LearnedForecastState, memory_to_json
+from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
-_MOST_UNREAD = 200_000
-_CLOCK_SLACK_S = 3600
+_MAX_UNLEARNED = 200_000
+_MAX_CLOCK_OFFSET_S = 3600
 """Seconds by which a stored state may be in the future; beyond that, it belongs to another, simulated clock."""
-BASIS_SHARE = 20.0
+BASIS_AGE_FACTOR = 20.0
 """Minimum age at which the queue is placed again, as a multiple of the time that placing takes."""
-MOST_REDRAWN = 200
-"""Maximum jobs ahead; beyond that, a hypothetical job gets the interval of jobs planned at about the same time."""
+MAX_JOBS_AHEAD = 200
+"""Maximum number of jobs ahead; with more, a hypothetical job gets the interval of jobs planned for a similar time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class HypotheticalSubmission:
         minutes = parse_minutes(self.time) if self.time else None
         if not minutes:
             raise InvalidValue("time", self.time, "must be a time limit: minutes, H:M:S, or D-H")
-        named = {_resource(name, cluster): amount for name, amount in self.amounts.items()}
+        named = {_find_resource(name, cluster): amount for name, amount in self.amounts.items()}
         amounts = {cluster.resources[0]: 1, **named}
         each = tuple(amounts.get(name, 0) for name in cluster.resources)
         distinct = self.nodes > 1 and not cluster.counted
@@ -72,7 +73,7 @@ class HypotheticalSubmission:
         return hypothetical_job(now_s, 60 * minutes, request)
 
 
-def _resource(name: str, cluster: Cluster) -> str:
+def _find_resource(name: str, cluster: Cluster) -> str:
     """Return the cluster's name of a resource (Slurm: gpu, traces: gpus). Raise `InvalidValue` if unknown."""
     for known in (name, name.removesuffix("s"), f"{name}s"):
         if known in cluster.resources:
@@ -107,53 +108,55 @@ class ExpectedStart:
     asked: str
     """The alternative request as text; empty for the original request."""
     planned_s: int | None
-    interval: StartTimeInterval | None
+    interval: StartForecast | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Latest:
+class _LatestPlan:
     snapshot: Snapshot
     plan_s: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Basis:
+class _ForecastBasis:
     """A placed queue on which answers are based for a while."""
 
-    latest: _Latest
+    latest: _LatestPlan
     queue: WillRunEstimator
     until_s: float
-    """End of validity by `StartForecaster.clock`."""
+    """Time of `StartForecaster.clock` until which the basis is valid."""
 
 
 @dataclass(slots=True)
 class StartForecaster:
-    """A listener to the cycles of a bridge that forecasts job starts."""
+    """A cycle listener that forecasts job starts."""
 
-    intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
+    intervals: Mapping[int, StartForecast] = field(default_factory=dict)
     """Start intervals by job id for jobs that were pending at the last `refresh`. Replaced, never modified."""
+    policy: str = ""
+    """The mode and the policy as text. Outcomes under another policy do not count."""
     clock: Callable[[], float] = time.monotonic
     """Clock in seconds, replaceable in tests."""
-    _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
+    _unread: deque[EndedJob | tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_UNLEARNED))
     """Ended jobs, and (job id, start second) pairs, that have not been learned yet."""
-    _latest: _Latest | None = None
+    _latest: _LatestPlan | None = None
     week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
     """Outcomes of start intervals in the past week."""
     _run_times: RunTimeModel = field(default_factory=RunTimeModel)
-    _calibration: IntervalCalibrator = field(default_factory=IntervalCalibrator)
-    _telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
-    _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MOST_ENDS))
+    _calibration: StartCalibrator = field(default_factory=StartCalibrator)
+    _issued: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
+    _ends: deque[EndedJob] = field(default_factory=lambda: deque(maxlen=MAX_ENDED_JOBS))
     """The most recently learned ended jobs, stored for a restart."""
     _recalled: LearnedForecastState | None = None
     """The state of an earlier bridge process, kept until the cluster's clock is known."""
     _known_until_s: int | None = None
     """Latest end time of the jobs that an earlier bridge process has learned from."""
     _clock_s: int | None = None
-    _outcomes: Counter[tuple[int, Outcome]] = field(default_factory=Counter)
+    _outcomes: list[StartForecastScore] = field(default_factory=list)
     """Outcomes since the last call of `take_outcomes`."""
-    _drawn: tuple[_Latest, IntArray] | None = None
+    _drawn: tuple[_LatestPlan, IntArray] | None = None
     """The plan of the last `refresh` and the starts sampled for it."""
-    _basis: _Basis | None = None
+    _basis: _ForecastBasis | None = None
     _busy: Lock = field(default_factory=Lock)
 
     def __call__(self, report: CycleReport) -> None:
@@ -174,77 +177,81 @@ class StartForecaster:
                 snapshot.now_s, snapshot.cluster, free, snapshot.table, snapshot.queue, snapshot.running,
                 by_construction=True,
             )  # fmt: skip
-            self._latest = _Latest(kept, np.array(decision.plan_s))
+            self._latest = _LatestPlan(kept, np.array(decision.plan_s))
 
     def refresh(self) -> None:
         """Forecast the starts of all pending jobs from the latest plan."""
         with self._busy:
-            latest = self._learned()
+            latest = self._learn_latest_plan()
             if latest is None:
                 return
-            self._refresh(latest)
+            self._refresh_intervals(latest)
 
-    def _refresh(self, latest: _Latest) -> None:
+    def _refresh_intervals(self, latest: _LatestPlan) -> None:
         snapshot, plan_s = latest.snapshot, latest.plan_s
         drawn_s = sample_starts(snapshot, plan_s, self._run_times, SAMPLES, snapshot.now_s)
         self._drawn = latest, drawn_s
         at = np.flatnonzero((drawn_s != NEVER).all(axis=0))
         jobs = snapshot.queued_jobs()
         known = [jobs[position] for position in at.tolist()]
-        found = self._calibration.predict_intervals(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
+        found = self._calibration.forecast(snapshot.now_s, known, plan_s[at].tolist(), drawn_s[:, at])
         self.intervals = {job.id: interval for job, interval in zip(known, found, strict=True)}
-        due = self._telling.due_jobs(snapshot.now_s, self.intervals)
-        self._telling.issue(snapshot.now_s, {id: self.intervals[id] for id in due})
+        due = self._issued.due_jobs(snapshot.now_s, self.intervals)
+        self._issued.issue({id: self.intervals[id] for id in due})
 
-    def _learned(self) -> _Latest | None:
+    def _learn_latest_plan(self) -> _LatestPlan | None:
         """Learn from all reports so far and return the latest plan, or None."""
         latest = self._latest
         if self._recalled is not None and self._clock_s is not None:
-            self._recall(self._recalled, self._clock_s)
+            self._restore_memory(self._recalled, self._clock_s)
         while self._unread:
             each = self._unread.popleft()
             if not isinstance(each, EndedJob):
-                self._came_true(*each)
+                self._record_outcome(*each)
             elif self._known_until_s is None or each.end_s > self._known_until_s:
-                self._came_true(each.job.id, each.start_s)
+                self._record_outcome(each.job.id, each.start_s)
                 self._run_times.learn(each)
                 self._ends.append(each)
         return latest
 
-    def _came_true(self, job_id: int, start_s: int) -> None:
-        for told in self._telling.take_forecasts(job_id):
+    def _record_outcome(self, job_id: int, start_s: int) -> None:
+        for told in self._issued.take_forecasts(job_id):
             self._calibration.record_outcome(told, start_s)
-            outcome = told.classify_outcome(start_s)
-            self.week.add_outcome(told.horizon, outcome, start_s)
-            self._outcomes[told.horizon, outcome] += 1
+            score = StartForecastScore.of(told, start_s)
+            self.week.add_outcome(score.horizon, score.outcome, start_s)
+            self._outcomes.append(score)
 
-    def take_outcomes(self) -> Counts:
-        """Return the outcomes of intervals since the last call."""
-        found, self._outcomes = self._outcomes, Counter()
+    def take_outcomes(self) -> Sequence[StartForecastScore]:
+        """Return the outcomes of forecasts since the last call."""
+        found, self._outcomes = self._outcomes, []
         return found
 
     def restore_memory(self, memory: LearnedForecastState) -> None:
         """Restore the state of an earlier bridge process, for use once the cluster's clock is known to be later."""
         self._recalled = memory
 
-    def _recall(self, memory: LearnedForecastState, now_s: int) -> None:
+    def _restore_memory(self, memory: LearnedForecastState, now_s: int) -> None:
         self._recalled = None
-        if memory.clock_s > now_s + _CLOCK_SLACK_S:
+        if memory.clock_s > now_s + _MAX_CLOCK_OFFSET_S:
             return
         for each in memory.ends:
             self._run_times.learn(each)
         self._ends.extend(memory.ends)
         self._known_until_s = max((each.end_s for each in memory.ends), default=None)
-        self._calibration, self._telling, self.week = memory.calibration, memory.telling, memory.week
+        self.week = memory.week
+        if memory.policy == self.policy:
+            self._calibration, self._issued = memory.calibration, memory.telling
 
     def export_memory(self) -> Any:
         """Return the learned state as plain values, or None before the first observation."""
         with self._busy:
-            self._learned()
+            self._learn_latest_plan()
             if self._clock_s is None:
                 return None
             return memory_to_json(
-                LearnedForecastState(self._clock_s, list(self._ends), self._calibration, self._telling, self.week)
+                LearnedForecastState(
+                    self._clock_s, self.policy, list(self._ends), self._calibration, self._issued, self.week
+                )
             )
 
     def estimate_start(self, question: HypotheticalSubmission) -> list[ExpectedStart] | None:
@@ -253,40 +260,43 @@ class StartForecaster:
         Return None if there is no plan. Raise `InvalidValue` for an impossible request.
         """
         with self._busy:
-            basis = self._asked()
+            basis = self._get_forecast_basis()
             if basis is None:
                 return None
             job = question.to_job(basis.latest.snapshot.now_s, basis.latest.snapshot.cluster)
-            return [self._expected("", job, basis), *(self._expected(*less, basis) for less in smaller_requests(job))]
+            return [
+                self._estimate_expected_start("", job, basis),
+                *(self._estimate_expected_start(*less, basis) for less in smaller_requests(job)),
+            ]
 
-    def _asked(self) -> _Basis | None:
+    def _get_forecast_basis(self) -> _ForecastBasis | None:
         """Return the basis for answers: the latest plan, or a recent one if the queue takes long to place."""
-        latest, basis = self._learned(), self._basis
+        latest, basis = self._learn_latest_plan(), self._basis
         if latest is None or (basis is not None and (basis.latest is latest or self.clock() < basis.until_s)):
             return basis
         began_s = self.clock()
         queue = planned_queue(latest.snapshot, latest.plan_s)
         ended_s = self.clock()
-        self._basis = _Basis(latest, queue, ended_s + BASIS_SHARE * (ended_s - began_s))
+        self._basis = _ForecastBasis(latest, queue, ended_s + BASIS_AGE_FACTOR * (ended_s - began_s))
         return self._basis
 
-    def _expected(self, asked: str, job: Job, basis: _Basis) -> ExpectedStart:
+    def _estimate_expected_start(self, asked: str, job: Job, basis: _ForecastBasis) -> ExpectedStart:
         snapshot = basis.latest.snapshot
         planned_s = basis.queue.start_s(job)
         if planned_s == NEVER:
             return ExpectedStart(asked, None, None)
-        (interval,) = self._calibration.predict_intervals(
-            snapshot.now_s, [job], [planned_s], self._drawn_starts(job, planned_s, basis.latest)
+        (interval,) = self._calibration.forecast(
+            snapshot.now_s, [job], [planned_s], self._sample_hypothetical_starts(job, planned_s, basis.latest)
         )
         return ExpectedStart(asked, planned_s, interval)
 
-    def _drawn_starts(self, job: Job, planned_s: int, latest: _Latest) -> IntArray:
-        """Return sampled starts, int64[draws, 1], of a hypothetical job behind all jobs planned up to its start."""
+    def _sample_hypothetical_starts(self, job: Job, planned_s: int, latest: _LatestPlan) -> IntArray:
+        """Return sampled starts, int64[draws, 1], for a hypothetical job behind all jobs planned up to its start."""
         snapshot, plan_s = latest.snapshot, latest.plan_s
         before = np.flatnonzero(plan_s <= min(planned_s, NEVER - 1))
-        if len(before) > MOST_REDRAWN:
+        if len(before) > MAX_JOBS_AHEAD:
             if self._drawn is None:
-                self._refresh(latest)
+                self._refresh_intervals(latest)
             known, drawn_s = self._drawn  # type: ignore[misc]
             found = sample_hypothetical_start(known.snapshot.now_s, planned_s, known.plan_s, drawn_s)
             if len(found):
@@ -298,14 +308,14 @@ class StartForecaster:
     def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
         """Return job sizes that could run now; None without a plan. Raise `InvalidValue` for an unknown partition."""
         with self._busy:
-            basis = self._asked()
+            basis = self._get_forecast_basis()
             if basis is None:
                 return None
             snapshot = basis.latest.snapshot
             return backfill_windows(snapshot, basis.queue, find_node_set(snapshot.cluster, partition))
 
     def plan_time_s(self) -> int:
-        """Return the cluster time of the plan on which answers are based; 0 without a plan."""
+        """Return the cluster time of the plan on which answers are based, or 0 without a plan."""
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 

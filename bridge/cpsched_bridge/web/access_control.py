@@ -1,7 +1,7 @@
 """Control access to the status page.
 
-Any web site can make its own host name resolve to the reader's machine, so that its scripts can read this page under
-that name (DNS rebinding). Therefore, the page accepts only IP addresses, which no web site can claim, localhost, and
+A web site can make its own host name resolve to the reader's machine. Its scripts can then read this page under that
+name (DNS rebinding). Therefore, the page accepts only IP addresses, which no web site can claim, localhost, and
 configured names as its host.
 """
 
@@ -24,8 +24,8 @@ from cpsched_bridge.web.http_responses import error_response
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*))(?::(?P<port>[0-9]{1,5}))?"
 )
-"""Pattern of an address or a name with an optional port, without user, path, trailing dot, zone or spaces."""
-_MISDIRECTED = (
+"""Pattern of an address or a name with an optional port, without a user, path, trailing dot, zone or space."""
+_HOST_NOT_ALLOWED = (
     "page.hosts: this host name is not allowed; use an address of this machine or localhost, or add the name there\n"
 )
 Page = Callable[[Request], Response]
@@ -49,11 +49,11 @@ class PageAccessControl:
         return cls(page.hosts, readers)
 
     def guard(self, page: Page) -> Page:
-        """Return `page` restricted to permitted readers; `request.state.reader` is None for a reader of all jobs."""
+        """Return `page` restricted to permitted readers; `request.state.reader` is None if the reader sees all jobs."""
 
         def guarded(request: Request) -> Response:
             if not is_allowed_host(request.headers.get("host", ""), self.hosts):
-                return error_response(request, _MISDIRECTED, 421)
+                return error_response(request, _HOST_NOT_ALLOWED, 421)
             peer = request.client.host if request.client is not None else None
             try:
                 request.state.reader = self.readers.identify_reader(peer, request.headers.getlist(self.readers.header))

@@ -13,15 +13,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from cpsched.errors import InvalidValue
 from cpsched.forecast import BackfillWindow
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.explain import JobExplanation
+from cpsched_bridge.web.explain import ExplainedJob, JobExplanation, JobStateName
 
 PREFIX = "/api/v1"
-_TIME = r"^[0-9:-]+$"
+_TIME_PATTERN = r"^[0-9:-]+$"
 JobState = Literal["waiting", "running", "not_decided_on", "ended", "unknown"]
-_STATES: dict[str, JobState] = {
+_PUBLIC_STATE_NAMES: dict[str, JobState] = {
     "queued": "waiting", "running": "running", "aside": "not_decided_on", "ended": "ended", "unknown": "unknown",
 }  # fmt: skip
 
@@ -38,19 +39,35 @@ class Job(Value):
     id: int = Field(description="Job id; -1 if the request has no number.")
     label: str = Field(description="Name that users see, such as 123_4.")
     state: JobState
-    now_s: int = Field(description="The cluster's clock at the observation.")
-    sentences: list[str] = Field(description="The explanation as text.")
+    now_s: int = Field(description="The cluster's time when it was observed.")
+    sentences: list[str] = Field(description="The explanation as text; empty in a list of jobs.")
     reason: str = Field(default="", description="Short pending reason; empty if the job is not pending.")
     submit_s: int | None = None
     walltime_s: int | None = Field(default=None, description="Time limit.")
     planned_s: int | None = Field(default=None, description="Planned start; null: no plan.")
     likely_from_s: int | None = Field(
-        default=None, description="Begin of the 80 % interval of the start; null: not yet."
+        default=None, description="Lower end of the 80 % interval for the start; null if not known yet."
     )
-    likely_to_s: int | None = Field(default=None, description="End of the 80 % interval of the start.")
+    likely_to_s: int | None = Field(default=None, description="Upper end of the 80 % interval for the start.")
+    start_quantiles_s: list[int] = Field(
+        default_factory=list, description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: not known yet."
+    )
+    calibrated: bool = Field(
+        default=False, description="Whether enough starts were observed to calibrate the interval."
+    )
+    user: str = Field(default="", description="Empty if the page hides names, or if the job is unknown.")
+    name: str = Field(default="", description="The job's name; empty like `user`.")
+    partition: str = ""
     start_s: int | None = Field(default=None, description="Start time of a running job.")
     expected_end_s: int | None = Field(default=None, description="Expected end of a running job.")
     nodes: list[str] = Field(default_factory=list, description="Nodes of a running job.")
+
+
+class Jobs(Value):
+    """The pending and running jobs that the reader may see: pending jobs first, in the order of the queue."""
+
+    now_s: int = Field(description="The cluster's time when it was observed.")
+    jobs: list[Job]
 
 
 class Start(Value):
@@ -58,8 +75,11 @@ class Start(Value):
 
     asked: str = Field(description="The alternative request; empty for the request itself.")
     planned_s: int | None = Field(description="Planned start that delays no other job; null: never.")
-    likely_from_s: int | None = Field(description="Begin of the 80 % interval of the start.")
-    likely_to_s: int | None = Field(description="End of the 80 % interval of the start.")
+    likely_from_s: int | None = Field(description="Lower end of the 80 % interval for the start.")
+    likely_to_s: int | None = Field(description="Upper end of the 80 % interval for the start.")
+    start_quantiles_s: list[int] = Field(
+        description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: never."
+    )
     calibrated: bool = Field(description="Whether enough starts were observed to calibrate the interval.")
 
 
@@ -95,8 +115,9 @@ def to_job(found: JobExplanation, now_s: int) -> Job:
     """Return an explanation as a version 1 value."""
     job, facts = found.job, dict[str, Any]()
     if isinstance(job, page_schema.QueuedJobView):
-        facts = {"reason": job.why, "planned_s": job.expected_s, "likely_from_s": job.likely_from_s,
-                 "likely_to_s": job.likely_to_s}  # fmt: skip
+        facts = {name: getattr(job, name)
+                 for name in ("likely_from_s", "likely_to_s", "start_quantiles_s", "calibrated")}  # fmt: skip
+        facts |= {"reason": job.why, "planned_s": job.expected_s}
     elif isinstance(job, page_schema.RunningJobView):
         facts = {"start_s": job.start_s, "expected_end_s": job.expected_end_s, "nodes": [n for n, _ in job.nodes]}
     elif job is not None:
@@ -104,42 +125,63 @@ def to_job(found: JobExplanation, now_s: int) -> Job:
     asked = job.asked if isinstance(job, page_schema.UnscheduledJobView) else job
     if asked is not None:
         facts |= {"submit_s": asked.submit_s, "walltime_s": asked.walltime_s}
+    if job is not None:
+        facts |= {"user": job.user, "name": job.name, "partition": job.partition}
     return Job(
-        id=found.id, label=found.label, state=_STATES[found.state], now_s=now_s, sentences=found.lines(), **facts
+        id=found.id, label=found.label, state=_PUBLIC_STATE_NAMES[found.state], now_s=now_s, sentences=found.lines(),
+        **facts,
     )  # fmt: skip
+
+
+def to_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
+    """Return the jobs of `user`, or all jobs, as a version 1 value.
+
+    Raise `InvalidValue` if the jobs of a user are requested and the page hides names.
+    """
+    if user and view.status.users_hidden:
+        raise InvalidValue("user", user, "cannot select jobs, because page.users is hide")
+    kinds: tuple[tuple[JobStateName, Sequence[ExplainedJob]], ...] = (
+        ("queued", view.queue), ("aside", view.aside), ("running", view.running),
+    )  # fmt: skip
+    found = [
+        to_job(JobExplanation(job.id, job.label, state, (), job), view.status.now_s)
+        for state, jobs in kinds for job in jobs if user in ("", job.user)
+    ]  # fmt: skip
+    return Jobs(now_s=view.status.now_s, jobs=found)
 
 
 def to_when(found: Sequence[ExpectedStart], now_s: int) -> When:
     """Return expected starts as a version 1 value."""
-    return When(now_s=now_s, starts=[_start(each) for each in found])
+    return When(now_s=now_s, starts=[_make_start(each) for each in found])
 
 
-def _start(expected: ExpectedStart) -> Start:
-    told = expected.interval
+def _make_start(expected: ExpectedStart) -> Start:
+    interval = expected.interval
     return Start(
         asked=expected.asked,
         planned_s=expected.planned_s,
-        likely_from_s=told.from_s if told else None,
-        likely_to_s=told.to_s if told else None,
-        calibrated=told is not None and told.calibrated,
+        likely_from_s=interval.from_s if interval else None,
+        likely_to_s=interval.to_s if interval else None,
+        start_quantiles_s=interval.published_s if interval else [],
+        calibrated=interval is not None and interval.calibrated,
     )
 
 
 def to_windows(found: Sequence[BackfillWindow], now_s: int) -> Windows:
     """Return backfill windows as a version 1 value."""
-    told = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
-    return Windows(now_s=now_s, windows=told)
+    rows = [CouldStart(whole=each.whole, units=each.units, walltime_s=each.walltime_s) for each in found]
+    return Windows(now_s=now_s, windows=rows)
 
 
 # ---------------------------------------------------------------------------------------------------- the document
 
 
-_ANSWERS: tuple[type[BaseModel], ...] = (Job, When, Windows, Error)
+_RESPONSE_TYPES: tuple[type[BaseModel], ...] = (Job, Jobs, When, Windows, Error)
 
 
 def build_openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of version 1."""
-    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "serialization") for each in _ANSWERS]
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(each, "serialization") for each in _RESPONSE_TYPES]
     _, found = models_json_schema(modes, ref_template="#/components/schemas/{model}")
     return {
         "openapi": "3.1.0",
@@ -153,53 +195,71 @@ def build_openapi_document() -> dict[str, Any]:
         },
         "servers": [{"url": "../..", "description": "The host that served this document."}],
         "paths": {
-            f"{PREFIX}/jobs/{{job}}": _path("job", Job, [_JOB], unknown=True),
-            f"{PREFIX}/when": _path("when", When, [_LIMIT, _NODES, _WHOLE, _PARTITION, _AMOUNTS]),
-            f"{PREFIX}/windows": _path("windows", Windows, [_PARTITION]),
+            f"{PREFIX}/jobs": _make_path("jobs", Jobs, [_USER_PARAMETER]),
+            f"{PREFIX}/jobs/{{job}}": _make_path("job", Job, [_JOB_PARAMETER], unknown=True),
+            f"{PREFIX}/when": _make_path(
+                "when",
+                When,
+                [_TIME_PARAMETER, _NODES_PARAMETER, _WHOLE_PARAMETER, _PARTITION_PARAMETER, _AMOUNTS_PARAMETER],
+            ),
+            f"{PREFIX}/windows": _make_path("windows", Windows, [_PARTITION_PARAMETER]),
         },
         "components": {"schemas": found["$defs"]},
     }
 
 
-def _parameter(name: str, where: str, sentence: str, kind: dict[str, Any], required: bool = False) -> dict[str, Any]:
+def _make_parameter(
+    name: str, where: str, sentence: str, kind: dict[str, Any], required: bool = False
+) -> dict[str, Any]:
     return {"name": name, "in": where, "description": sentence, "required": required, "schema": kind}
 
 
-_COUNT = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
-_JOB = _parameter("job", "path", "A job's id, or its label, such as 123_4.", {"type": "string"}, required=True)
-_LIMIT = _parameter(
-    "time", "query", "Time limit in sbatch's form: minutes, H:M:S, D-H.", {"type": "string", "pattern": _TIME}, True
+_COUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+_JOB_PARAMETER = _make_parameter(
+    "job", "path", "A job's id, or its label, such as 123_4.", {"type": "string"}, required=True
 )
-_NODES = _parameter("nodes", "query", "Number of nodes.", {**_COUNT, "minimum": 1, "default": 1})
-_WHOLE = _parameter("whole", "query", "1: exclusive nodes.", {"type": "integer", "enum": [0, 1]})
-_PARTITION = _parameter("partition", "query", "Use only the nodes of this partition.", {"type": "string"})
-_AMOUNTS = {
-    **_parameter(
+_USER_PARAMETER = _make_parameter("user", "query", "Only the jobs of this user.", {"type": "string"})
+_TIME_PARAMETER = _make_parameter(
+    "time",
+    "query",
+    "Time limit in sbatch's form: minutes, H:M:S, D-H.",
+    {"type": "string", "pattern": _TIME_PATTERN},
+    True,
+)
+_NODES_PARAMETER = _make_parameter("nodes", "query", "Number of nodes.", {**_COUNT_SCHEMA, "minimum": 1, "default": 1})
+_WHOLE_PARAMETER = _make_parameter("whole", "query", "1: exclusive nodes.", {"type": "integer", "enum": [0, 1]})
+_PARTITION_PARAMETER = _make_parameter(
+    "partition", "query", "Use only the nodes of this partition.", {"type": "string"}
+)
+_AMOUNTS_PARAMETER = {
+    **_make_parameter(
         "amounts",
         "query",
         "Amounts per node by the cluster's resource names: cores=16&memory_mib=4096&gpus=1. Default: one core.",
-        {"type": "object", "additionalProperties": _COUNT},
+        {"type": "object", "additionalProperties": _COUNT_SCHEMA},
     ),
     "style": "form",
     "explode": True,
 }
 
 
-def _path(name: str, answer: type[Value], parameters: list[dict[str, Any]], unknown: bool = False) -> dict[str, Any]:
-    found = {"200": _response(answer.__doc__, answer)}
+def _make_path(
+    name: str, answer: type[Value], parameters: list[dict[str, Any]], unknown: bool = False
+) -> dict[str, Any]:
+    found = {"200": _make_response(answer.__doc__, answer)}
     if unknown:
-        found["404"] = _response("The job is unknown, or the reader may not see it.", answer)
+        found["404"] = _make_response("The job is unknown, or the reader may not see it.", answer)
     else:
-        found["400"] = _response("The request is invalid.", Error)
+        found["400"] = _make_response("The request is invalid.", Error)
     for code, words in (
         ("403", "The request does not name a user through a trusted proxy (`page.user_header`)."),
         ("421", "The host name is not in `page.hosts`."),
         ("503", "The bridge has not read the cluster, or has no plan yet."),
     ):
-        found[code] = _response(words, Error)
+        found[code] = _make_response(words, Error)
     return {"get": {"operationId": name, "summary": answer.__doc__, "parameters": parameters, "responses": found}}
 
 
-def _response(words: str | None, value: type[Value]) -> dict[str, Any]:
+def _make_response(text: str | None, value: type[Value]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{value.__name__}"}}}
-    return {"description": words or "", "content": content}
+    return {"description": text or "", "content": content}

@@ -1,4 +1,4 @@
-"""Limit the number of client connections, to protect the process's file descriptors, and their rate.
+"""Limit the number and rate of client connections, to protect the process's file descriptors.
 
 The kernel accepts a connection long before the program does, and asyncio accepts all connections, with one descriptor
 each. With this limiter, a client waits in the kernel's queue until there is capacity. If there is none, the least
@@ -13,17 +13,17 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-MOST_CLIENTS = 64
+MAX_CLIENTS = 64
 """Maximum number of open connections, provided that the process may open enough files."""
 BACKLOG = 128
 """Maximum number of connections that wait in the kernel's queue."""
 
-_FEWEST = 4
-_SHARE = 4
-"""Divisor of the open-file limit: clients get a quarter of the files, and the loop keeps the rest."""
-AT_ONCE, PAUSE_S = 16, 0.025
-"""Accepts between two pauses, and the pause in seconds: at most 640 per second, since each costs the loop time."""
-_OUT_OF_FILES_S = 1.0
+_MIN_CLIENTS = 4
+_FILES_DIVISOR = 4
+"""Divisor of the open-file limit: clients may use a quarter of the files, and the loop the rest."""
+ACCEPTS_PER_BURST, ACCEPT_PAUSE_S = 16, 0.025
+"""Connections accepted between two pauses, and the pause in seconds. At most 640 per second take time from the loop."""
+_OUT_OF_FILES_PAUSE_S = 1.0
 
 
 class LimitedConnection(Protocol):
@@ -42,7 +42,9 @@ class LimitedConnection(Protocol):
 def max_connections(open_files: int | None = None) -> int:
     """Return the maximum number of connections for an open-file limit, by default that of the process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
-    return MOST_CLIENTS if limit == resource.RLIM_INFINITY else max(_FEWEST, min(MOST_CLIENTS, limit // _SHARE))
+    return (
+        MAX_CLIENTS if limit == resource.RLIM_INFINITY else max(_MIN_CLIENTS, min(MAX_CLIENTS, limit // _FILES_DIVISOR))
+    )
 
 
 class ConnectionLimiter:
@@ -63,14 +65,14 @@ class ConnectionLimiter:
         self._listening, self._let_in, self._tell = listening, let_in, tell
         self.most = max_connections() if most is None else most
         self.clients: set[LimitedConnection] = set()
-        self._leaving: LimitedConnection | None = None
+        self._closing: LimitedConnection | None = None
         self._open = 0
         """Number of descriptors in use by clients, accepted sockets, and sockets that are closing."""
-        self._left_of_turn = AT_ONCE
+        self._accepts_before_pause = ACCEPTS_PER_BURST
         self._loop = asyncio.get_running_loop()
-        self._reading = self._resting = self._closed = False
+        self._is_accepting = self._is_paused = self._closed = False
         listening.setblocking(False)
-        self._read()
+        self._start_accepting()
 
     def on_connect(self, client: LimitedConnection) -> None:
         """Register the client that uses an accepted socket."""
@@ -80,45 +82,45 @@ class ConnectionLimiter:
         """Unregister a client whose socket is about to close; None for a socket that did not become a client."""
         if client is not None:
             self.clients.discard(client)
-        if client is self._leaving:
-            self._leaving = None
+        if client is self._closing:
+            self._closing = None
         # The descriptor becomes free after the current event.
-        self._loop.call_soon(self._freed)
+        self._loop.call_soon(self._release_descriptor)
 
     def close(self) -> None:
         """Stop accepting connections."""
         self._closed = True
-        self._stop()
+        self._stop_accepting()
 
-    def _freed(self) -> None:
+    def _release_descriptor(self) -> None:
         self._open -= 1
-        self._read()
+        self._start_accepting()
 
-    def _read(self) -> None:
-        if not (self._reading or self._resting or self._closed):
-            self._reading = True
+    def _start_accepting(self) -> None:
+        if not (self._is_accepting or self._is_paused or self._closed):
+            self._is_accepting = True
             self._loop.add_reader(self._listening, self._accept)
 
-    def _stop(self) -> None:
-        if self._reading:
-            self._reading = False
+    def _stop_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
             self._loop.remove_reader(self._listening)
 
-    def _rest(self, seconds: float) -> None:
+    def _pause_accepting(self, seconds: float) -> None:
         """Accept no connections for this number of seconds."""
-        self._stop()
-        self._resting = True
-        self._loop.call_later(seconds, self._go_on)
+        self._stop_accepting()
+        self._is_paused = True
+        self._loop.call_later(seconds, self._resume_accepting)
 
-    def _go_on(self) -> None:
-        self._resting, self._left_of_turn = False, AT_ONCE
-        self._read()
+    def _resume_accepting(self) -> None:
+        self._is_paused, self._accepts_before_pause = False, ACCEPTS_PER_BURST
+        self._start_accepting()
 
     def _accept(self) -> None:
         """Accept one connection. If the limit is reached, close another connection first."""
         if self._open >= self.most:
-            self._stop()
-            self._make_room()
+            self._stop_accepting()
+            self._close_least_recently_used()
             return
         try:
             accepted, _ = self._listening.accept()
@@ -126,18 +128,18 @@ class ConnectionLimiter:
             return
         except OSError as error:
             self._tell(f"the server cannot accept a connection: {error.strerror}")
-            self._rest(_OUT_OF_FILES_S)
+            self._pause_accepting(_OUT_OF_FILES_PAUSE_S)
             return
         self._open += 1
         accepted.setblocking(False)
         self._let_in(accepted)
-        self._left_of_turn -= 1
-        if not self._left_of_turn:
-            self._rest(PAUSE_S)
+        self._accepts_before_pause -= 1
+        if not self._accepts_before_pause:
+            self._pause_accepting(ACCEPT_PAUSE_S)
 
-    def _make_room(self) -> None:
+    def _close_least_recently_used(self) -> None:
         """Close the least recently used connection unless one is already closing."""
-        if self._leaving is None and self.clients:
-            self._leaving = min(self.clients, key=lambda each: each.activity)
-            self._tell(f"the server closed a connection to accept another: {self.most} were open")
-            self._leaving.close_idle()
+        if self._closing is None and self.clients:
+            self._closing = min(self.clients, key=lambda each: each.activity)
+            self._tell(f"the server closed a connection to accept another; {self.most} connections were open")
+            self._closing.close_idle()

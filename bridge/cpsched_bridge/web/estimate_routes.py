@@ -17,7 +17,7 @@ from cpsched_bridge.web.http_responses import error_response, to_html_response, 
 from cpsched_bridge.web.page import page_rendering
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 
-_WORDS = frozenset(("nodes", "time", "partition", "whole"))
+_PARAMETER_NAMES = frozenset(("nodes", "time", "partition", "whole"))
 """Query parameters other than the cluster's resources."""
 _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
@@ -31,7 +31,7 @@ def estimate_routes(
     """Return the request handlers by path."""
 
     def when(request: Request) -> Response:
-        found = outlook.estimate_start(_question(request.query_params))
+        found = outlook.estimate_start(_parse_submission(request.query_params))
         if found is None:
             return error_response(request, _NO_PLAN, 503)
         return to_json_response(api_v1.to_when(found, outlook.plan_time_s()).model_dump_json().encode())
@@ -48,12 +48,16 @@ def estimate_routes(
             return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
         asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
         try:
-            found = outlook.estimate_start(_question(_filled_in(request.query_params))) if "time" in asked else None
+            found = (
+                outlook.estimate_start(_parse_submission(_drop_empty_fields(request.query_params)))
+                if "time" in asked
+                else None
+            )
             could = outlook.backfill_windows(asked.get("partition", ""))
         except InvalidValue as error:
             wrong, could = str(error), None
         wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
-        text = page_rendering.render_when(
+        text = page_rendering.render_start_estimate(
             sight(request, view), asked, found, could, wrong, outlook.plan_time_s(), outlook.list_partitions()
         )
         return to_html_response(text, 400 if wrong else 200)
@@ -61,21 +65,21 @@ def estimate_routes(
     return {"/when": form, f"{api_v1.PREFIX}/when": when, f"{api_v1.PREFIX}/windows": what_now}
 
 
-def _filled_in(words: QueryParams) -> QueryParams:
+def _drop_empty_fields(query: QueryParams) -> QueryParams:
     """Return the parameters without the empty fields that a form sends."""
-    return QueryParams([(name, value.strip()) for name, value in words.items() if value.strip() or name == "time"])
+    return QueryParams([(name, value.strip()) for name, value in query.items() if value.strip() or name == "time"])
 
 
-def _question(words: QueryParams) -> HypotheticalSubmission:
+def _parse_submission(query: QueryParams) -> HypotheticalSubmission:
     """Parse a request's parameters. Raise `InvalidValue` if a parameter is invalid."""
-    amounts = {name: _count(name, value) for name, value in words.items() if name not in _WORDS}
-    nodes, whole = _count("nodes", words.get("nodes", "1")), words.get("whole", "0")
+    amounts = {name: _parse_count(name, value) for name, value in query.items() if name not in _PARAMETER_NAMES}
+    nodes, whole = _parse_count("nodes", query.get("nodes", "1")), query.get("whole", "0")
     if whole not in ("0", "1"):
         raise InvalidValue("whole", whole, "must be 0 or 1")
-    return HypotheticalSubmission(nodes, words.get("time", ""), words.get("partition", ""), whole == "1", amounts)
+    return HypotheticalSubmission(nodes, query.get("time", ""), query.get("partition", ""), whole == "1", amounts)
 
 
-def _count(name: str, text: str) -> int:
+def _parse_count(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
-        raise InvalidValue(name, text, "must be a number, not negative")
+        raise InvalidValue(name, text, "must be a number, at least 0")
     return int(text)

@@ -18,16 +18,18 @@ from cpsched.formatting import (
     format_relative_time,
     format_start_change,
 )
-from cpsched.model import reason_from
-from cpsched_bridge.ports import MOST_TASKS, UNKNOWN_NODES
-from cpsched_bridge.store.journal_reader import BACKED_OFF, JournalJobRecord, UnscheduledJob, is_id
+from cpsched.model import PendingCode, to_pending_reason
+from cpsched_bridge.ports import MAX_PENDING_TASKS, UNKNOWN_NODES
+from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalJobRecord, UnscheduledJob, is_id
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.telemetry.reason_kinds import UNKNOWN
+from cpsched_bridge.telemetry.reason_kinds import NO_REASON_GIVEN
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView, UnscheduledJobView
 
-_MOST_NODES = 16
-_MOST_NAMED = 8
+NOT_CALIBRATED = "Not calibrated yet: too few jobs with a forecast have started since the bridge or its policy changed."
+"""Sentence for an interval that has not been corrected with outcomes."""
+_MAX_NODES = 16
+_MAX_NAMED_JOBS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class PageLink:
 
 
 Sentence = Sequence[str | PageLink]
+JobStateName = Literal["queued", "running", "aside", "ended", "unknown"]
+ExplainedJob = QueuedJobView | RunningJobView | UnscheduledJobView
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,9 @@ class JobExplanation:
 
     id: int
     label: str
-    state: Literal["queued", "running", "aside", "ended", "unknown"]
+    state: JobStateName
     sentences: Sequence[Sentence]
-    job: QueuedJobView | RunningJobView | UnscheduledJobView | None = None
+    job: ExplainedJob | None = None
 
     def lines(self) -> list[str]:
         """Return the sentences as text without links."""
@@ -65,13 +69,13 @@ def explain(view: StatusPageView, asked: str) -> JobExplanation:
     wanted = asked.strip()
     for job in view.queue:
         if wanted in (job.label, str(job.id)):
-            return JobExplanation(job.id, job.label, "queued", list(_queued(job, view)), job)
+            return JobExplanation(job.id, job.label, "queued", list(_describe_queued_job(job, view)), job)
     for runs in view.running:
         if wanted in (runs.label, str(runs.id)):
-            return JobExplanation(runs.id, runs.label, "running", list(_running(runs, view)), runs)
+            return JobExplanation(runs.id, runs.label, "running", list(_describe_running_job(runs, view)), runs)
     for aside in view.aside:
         if wanted in (aside.label, str(aside.id)):
-            return JobExplanation(aside.id, aside.label, "aside", [[_aside(aside)]], aside)
+            return JobExplanation(aside.id, aside.label, "aside", [[_describe_unscheduled_job(aside)]], aside)
     for bar in view.chart.bars:
         if bar.kind == "past" and wanted in (bar.label, str(bar.id)):
             ran = f"It ran for {format_duration(bar.end_s - bar.begin_s)} and ended {format_relative_time(bar.end_s, view.chart.now_s)}."  # noqa: E501
@@ -92,7 +96,7 @@ def view_from_round(
         QueuedJobView.model_construct(
             id=job.id, label=record.get_job_name(job.id), distinct=job.request.distinct, submit_s=job.submit_s,
             walltime_s=job.walltime_s, position=position, estimate_s=record.estimates[job.id],
-            reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else UNKNOWN,
+            reason=None if job.id in record.starts else waits[job.id].reason if job.id in waits else NO_REASON_GIVEN,
             behind=list(waits[job.id].behind) if job.id in waits else [],
             nodes_from=(),
             starts_on=[(names[node], units) for node, units in record.starts.get(job.id, ())],
@@ -122,26 +126,27 @@ def view_from_round(
     if aside is not None:
         label, kind, why = aside.label or str(aside.job_id), aside.kind, aside.reason
         view.aside.append(
-            UnscheduledJobView.model_construct(id=aside.job_id, label=label, kind=kind, reason=reason_from(why))
+            UnscheduledJobView.model_construct(id=aside.job_id, label=label, kind=kind, reason=to_pending_reason(why))
         )
     return view
 
 
 def summarize_reason(job: QueuedJobView, mode: str) -> str:
-    """Return a short text on why a job waits, or that it starts now."""
+    """Return a short text that states why a job waits, or that it starts now."""
     if job.reason is not None:
         return job.why
-    starts = {"shadow": "would start now", "advise": "is first by the plan and fits now"}.get(mode, "starts now")
-    on = "".join(map(str, _nodes(job.starts_on)))
+    starts = {"shadow": "would start now", "advise": "is first in the plan and fits now"}.get(mode, "starts now")
+    on = "".join(map(str, _link_nodes(job.starts_on)))
     return f"{starts} on {on}" if on else starts
 
 
-def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
+def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
     waited = format_duration(now_s - job.submit_s)
     if view.status.reader:
-        place = "the only one" if len(view.queue) == 1 else f"{format_ordinal(job.position)} of {len(view.queue):,}"
-        yield [f"Of your pending jobs it is {place}. It has waited for {waited}."]
+        number = len(view.queue)
+        place = "your only" if number == 1 else f"the {format_ordinal(job.position)} of your {number:,}"
+        yield [f"It is {place} pending job{'s' if number > 1 else ''}, and has waited for {waited}."]
     elif len(view.queue) == 1:
         yield [f"It is the only pending job, and has waited for {waited}."]
     else:
@@ -156,7 +161,7 @@ def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
             "The cluster's scheduler decides: it starts the job in one of its next passes, unless it ranks other jobs "
             "higher."
         ]
-    yield from _behind(job, view)
+    yield from _describe_blocking_jobs(job, view)
     if reserved := [part.name for part in job.nodes_from if part.kind == "reservation"]:
         yield [f"It cannot use nodes that are reserved before its end: {', '.join(reserved)}."]
     if job.expected_s is not None:
@@ -166,95 +171,103 @@ def _queued(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
             + (f", which is {moved} than first expected." if moved else ".")
         ]
         if job.first_expected_s is not None and job.first_expected_s < job.expected_s and not view.status.reader:
-            yield [_overtaken(job, job.expected_s, view)]
+            yield [_explain_delay(job, job.expected_s, view)]
     if job.reason and job.likely_from_s is not None and job.likely_to_s is not None:
         begin, end = (format_planned_time(at_s, now_s) for at_s in (job.likely_from_s, job.likely_to_s))
         yield [f"It starts between {begin} and {end} with a probability of 80 %."]
+        if not job.calibrated:
+            yield [NOT_CALIBRATED]
     if job.expected_s is None and job.reason:
         yield ["Its start is not known: the dispatcher has no plan for it yet."]
-    yield [_length(job, view.status.predictor)]
+    yield [_describe_run_time(job, view.status.predictor)]
 
 
-def _length(job: QueuedJobView, predictor: str) -> str:
+def _describe_run_time(job: QueuedJobView, predictor: str) -> str:
     if job.estimate_s == job.walltime_s:
         return f"Its time limit is {format_duration(job.walltime_s)}, and it is expected to use all of it."
     return f"Its time limit is {format_duration(job.walltime_s)}; {predictor} predicts a run time of {format_duration(job.estimate_s)}."  # noqa: E501
 
 
-def _behind(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
+def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
     """Yield sentences on the jobs that `job` waits for: running jobs that must end, and jobs that start first."""
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
         last_s = max(runs.expected_end_s for runs in ends.values())
-        words = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
+        text = "It can start when this job ends" if len(ends) == 1 else "It can start when these jobs end"
         links = [PageLink(runs.label, "job", str(runs.id)) for runs in ends.values()]
-        yield [f"{words}, expected {format_planned_time(last_s, view.status.now_s)}: ", *_listed(links), "."]
+        yield [f"{text}, expected {format_planned_time(last_s, view.status.now_s)}: ", *_separate_links(links), "."]
     if waiting:
         links = [PageLink(each.label, "job", str(each.id)) for each in waiting.values()]
-        words = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
-        yield [f"{words}: ", *_listed(links), "."]
+        text = "This job starts before it" if len(waiting) == 1 else "These jobs start before it"
+        yield [f"{text}: ", *_separate_links(links), "."]
 
 
-def _overtaken(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
+def _explain_delay(job: QueuedJobView, expected_s: int, view: StatusPageView) -> str:
     """Return why a job is expected to start later than first predicted, as far as the view shows."""
     before = [each for each in view.queue if each.expected_s is not None and each.expected_s < expected_s]
     others: list[QueuedJobView | RunningJobView] = [*view.running, *before]
     later = [each.label for each in others if each.submit_s > job.submit_s]
     if later:
-        return f"Submitted later, but running or planned before it: {abbreviate(later, _MOST_NAMED)}."
-    return "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."
+        return f"Submitted later, but running or planned before it: {abbreviate(later, _MAX_NAMED_JOBS)}."
+    return "No job submitted later starts before it, so other jobs run longer than expected or nodes are missing."
 
 
-def _listed(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
+def _separate_links(links: Sequence[PageLink]) -> Iterator[str | PageLink]:
     for place, link in enumerate(links):
         if place:
             yield ", "
         yield link
 
 
-def _running(job: RunningJobView, view: StatusPageView) -> Iterator[Sentence]:
+def _describe_running_job(job: RunningJobView, view: StatusPageView) -> Iterator[Sentence]:
     now_s = view.status.now_s
-    yield ["It runs on ", *(_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
+    yield ["It runs on ", *(_link_nodes(job.nodes) if job.nodes else [UNKNOWN_NODES]), "."]
     yield [
         f"It started {format_relative_time(job.start_s, now_s)}, after a wait of {format_duration(job.start_s - job.submit_s)}."  # noqa: E501
     ]
     yield [
         f"It is expected to end {format_planned_time(job.expected_end_s, now_s)}; its time limit is {format_duration(job.walltime_s)}."  # noqa: E501
     ]
+    if job.preemptors:
+        yield [f"It may be preempted by jobs of {job.preemptors}."]
+    if job.checkpoint_s is not None:
+        yield [f"Its last checkpoint was {format_relative_time(job.checkpoint_s, now_s)}."]
 
 
-def _nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
-    for place, (name, units) in enumerate(nodes[:_MOST_NODES]):
+def _link_nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
+    for place, (name, units) in enumerate(nodes[:_MAX_NODES]):
         if place:
             yield ", "
         yield PageLink(name, "node", name)
         if units > 1:
             yield f" ({units} parts)"
-    if len(nodes) > _MOST_NODES:
-        yield f" and {format_count(len(nodes) - _MOST_NODES, 'more node')}"
+    if len(nodes) > _MAX_NODES:
+        yield f" and {format_count(len(nodes) - _MAX_NODES, 'more node')}"
 
 
-_UNMANAGED = "It is left to the cluster's own scheduler, because the bridge does not model its request"
-_ASIDE = {
-    "left_to_slurm": _UNMANAGED,
-    "unsupported": _UNMANAGED,
+_UNMANAGED_TEXT = "It is left to the cluster's own scheduler, because the bridge does not model its request"
+_UNSCHEDULED_TEXTS = {
+    "left_to_slurm": _UNMANAGED_TEXT,
+    "unsupported": _UNMANAGED_TEXT,
     "held_by_owner": "It does not start before its owner or the cluster releases it",
     "ineligible": "It may not start yet",
-    BACKED_OFF: "It backs off after a failed start",
+    BACKED_OFF_KIND: "It backs off after a failed start",
 }
 """Explanations of unscheduled jobs by kind, with the kinds of the page and the journal."""
 
 
-def _aside(job: UnscheduledJobView) -> str:
-    return f"{_ASIDE.get(job.kind, 'It is not decided on at the moment')}: {job.why}."
+def _describe_unscheduled_job(job: UnscheduledJobView) -> str:
+    if job.reason.code is PendingCode.PREEMPTION:
+        return f"It is left to the cluster's own scheduler: it {job.why}."
+    return f"{_UNSCHEDULED_TEXTS.get(job.kind, 'It is currently not considered')}: {job.why}."
 
 
 def explain_hidden_task(asked: str, labels: Collection[str]) -> str:
-    """Return why the observation lacks a pending array task; empty if `labels` do not explain that."""
+    """Return why the observation lacks a pending array task, or "" if `labels` do not explain that."""
     array, _, task = asked.partition("_")
     shown = [tail for label in labels for head, _, tail in [label.partition("_")] if head == array and tail.isdecimal()]
-    if not task.isdecimal() or len(task) > 9 or len(shown) < MOST_TASKS or int(task) <= max(map(int, shown)):
+    if not task.isdecimal() or len(task) > 9 or len(shown) < MAX_PENDING_TASKS or int(task) <= max(map(int, shown)):
         return ""
     return (
         f"It may follow the first {len(shown):,} pending tasks of array {array}: further tasks appear as these start."

@@ -19,11 +19,11 @@ HEADERS = {
 }
 
 
-def error_response(request: Request, words: str, status: int) -> Response:
+def error_response(request: Request, text: str, status: int) -> Response:
     """Return an error response as JSON for paths below `/api`, otherwise as text."""
     if request.scope["path"].startswith("/api/"):
-        return to_json_response(Error(error="; ".join(words.strip().splitlines())).model_dump_json().encode(), status)
-    return PlainTextResponse(words, status, HEADERS)
+        return to_json_response(Error(error="; ".join(text.strip().splitlines())).model_dump_json().encode(), status)
+    return PlainTextResponse(text, status, HEADERS)
 
 
 def to_html_response(text: str, status: int = 200) -> Response:

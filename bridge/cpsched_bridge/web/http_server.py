@@ -17,20 +17,20 @@ from cpsched_bridge.errors import AddressInUse
 from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHandler
 from cpsched_bridge.web.connection_limiter import BACKLOG, ConnectionLimiter, LimitedConnection
 
-REQUEST_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 """Maximum seconds for a client to send a whole request, counted from the connection or the last response."""
-ANSWER_S = 60.0
+RESPONSE_TIMEOUT_S = 60.0
 """Maximum seconds to send a response, until the client has read all of it."""
 
-_START_S = 10.0
-_SWITCH_S = 0.0005
+_START_TIMEOUT_S = 10.0
+_SWITCH_INTERVAL_S = 0.0005
 """Interpreter's switch interval while a request waits. Python's default, 5 ms, would delay each of its steps."""
 
-SAID = LogRateLimit()
+CLIENT_LOG_LIMIT = LogRateLimit()
 """Rate limit for log messages caused by clients, shared by all endpoints of the process."""
 
 
-class _Connection(H11Protocol, LimitedConnection):
+class _TimedConnection(H11Protocol, LimitedConnection):
     """A connection that reports to a limiter and has a time limit for each step."""
 
     def __init__(self, gate: ConnectionLimiter, **options: Any) -> None:
@@ -43,7 +43,7 @@ class _Connection(H11Protocol, LimitedConnection):
     @override
     def activity(self) -> tuple[bool, float]:
         unread = self.transport.get_write_buffer_size() > 0
-        return unread or self._answering(), self._since_s
+        return unread or self._is_answering(), self._since_s
 
     @override
     def close_idle(self) -> None:
@@ -53,18 +53,18 @@ class _Connection(H11Protocol, LimitedConnection):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._gate.on_connect(self)
-        self._within(REQUEST_S)
+        self._set_deadline(REQUEST_TIMEOUT_S)
 
     def handle_events(self) -> None:
         """Handle received bytes or the next pipelined request, whose response has its own time limit."""
         before = self.cycle
         super().handle_events()
-        if self.cycle is not before and self._answering():
-            self._within(ANSWER_S)
+        if self.cycle is not before and self._is_answering():
+            self._set_deadline(RESPONSE_TIMEOUT_S)
 
     def on_response_complete(self) -> None:
         """Restart the time limit once the client has read the response."""
-        self._within(ANSWER_S if self.transport.get_write_buffer_size() else REQUEST_S)
+        self._set_deadline(RESPONSE_TIMEOUT_S if self.transport.get_write_buffer_size() else REQUEST_TIMEOUT_S)
         super().on_response_complete()
 
     @override
@@ -74,10 +74,10 @@ class _Connection(H11Protocol, LimitedConnection):
         super().connection_lost(exc)
         self._gate.on_disconnect(self)
 
-    def _answering(self) -> bool:
+    def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _within(self, seconds: float) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         """Set the time limit of the next step."""
         if self._deadline is not None:
             self._deadline.cancel()
@@ -85,7 +85,7 @@ class _Connection(H11Protocol, LimitedConnection):
         self._deadline = self.loop.call_later(seconds, self.close_idle)
 
 
-class _Server(uvicorn.Server):
+class _LimitedUvicornServer(uvicorn.Server):
     """A uvicorn server whose connections are accepted by a limiter."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -98,22 +98,24 @@ class _Server(uvicorn.Server):
         """Start without a socket, because uvicorn itself would accept every connection."""
         await super().startup(sockets=[])
         (listening,) = sockets or []
-        self._gate = gate = ConnectionLimiter(listening, lambda accepted: self._let_in(gate, accepted), SAID.log)
+        self._gate = gate = ConnectionLimiter(
+            listening, lambda accepted: self._accept_connection(gate, accepted), CLIENT_LOG_LIMIT.log
+        )
 
-    def _let_in(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
+    def _accept_connection(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(gate, accepted))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, gate: ConnectionLimiter, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        connection = _Connection(
+        connection = _TimedConnection(
             gate, config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
         )
         try:
             await loop.connect_accepted_socket(lambda: connection, accepted)
         except OSError as error:
-            SAID.log(f"a connection was lost before it began: {error.strerror}")
+            CLIENT_LOG_LIMIT.log(f"a client disconnected before the server accepted its connection: {error.strerror}")
             accepted.close()
             if connection not in gate.clients:
                 gate.on_disconnect(None)
@@ -121,7 +123,7 @@ class _Server(uvicorn.Server):
     @override
     async def on_tick(self, counter: int) -> bool:
         """Write the collected log lines. Called ten times per second."""
-        SAID.flush_minute()
+        CLIENT_LOG_LIMIT.flush_minute()
         return await super().on_tick(counter)
 
     @override
@@ -138,7 +140,7 @@ class HttpServer:
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
-        RateLimitedHandler(SAID).capture_loggers("uvicorn.error", "asyncio")
+        RateLimitedHandler(CLIENT_LOG_LIMIT).capture_loggers("uvicorn.error", "asyncio")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,15 +152,15 @@ class HttpServer:
             raise AddressInUse(
                 f"{setting}={port}: cannot listen on {host}: {error.strerror}; choose another port"
             ) from error
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_S))
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        self._server = _Server(config)
+        self._server = _LimitedUvicornServer(config)
         self._thread = Thread(target=self._server.run, args=([self._socket],), name="watch", daemon=True)
         self._thread.start()
-        until_s = time.monotonic() + _START_S
+        until_s = time.monotonic() + _START_TIMEOUT_S
         while not self._server.started and self._thread.is_alive() and time.monotonic() < until_s:
             time.sleep(0.005)
         named = f"[{host}]" if family == socket.AF_INET6 else host

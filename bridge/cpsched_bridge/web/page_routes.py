@@ -21,8 +21,8 @@ from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 from cpsched_bridge.web.page.redaction import redact_for_user
 
-_MOST_MADE = 16
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_MAX_CACHED_PAGES = 16
+_STATIC_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 def page_routes(
@@ -52,7 +52,7 @@ def page_routes(
         )
 
     def why_not(request: Request) -> Sequence[str]:
-        """Return why there is no view yet. Errors may name jobs, so readers restricted to their own jobs get none."""
+        """Return why there is no view yet. Errors may name jobs, so readers who see only their own jobs get none."""
         return nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[StatusPageContext], str]) -> Page:
@@ -60,11 +60,11 @@ def page_routes(
             view = at(request)
             if view is None:
                 return to_html_response(page_rendering.render_not_ready("", version("cpsched"), why_not(request)))
-            tag = _tag(view, request.scope["path"], str(request.query_params))
+            tag = _make_entity_tag(view, request.scope["path"], str(request.query_params))
             if request.headers.get("if-none-match") == tag:
                 return Response(status_code=304, headers={"ETag": tag, **HEADERS})
             if tag not in made:
-                if len(made) >= _MOST_MADE:
+                if len(made) >= _MAX_CACHED_PAGES:
                     made.clear()
                 made[tag] = make(sight(request, view))
             return HTMLResponse(made[tag], headers={"ETag": tag, **HEADERS})
@@ -88,42 +88,48 @@ def page_routes(
         status = 404 if found.state == "unknown" else 200
         return to_json_response(api_v1.to_job(found, view.status.now_s).model_dump_json().encode(), status)
 
+    def api_jobs(request: Request) -> Response:
+        view = at(request)
+        if view is None:
+            return too_early(request)
+        return to_json_response(api_v1.to_jobs(view, request.query_params.get("user", "")).model_dump_json().encode())
+
     def static(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in _FILES:
-            return PlainTextResponse("no such file\n", 404)
-        content, kind = _FILES[name]
+        if name not in _STATIC_FILES:
+            return PlainTextResponse("file not found\n", 404)
+        content, kind = _STATIC_FILES[name]
         return Response(content, media_type=kind, headers=HEADERS)
 
     found: dict[str, Page] = {
         "/": page(page_rendering.render_index), "/jobs": page(page_rendering.render_jobs), "/nodes": page(page_rendering.render_nodes), "/wall": page(page_rendering.render_wall),  # noqa: E501
         "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(outlook, at, sight, why_not),
-        f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _openapi, "/api/{rest:path}": _not_in_v1,  # noqa: E501
+        f"{api_v1.PREFIX}/jobs": api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
     }  # fmt: skip
     return [Route(path, door.guard(each)) for path, each in found.items()]
 
 
-def _openapi(_: Request) -> Response:
+def _send_openapi_document(_: Request) -> Response:
     return to_json_response(_OPENAPI)
 
 
-def _not_in_v1(request: Request) -> Response:
+def _reject_unknown_path(request: Request) -> Response:
     return error_response(request, f"not found; {api_v1.PREFIX}/openapi.json lists the API\n", 404)
 
 
-def _tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
+def _make_entity_tag(view: page_schema.StatusPageView, path: str, query: str) -> str:
     """Return an entity tag that changes with the round, the alerts, the reader, and a restart of the bridge."""
     status = view.status
     state = f"{status.round} {status.at_unix_s} {status.now_s} {status.alarms} {path} {query} {status.reader!r}"
     return f'"{sha256(state.encode()).hexdigest()[:20]}"'
 
 
-def _files() -> Mapping[str, tuple[bytes, str]]:
-    """Return the style sheet, which includes the chart's colours, the script and the icon, by name."""
-    found = {name: ((templates.STATIC / name).read_bytes(), kind) for name, kind in _STATIC.items()}
+def _read_static_files() -> Mapping[str, tuple[bytes, str]]:
+    """Return the style sheet, which includes the chart's colors, the script and the icon, by name."""
+    found = {name: ((templates.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}
 
 
-_FILES = _files()
+_STATIC_FILES = _read_static_files()
 _OPENAPI = api_v1.build_openapi_document()

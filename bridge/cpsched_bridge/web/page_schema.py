@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cpsched.model import NodeSetPart, PendingReason
+from cpsched.model import NodeSetCondition, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
 
 
@@ -40,19 +40,19 @@ class JobView(PageModelBase):
     qos: str = Field(description="Empty if the site's priorities are not read.")
 
 
-class RequestView(PageModelBase):
+class JobRequestView(PageModelBase):
     """The request of a job."""
 
     units: int
     per_unit: list[int] = Field(description="Amounts per unit, in the order of the resources.")
     distinct: bool = Field(description="Whether every unit needs its own node.")
     exclusive: bool = Field(description="Whether its nodes are exclusive.")
-    nodes_from: tuple[NodeSetPart, ...] = Field(description="Conditions on its nodes; empty: all nodes.")
+    nodes_from: tuple[NodeSetCondition, ...] = Field(description="Conditions on its nodes; empty: all nodes.")
     submit_s: int
     walltime_s: int
 
 
-class QueuedJobView(JobView, RequestView):
+class QueuedJobView(JobView, JobRequestView):
     """A pending job that the bridge schedules."""
 
     position: int = Field(description="Position in the queue, from 1.")
@@ -64,9 +64,15 @@ class QueuedJobView(JobView, RequestView):
     expected_s: int | None = Field(description="Expected start; null if unknown.")
     first_expected_s: int | None = Field(description="The first expected start.")
     likely_from_s: int | None = Field(
-        default=None, description="Begin of the 80 % interval of the start; null: not yet."
+        default=None, description="Lower end of the 80 % interval for the start; null if not known yet."
     )
-    likely_to_s: int | None = Field(default=None, description="End of the 80 % interval of the start.")
+    likely_to_s: int | None = Field(default=None, description="Upper end of the 80 % interval for the start.")
+    start_quantiles_s: list[int] = Field(
+        default_factory=list, description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: not known yet."
+    )
+    calibrated: bool = Field(
+        default=False, description="Whether enough starts were observed to calibrate the interval."
+    )
 
     @property
     def kind(self) -> str:
@@ -79,12 +85,14 @@ class QueuedJobView(JobView, RequestView):
         return format_reason(self.reason, self.distinct) if self.reason is not None else ""
 
 
-class RunningJobView(JobView, RequestView):
+class RunningJobView(JobView, JobRequestView):
     """A running job."""
 
     start_s: int
     expected_end_s: int
     nodes: list[tuple[str, int]] = Field(description="Node names with units.")
+    preemptors: str = Field(default="", description="Whose jobs may preempt it, such as `QOS high`; empty: none.")
+    checkpoint_s: int | None = Field(default=None, description="Its last checkpoint, if it may be preempted.")
 
 
 class UnscheduledJobView(JobView):
@@ -92,7 +100,7 @@ class UnscheduledJobView(JobView):
 
     kind: str = Field(description="ineligible, held_by_owner, set_aside or left_to_slurm.")
     reason: PendingReason
-    asked: RequestView | None = Field(description="null if the bridge does not model the job.")
+    asked: JobRequestView | None = Field(description="null if the bridge does not model the job.")
 
     @property
     def why(self) -> str:
@@ -129,7 +137,7 @@ class PendingReasonCount(PageModelBase):
 class PageAlert(PageModelBase):
     """A problem that needs an operator's attention."""
 
-    urgent: bool = Field(description="Whether the bridge starts no jobs, or it is unknown whether it does.")
+    urgent: bool = Field(description="Whether the bridge starts no jobs, or may start none.")
     words: str
     details: list[str]
 
@@ -192,14 +200,14 @@ class GanttChartView(PageModelBase):
     bars: list[GanttBar]
 
 
-class UsageSample(PageModelBase):
+class ResourceUsageSample(PageModelBase):
     """The use of each resource at one time."""
 
     now_s: int
     in_use: list[float] = Field(description="Shares, in the order of the resources.")
 
 
-class NodeCapacityView(PageModelBase):
+class NodeCapacitiesView(PageModelBase):
     """The capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
 
     capacity: list[list[int]]
@@ -213,11 +221,13 @@ class NodeView(PageModelBase):
     name: str
     state: str = Field(description="down, drained, reserved, unavailable, full, in use or idle.")
     because: str = Field(description="The reservation's name, or the cluster's name of the node's state.")
-    until_s: int | None = Field(description="When it takes jobs again; null if it does now, or if unknown.")
+    until_s: int | None = Field(
+        description="Time at which it accepts jobs again; null if it accepts jobs now, or if unknown."
+    )
     capacity: list[int] = Field(description="Amounts, in the order of the resources.")
     in_use: list[int] = Field(description="Amounts used by known jobs.")
     running: list[int] = Field(description="Ids of running jobs.")
-    planned: list[tuple[int, int]] = Field(description="Id and begin of the next planned jobs.")
+    planned: list[tuple[int, int]] = Field(description="Id and start of the next planned jobs.")
 
 
 class IntervalCoverageView(PageModelBase):
@@ -238,9 +248,9 @@ class StatusPageView(PageModelBase):
     running: list[RunningJobView]
     aside: list[UnscheduledJobView]
     decisions: list[CycleView] = Field(description="The last cycles, newest first.")
-    history: list[UsageSample] = Field(description="The past hour, oldest first.")
+    history: list[ResourceUsageSample] = Field(description="The past hour, oldest first.")
     chart: GanttChartView
-    machine: NodeCapacityView
+    machine: NodeCapacitiesView
     promises: list[IntervalCoverageView] = Field(
         default_factory=list, description="Coverage of the past week; empty before the first start."
     )

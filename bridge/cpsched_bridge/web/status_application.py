@@ -1,4 +1,4 @@
-"""Listen to cycles and serve the metrics, the health endpoints and the status page."""
+"""Receive the cycle reports and serve the metrics, the health endpoints and the status page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, ForecastOutcomeTracker
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext, ForecastOutcomeTracker
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from cpsched_bridge.telemetry.prometheus_exporter import CONTENT_TYPE, PrometheusExporter
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from cpsched_bridge.web import page_schema
+from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import PageAccessControl
 from cpsched_bridge.web.http_responses import HEADERS
 from cpsched_bridge.web.page.page_alerts import make_stalled_alert
@@ -27,40 +27,49 @@ from cpsched_bridge.web.page_routes import page_routes
 
 
 class StatusApplication:
-    """A listener to the cycles of one bridge that serves metrics, health and the status page."""
+    """A cycle listener that serves one bridge's metrics, health and status page."""
 
     def __init__(
-        self, settings: Settings, around: Callable[[], BridgeTelemetryContext] = BridgeTelemetryContext
+        self, settings: Settings, context: Callable[[], BridgeTelemetryContext] = BridgeTelemetryContext
     ) -> None:
-        self._settings, self._around = settings, around
+        self.settings, self._around = settings, context
         self._following = ForecastOutcomeTracker()
         self.exporter = PrometheusExporter()
         self.health = LoopHealth(settings.cycle)
-        self.outlook = StartForecaster()
+        self.outlook = StartForecaster(policy=f"{settings.mode}, {settings.policy.to_spec()}")
         self.board = StatusPageState(settings, self.outlook)
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
         self.health(report)
-        cycle = self._following.follow(report, self._around())
+        cycle = self._following.record_report(report, self._around())
         self.exporter(replace(cycle, outcomes=self.outlook.take_outcomes()))
-        if self._settings.serves_page:
+        if self.settings.serves_page:
             self.outlook(report)
             self.board(cycle, self._following.promises)
 
-    def on_startup_step(self, words: str) -> None:
+    def on_startup_step(self, step: str) -> None:
         """Record the progress before the first cycle; empty text at the end of the start-up."""
-        self.health.on_startup_step(words)
+        self.health.on_startup_step(step)
 
     def build_app(self) -> Starlette:
         """Return the web application to serve."""
-        routes = self._metrics() if self._settings.metrics.enabled else []
-        if self._settings.serves_page:
-            door = PageAccessControl.from_settings(self._settings.page)
-            routes += page_routes(self._view, self.health.list_unready_reasons, door, self.outlook)
+        routes = self._make_metrics_routes() if self.settings.metrics.enabled else []
+        if self.settings.serves_page:
+            door = PageAccessControl.from_settings(self.settings.page)
+            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, door, self.outlook)
         return make_app(routes)
 
-    def _view(self) -> page_schema.StatusPageView | None:
+    def write_start_times(self) -> None:
+        """Replace the file with all jobs and the forecasts of their starts, if one is configured. Raise `OSError`."""
+        path, view = self.settings.page.start_times_file, self.board.get_view()
+        if path is None or view is None:
+            return
+        beside = path.with_name(f"{path.name}.new")
+        beside.write_text(api_v1.to_jobs(view).model_dump_json())
+        beside.replace(path)
+
+    def _get_current_view(self) -> page_schema.StatusPageView | None:
         """Return the latest view, with its status corrected if cycles have stalled."""
         view, late = self.board.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
@@ -68,10 +77,10 @@ class StatusApplication:
         status = view.status.model_copy(update={"alarms": [make_stalled_alert(late), *view.status.alarms]})
         return view.model_copy(update={"status": status})
 
-    def _metrics(self) -> list[Route]:
+    def _make_metrics_routes(self) -> list[Route]:
         # `async`, so that a scrape does not wait for the thread pool.
         # Only operators may read this; a reader named by a proxy is not an operator.
-        header = self._settings.page.user_header if self._settings.serves_page else ""
+        header = self.settings.page.user_header if self.settings.serves_page else ""
 
         async def metrics(request: Request) -> Response:
             if header and header in request.headers:
@@ -81,14 +90,18 @@ class StatusApplication:
             return Response(self.exporter.render_metrics(), media_type=CONTENT_TYPE)
 
         async def alive(request: Request) -> Response:
-            return self._healthy(self.health.list_stall_reasons(), header in request.headers if header else False)
+            return self._make_health_response(
+                self.health.list_stall_reasons(), header in request.headers if header else False
+            )
 
         async def ready(request: Request) -> Response:
-            return self._healthy(self.health.list_unready_reasons(), header in request.headers if header else False)
+            return self._make_health_response(
+                self.health.list_unready_reasons(), header in request.headers if header else False
+            )
 
         return [Route("/metrics", metrics), Route("/healthz", alive), Route("/readyz", ready)]
 
-    def _healthy(self, reasons: Sequence[str], in_short: bool) -> Response:
+    def _make_health_response(self, reasons: Sequence[str], in_short: bool) -> Response:
         """Return a response with status 200, or 503 with one reason per line."""
         lines = reasons or [f"ok: {self.health.describe_last_cycle()}"]
         lines = ["not ready" if reasons else "ok"] if in_short else lines
@@ -100,11 +113,11 @@ def make_app(routes: Sequence[Route]) -> Starlette:
     app = Starlette(routes=list(routes))
     app.router.redirect_slashes = False
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
-    app.add_middleware(_PathsOnly)
+    app.add_middleware(_PathOnlyMiddleware)
     return app
 
 
-class _PathsOnly:
+class _PathOnlyMiddleware:
     """A middleware that accepts only paths, because `GET http://somewhere/ HTTP/1.1` names a second host."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -113,5 +126,7 @@ class _PathsOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         asked = scope["type"] != "http" or scope["raw_path"].startswith(b"/")
-        answer = self._app if asked else PlainTextResponse("request a path of this host\n", 400, HEADERS)
+        answer = (
+            self._app if asked else PlainTextResponse("the request must be for a path on this host\n", 400, HEADERS)
+        )
         await answer(scope, receive, send)

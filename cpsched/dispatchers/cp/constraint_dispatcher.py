@@ -1,4 +1,4 @@
-"""The dispatcher of the constraint-programming family; the members of the family differ in parameters."""
+"""The dispatcher of the constraint-programming family, whose members differ only in parameters."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from cpsched.dispatchers.cp import cp_problem, model_sizes, presolve
 from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_objective import OBJECTIVES, in_priority_order, with_site_priority
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.lightest_last import lightest_last, restore_node_order
+from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
     decision_of_placed_plan,
     decision_with_allocation,
-    effort_of,
     empty_decision,
+    solve_effort,
     start_first_fitting,
 )
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.errors import require
 from cpsched.feasibility import free_units_by_node
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, moment_of
-from cpsched.kernels.cp.startable_jobs import possible, startable
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan_instant
+from cpsched.kernels.cp.startable_jobs import ever_startable_slots, startable_slots
 from cpsched.model import Decision, Effort, EndedJob, IntArray, Need, Snapshot
 from cpsched.planning import Allocation
 from cpsched.registration import FileParameter, Registration
 
-_COUNT = {
+_COUNT_VARIABLES = {
     "positions": model_sizes.position_model_size,
     "nodes": model_sizes.node_model_size,
     "pool": model_sizes.pool_model_size,
 }
-_BY_EXPECTED_WAIT = ("late", "weighted-wait", "urgency")
+_USES_EXPECTED_WAITS = ("late", "weighted-wait", "urgency")
 _PCP20 = CpDispatcherConfig()
 
 
@@ -45,16 +46,15 @@ class ConstraintDispatcher(Dispatcher):
     """Plans the jobs of a round in one constraint model at minimal cost, and starts those whose planned start is now.
 
     - `recipe`: the parts that define a member of the family; the default is PCP'20.
-    - `site_weight`: weight of the site's priority in the objective. 0 means none, 1 as much as the objective's own
-      weights; see `cpsched.site.priority_weights`.
-    - `limit_s`: time limit of a call, in seconds. When it is reached, the best plan so far is used. If there is none,
-      no job starts (path `late`). If additionally no job is running, so that nothing would change, the first job that
+    - `site_weight`: weight of the site's priority in the objective. 0 ignores it; 1 makes it count as much as the
+    objective's own weights; see `cpsched.site.priority_multipliers`.
+    - `limit_s`: time limit for a call, in seconds. When it is reached, the best plan so far is used. If there is none,
+      no job starts (path `late`). If no job is running either, the next round would be the same, so the first job that
       fits starts alone.
-    - `first_limit_s`: limit of the first search, or the time to build the model and verify the plan, whichever is
+    - `first_limit_s`: limit for the first search, or the time to build the model and verify the plan, whichever is
       longer. After a search without improvement, the next limit doubles. The papers use 1 s, because their first plan
       comes from the first search.
     - `effort`: limit in solver branches instead of seconds. No clock is read, and the same snapshot and `seed` give the
-      same decision.
       same decision.
     - `considered`: maximum number of jobs in the model, unless the recipe uses `all`.
     - `restarts`: the call ends after this many consecutive restarts without improvement. (cp19 calls these three limits
@@ -66,7 +66,7 @@ class ConstraintDispatcher(Dispatcher):
     certain = True
     """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True
-    """Whether jobs with equal request, estimate and cost start in priority order in the model, which prunes plans."""
+    """Whether the model starts jobs of equal request, estimate and cost in priority order, which prunes plans."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class ConstraintDispatcher(Dispatcher):
         require(considered > 0, "considered", considered, "must be positive")
         self._recipe, self._site_weight = recipe, site_weight
         self._considered, self._seed = considered, seed
-        self._limit = SearchLimit(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
+        self._limit = RestartSearchLimits(limit_s, first_limit_s, restarts, effort, recipe.model_s, recipe.control)
         self.expected_waits = ExpectedQueueWaits(waits_s)
-        by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_BY_EXPECTED_WAIT)
+        by_expected_wait = not {recipe.objective, recipe.priority}.isdisjoint(_USES_EXPECTED_WAITS)
         self.learns = self.expected_waits.learns and by_expected_wait
 
     @override
@@ -103,52 +103,58 @@ class ConstraintDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        facts = cp_problem.cp_instance_of(snapshot, self._recipe.running)
-        slots, rest = self._chosen(facts, snapshot.queue)
-        able = slots if self._recipe.jobs == "startable" else startable(facts, slots, 1)
+        if snapshot.cluster.weights is None:
+            return self._decide(snapshot, need)
+        order, reordered = lightest_last(snapshot)
+        return restore_node_order(self._decide(reordered, need), order)
+
+    def _decide(self, snapshot: Snapshot, need: Need) -> Decision:
+        facts = cp_problem.build_cp_instance(snapshot, self._recipe.running)
+        slots, rest = self._select_slots(facts, snapshot.queue)
+        able = slots if self._recipe.jobs == "startable" else startable_slots(facts, slots, 1)
         if len(slots) == 0 or (len(able) == 0 and self.certain):
             path = "nothing-fits" if len(snapshot.queue) else "empty-queue"
             return empty_decision(snapshot, Effort(path), need)
         slots = in_priority_order(self._recipe.priority, snapshot, slots, self.expected_waits)
         problem = CpProblem(
             facts.with_considered_jobs(slots),
-            self._objective(snapshot, slots),
+            self._build_objective(snapshot, slots),
             rest,
             bool((facts.end_s[facts.running] <= facts.now_s).any()),
             self.in_order,
         )
-        return self._decision(snapshot, problem, self._answer(problem), need)
+        return self._build_decision(snapshot, problem, self._presolve_or_solve(problem), need)
 
-    def _objective(self, snapshot: Snapshot, slots: IntArray) -> TotalDelayObjective:
+    def _build_objective(self, snapshot: Snapshot, slots: IntArray) -> WeightedDelayObjective:
         objective = OBJECTIVES[self._recipe.objective](snapshot, slots, self.expected_waits)
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
-    def _chosen(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the slots to plan, in arrival order, and the slots that are in the model but not searched."""
+    def _select_slots(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the slots to plan, in order of arrival, and the slots that the model contains but does not search."""
         no_jobs = queue[:0]
         if self._recipe.jobs == "startable":
-            return startable(facts, queue, self._considered), no_jobs
-        queue = possible(facts, queue, moment_of(facts.machine.capacity))
+            return startable_slots(facts, queue, self._considered), no_jobs
+        queue = ever_startable_slots(facts, queue, empty_plan_instant(facts.machine.capacity))
         if self._recipe.jobs == "first":
             return queue[: self._considered], queue[self._considered :]
         return queue, no_jobs
 
-    def _answer(self, problem: CpProblem) -> CpSolveResult:
-        """Return the result without a solver if it is proven, else the solver's result."""
+    def _presolve_or_solve(self, problem: CpProblem) -> CpSolveResult:
+        """Return the presolve result if it is conclusive, otherwise the solver's result."""
         if presolve.is_infeasible(problem):
             return CpSolveResult(None, "infeasible", True, status="infeasible")
-        answer = self._at_hand(problem)
+        answer = self._plan_without_solver(problem)
         if answer.certain and self.certain and not problem.overdue:
             return answer
-        from cpsched.dispatchers.cp.search_control import improve  # imports the solver on first use
+        from cpsched.dispatchers.cp.search_control import improve_plan  # imports the solver on first use
 
         shown = (
             self._recipe.priority != "none" and answer.plan is not None and problem.fits_horizon(answer.plan.start_s)
         )
-        return improve(problem, answer, self._recipe.model, self._limit, self._seed, shown)
+        return improve_plan(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
-    def _at_hand(self, problem: CpProblem) -> CpSolveResult:
-        """Return a plan found without a solver, and whether it is proven optimal."""
+    def _plan_without_solver(self, problem: CpProblem) -> CpSolveResult:
+        """Return a plan found without a solver and whether the plan is proven optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
             return presolve.solve_pool_tree(problem)
@@ -158,11 +164,11 @@ class ConstraintDispatcher(Dispatcher):
             return presolve.place_all_now(facts) or presolve.first_leaf_meets_bound(facts, objective, self._seed)
         return CpSolveResult(cp_problem.first_leaf(facts), "", certain=False)
 
-    def _decision(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult, need: Need) -> Decision:
+    def _build_decision(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult, need: Need) -> Decision:
         facts = problem.facts
         if answer.plan is None:
-            return self._without_a_plan(snapshot, facts, answer, need)
-        effort = effort_of(facts, answer, problem.objective, _COUNT[self._recipe.model](facts))
+            return self._decide_without_plan(snapshot, facts, answer, need)
+        effort = solve_effort(facts, answer, problem.objective, _COUNT_VARIABLES[self._recipe.model](facts))
         if self._recipe.model == "pool":
             fit: Allocation = "first-fit" if self._recipe.allocation == "first-fit" else "best-fit"
             return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
@@ -172,9 +178,11 @@ class ConstraintDispatcher(Dispatcher):
             )
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
-    def _without_a_plan(self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need) -> Decision:
-        """Start no job, so that the next round tries again, except as in `start_first_fitting`."""
-        effort = Effort(answer.path, len(facts.jobs), _COUNT[self._recipe.model](facts), answer.status)
+    def _decide_without_plan(
+        self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need
+    ) -> Decision:
+        """Start no job. The next round tries again; see `start_first_fitting` for the exception."""
+        effort = Effort(answer.path, len(facts.jobs), _COUNT_VARIABLES[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
@@ -197,6 +205,8 @@ def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, eff
     return plan, dataclasses.replace(effort, unplaced=unplaced)
 
 
-def family_member(name: str, summary: str, source: str, recipe: CpDispatcherConfig, **limits: object) -> Registration:
-    """Return the registration of a member of the family, with its limits."""
+def build_cp_registration(
+    name: str, summary: str, source: str, recipe: CpDispatcherConfig, **limits: object
+) -> Registration:
+    """Return the registration of one member of the CP family, with its default limits."""
     return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

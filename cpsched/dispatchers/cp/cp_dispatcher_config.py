@@ -13,21 +13,21 @@ Control = Literal["doubles", "stops"]
 Running = Literal["remaining", "at-least-1s"]
 Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
 
-WORDS: dict[str, dict[str, str]] = {
+VALUE_MEANINGS: dict[str, dict[str, str]] = {
     "jobs": {
         "all": "The model contains the whole queue.",
         "first": "The first `considered` jobs; all others are fixed at the end of the horizon (cp19's m).",
-        "startable": "The first `considered` jobs that could start now if they were alone (cp19 section 3).",
+        "startable": "The first `considered` jobs that could start now if no other job started (cp19 section 3).",
     },
     "control": {
         "doubles": "After a search without a plan, the limit doubles; a search that finds a plan ends the call"
         " (cp19 section 2.2).",
-        "stops": "The same, but never after a proof; a plan is improved until `restarts` searches in a row change"
-        " nothing (cp19 section 3).",
+        "stops": "After a search without improvement, the limit doubles; the call ends with a proof or after `restarts`"
+        " such searches in a row (cp19 section 3).",
     },
     "running": {
-        "remaining": "A running job takes another start + estimate - now, which is negative if the job has outlived its"
-        " estimate (cp19 section 4).",
+        "remaining": "A running job takes another (start + estimate - now) seconds, which is negative once it outlives"
+        " its estimate (cp19 section 4).",
         "at-least-1s": "The same, but at least one second.",
     },
     "allocation": {
@@ -37,16 +37,16 @@ WORDS: dict[str, dict[str, str]] = {
         "first-fit": "The model has pools only; a job gets the first nodes that fit.",
     },
 }
-"""The meaning of each value; `cp_objective` documents objectives and priorities."""
+"""What each value means; `cp_objective` documents objectives and priorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpDispatcherConfig:
-    """The parts of one member of the family; the defaults are those of PCP'20. `WORDS` explains each value.
+    """The parts of one member of the family; the defaults are those of PCP'20. `VALUE_MEANINGS` explains each value.
 
-    `objective` is the cost of a plan. `priority` is the order in search and allocation; `none` leaves the search to the
-    solver, without a plan as hint. A model is not built if building and propagating it, which cannot be interrupted, is
-    expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
+    `objective` is the cost of a plan. `priority` is the order in search and allocation. With `none`, the solver uses
+    its own search and gets no plan as a hint. A model is not built if building and propagating it, which cannot be
+    interrupted, is expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
 
     Raise `InvalidValue` for parts that cannot be combined.
     """

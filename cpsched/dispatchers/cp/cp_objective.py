@@ -1,8 +1,8 @@
-"""The objectives of the search: for each job, a cost that grows with its start, and a constant.
+"""Search objectives: for each job, a cost that grows with its start time, plus a constant.
 
 A job costs nothing until `since`, and `weight` per second afterwards. Example: a job of 100 s was submitted 50 s ago
-and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. Of this, 0.2 is the cost of its delay
-(weight 1 / 100, since now), and 1.5 is constant.
+and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay after now accounts for 0.2 of
+this (weight 1 / 100), and the other 1.5 is constant.
 """
 
 from __future__ import annotations
@@ -15,87 +15,87 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
-from cpsched.kernels.cp.cp_state import TotalDelayObjective
+from cpsched.kernels.cp.cp_state import WeightedDelayObjective
 from cpsched.model import BSLD_BOUND_S, IntArray, Snapshot
-from cpsched.site.priority_weights import site_factors
+from cpsched.site.priority_multipliers import site_factors
 
 if TYPE_CHECKING:
     from cpsched.dispatchers.cp.decision_builder import ConstraintModel
 
 FloatArray = npt.NDArray[np.float64]
-_BITS = 60
-"""Bits of the scaled objective; the solver has 64."""
-_LEAST = 1e7
-"""Lower bound on the smallest scaled weight; rounding it loses 5e-8."""
+_OBJECTIVE_BITS = 60
+"""Number of bits in the scaled objective; the solver uses 64."""
+_MIN_SCALED_WEIGHT = 1e7
+"""Lower bound on the smallest scaled weight. Its relative rounding error is 5e-8."""
 
 
 # ------------------------------------------------------------------------------------------------ the objectives
 
 
-def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
+def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the sum of slowdowns (s - q + d) / d (cp19 section 4)."""
-    return _from_now(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
+    return _wait_objective(snapshot, jobs, 1.0 / snapshot.table.estimate_s[jobs], len(jobs))
 
 
-def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
-    """Return the sum of max(0, (s - q - ewt) / ewt), with ewt the queue's expected wait (cp19 section 2.2: PCP)."""
+def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+    """Return the sum of max(0, (s - q - ewt) / ewt), where ewt is the queue's expected wait (cp19 section 2.2: PCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
-    return _since(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
+    return _delay_objective(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
 
 
-def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
-    """Return the sum of max(ewt) / ewt * (s - q): short expected waits weigh more (cp19 section 2.2: HCP)."""
+def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
+    """Return the sum of max(ewt) / ewt * (s - q), which favours short expected waits (cp19 section 2.2: HCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
-    return _from_now(snapshot, jobs, expected_s.max() / expected_s, 0.0)
+    return _wait_objective(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
 
-def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
+def wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the sum of waits s - q (mod17 section 4: CPH)."""
-    return _from_now(snapshot, jobs, np.ones(len(jobs)), 0.0)
+    return _wait_objective(snapshot, jobs, np.ones(len(jobs)), 0.0)
 
 
-def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
+def af(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the mean response time F = s - q + d (debs24 equation 4)."""
     mean_s = float(snapshot.table.estimate_s[jobs].mean())
-    return _from_now(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
+    return _wait_objective(snapshot, jobs, np.full(len(jobs), 1.0 / len(jobs)), mean_s)
 
 
-def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
+def awf(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the mean response time weighted by area r * d (debs24 equation 5)."""
     area = job_areas(snapshot, jobs)
     weight = area / area.sum()
-    return _from_now(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
+    return _wait_objective(snapshot, jobs, weight, float((weight * snapshot.table.estimate_s[jobs]).sum()))
 
 
-def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> TotalDelayObjective:
+def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
     """Return the mean bounded slowdown, max(1, F / max(d, 10)) (debs24 equation 3)."""
     table = snapshot.table
     bounded_s = np.maximum(table.estimate_s[jobs], BSLD_BOUND_S)
     due_s = table.submit_s[jobs] + bounded_s - table.estimate_s[jobs]
-    return _since(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
+    return _delay_objective(snapshot.now_s, due_s, 1.0 / (len(jobs) * bounded_s), 1.0)
 
 
 def with_site_priority(
-    objective: TotalDelayObjective, snapshot: Snapshot, jobs: IntArray, site_weight: float
-) -> TotalDelayObjective:
-    """Return `objective` with its weights multiplied by the site's priorities, see `cpsched.site.priority_weights`.
+    objective: WeightedDelayObjective, snapshot: Snapshot, jobs: IntArray, site_weight: float
+) -> WeightedDelayObjective:
+    """Return `objective` with weights multiplied by the site's priorities (see `cpsched.site.priority_multipliers`).
 
     The constant is unchanged. `site_weight` defaults to 0. The bridge sets it to 1 if the cluster ranks its jobs, as
     Slurm does.
     """
     weight = objective.weight * site_priority_factors(snapshot, jobs, site_weight, objective.weight)
-    return TotalDelayObjective(weight, objective.since_s, objective.constant)
+    return WeightedDelayObjective(weight, objective.since_s, objective.constant)
 
 
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
-    """Return the site's factors for the weights `own` of `jobs`, float64[J]."""
+    """Return the site's scaling factors for the weights `own` of `jobs`, float64[J]."""
     table = snapshot.table
     return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
-    """Return processors times estimate for each job, at least 1, float64[J]."""
+    """Return each job's processors times its estimate, at least 1, float64[J]."""
     table = snapshot.table
     found: FloatArray = (table.units[jobs] * table.per_unit[jobs, 0] * table.estimate_s[jobs]).astype(np.float64)
     return np.maximum(found, 1.0)
@@ -108,21 +108,21 @@ def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
     return np.array([by_name[name] for name in names], np.float64)
 
 
-def _from_now(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
-    """Return weight times wait, plus `beside`, without the constant part of each wait before now."""
+def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
+    """Return weight times wait, plus `constant`. The wait before now becomes part of the constant."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
-    return TotalDelayObjective(
-        weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(beside)
+    return WeightedDelayObjective(
+        weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(constant)
     )
 
 
-def _since(now_s: int, due_s: IntArray, weight: FloatArray, beside: float) -> TotalDelayObjective:
-    """Return weight times the delay after `due_s`, plus `beside`."""
+def _delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
+    """Return weight times the delay after `due_s`, plus `constant`."""
     overdue_s = np.maximum(0, now_s - due_s)
-    return TotalDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(beside))
+    return WeightedDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(constant))
 
 
-Make = Callable[[Snapshot, IntArray, ExpectedQueueWaits], TotalDelayObjective]
+Make = Callable[[Snapshot, IntArray, ExpectedQueueWaits], WeightedDelayObjective]
 ObjectiveName = Literal["slowdown", "late", "weighted-wait", "wait", "af", "awf", "bsld"]
 OBJECTIVES: dict[ObjectiveName, Make] = {
     "slowdown": slowdown,
@@ -140,13 +140,13 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
 
 
 def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
-    """Return `jobs` by slowdown (t - q + d) / d at the snapshot's time, largest first; ties by arrival."""
+    """Return `jobs` by descending slowdown (t - q + d) / d at the snapshot's time; ties by arrival."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
 def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` by wait / expected wait of the queue, largest first; ties by smaller demand (cp19 section 2.2)."""
+    """Return `jobs` by descending wait / expected wait of the queue; ties by smaller demand (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
 
@@ -165,7 +165,7 @@ def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, wa
 
 
 @dataclass(frozen=True, slots=True)
-class IntegerCosts:
+class IntegerDelayCosts:
     """The cost of delays as integers, as the solver requires."""
 
     weights: tuple[int, ...]
@@ -173,15 +173,17 @@ class IntegerCosts:
     now_s: int
 
     @classmethod
-    def of(cls, objective: TotalDelayObjective, now_s: int, horizon_s: int) -> IntegerCosts:
-        """Return integer weights, as precise as the largest possible sum of delays allows in 60 bits."""
+    def of(cls, objective: WeightedDelayObjective, now_s: int, horizon_s: int) -> IntegerDelayCosts:
+        """Return integer weights, scaled so that the largest possible cost fits in 60 bits."""
         weight = objective.weight
-        factor = min(2.0**_BITS / (float(weight.sum()) * max(1, horizon_s)), _LEAST / float(weight.min()))
+        factor = min(
+            2.0**_OBJECTIVE_BITS / (float(weight.sum()) * max(1, horizon_s)), _MIN_SCALED_WEIGHT / float(weight.min())
+        )
         whole = tuple(max(1, round(each * factor)) for each in weight.tolist())
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
     def expression(self, model: ConstraintModel) -> Any:
-        """Return `delay` as a solver expression; the solver's starts are in seconds from now."""
+        """Return the cost of delays as a solver expression. The solver's start times are in seconds from now."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
             after = since_s - self.now_s
@@ -189,6 +191,6 @@ class IntegerCosts:
         return solver.ScalProd(terms, list(self.weights)).Var()
 
     def value(self, start_s: IntArray) -> int:
-        """Return `delay` for a plan."""
+        """Return the cost of the delays in a plan."""
         rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
         return sum(weight * max(0, start - since) for weight, since, start in rows)

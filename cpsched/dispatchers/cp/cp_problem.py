@@ -1,4 +1,4 @@
-"""The jobs of a model, and the input of the family's dispatchers."""
+"""The jobs in a model, and the input for the CP dispatchers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpsched.dispatchers.cp.cp_dispatcher_config import Running
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import IntArray, Snapshot
@@ -17,16 +17,16 @@ from cpsched.model import IntArray, Snapshot
 class CpProblem:
     """One round as seen by a model: jobs to plan, objective and horizon.
 
-    `rest` contains slots of jobs that are in the model but not searched (HCP). `overdue` means that some running job
-    should have ended but still occupies its nodes.
+    `rest` contains the slots of jobs that the model contains but does not search (HCP). `overdue` means that some
+    running job should have ended but still occupies its nodes.
     """
 
     facts: CpInstance
-    objective: TotalDelayObjective
+    objective: WeightedDelayObjective
     rest: IntArray
     overdue: bool
     in_order: bool = False
-    """Whether interchangeable jobs start in the order in which they are considered, see `find_symmetric_jobs`."""
+    """Whether interchangeable jobs start in the order in which they are considered (see `find_symmetric_jobs`)."""
 
     @property
     def horizon_s(self) -> int:
@@ -37,12 +37,12 @@ class CpProblem:
         return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
 
     def fits_horizon(self, start_s: IntArray) -> bool:
-        """Return whether all jobs end within the horizon, which is certain unless some running job is overdue."""
+        """Return whether all jobs end within the horizon, which is always true unless a running job is overdue."""
         last_s = self.facts.now_s + self.horizon_s
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
 
 
-def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
+def build_cp_instance(snapshot: Snapshot, running: Running = "at-least-1s") -> CpInstance:
     """Return the kernels' input for `snapshot`, with no job considered yet."""
     table, active = snapshot.table, snapshot.running
     end_s = table.end_s
@@ -55,7 +55,7 @@ def cp_instance_of(snapshot: Snapshot, running: Running = "at-least-1s") -> CpIn
 
 
 def first_leaf(facts: CpInstance) -> CpPlan:
-    """Return the first leaf of the paper's search, in which every considered job has a start."""
+    """Return the first leaf of the paper's search, which gives every considered job a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)
     return plan

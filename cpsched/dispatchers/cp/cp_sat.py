@@ -1,6 +1,6 @@
 """Plan start times on pools with CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
 
-It plans a round, in which all jobs may start from now on, or a whole trace with a release time for each job.
+The model covers either one round, where all jobs may start from now on, or a trace with a release time for each job.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from cpsched.kernels.cp.cp_state import TotalDelayObjective
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import WeightedDelayObjective
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]
-_LARGEST = 2.0**52
-"""Bound on the solver's objective, so that the solver's own sums fit into 64 bits."""
-_CELLS = 16
-"""Number of cells of a tabulated cost per job."""
-_ROUNDS = 3
+_MAX_OBJECTIVE = 2.0**52
+"""Upper bound on the objective, so that the solver's sums fit into 64 bits."""
+_TABLE_ENTRIES = 16
+"""Number of entries in each job's cost table."""
+_MAX_ITERATIONS = 3
 """Maximum number of iterations of Dinkelbach's algorithm; each iteration solves the model again."""
 
 
 @dataclass(frozen=True, slots=True)
-class CumulativeProblem:
+class PoolSchedulingProblem:
     """Jobs to plan on pools. Times are in seconds from `now_s`."""
 
     now_s: int
@@ -39,11 +39,11 @@ class CumulativeProblem:
     moment_s: IntArray
     """int64[E], starting at 0: times at which running jobs release resources."""
     capacity: IntArray
-    """int64[E, K]: capacity from each of these times on."""
+    """int64[E, K]: capacity from each time of `moment_s` on."""
 
     @property
     def horizon_s(self) -> int:
-        """A time by which all jobs can end, even one after another."""
+        """A time by which all jobs can end even if they run one after another."""
         return int(max(self.moment_s[-1], self.release_s.max()) + self.duration_s.sum())
 
 
@@ -58,7 +58,7 @@ class CpSatBudget:
 
 @dataclass(frozen=True, slots=True)
 class CpSatSolution:
-    """Starts in seconds of the problem's clock; None if the limit was reached before a first plan was found.
+    """Starts in seconds from the problem's time zero; None if the limit was reached before the first plan.
 
     `bound` is a proven lower bound on the cost, or None.
     """
@@ -74,7 +74,7 @@ class CpSatSolution:
 class CpSatModel:
     """Variables and constraints of a problem; the functions below add an objective."""
 
-    def __init__(self, problem: CumulativeProblem) -> None:
+    def __init__(self, problem: PoolSchedulingProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
         horizon_s, durations = problem.horizon_s, problem.duration_s.tolist()
         releases = problem.release_s.tolist()
@@ -87,9 +87,9 @@ class CpSatModel:
             for start, duration_s in zip(self.start, durations, strict=True)
         ]
         for k in range(problem.demand.shape[1]):
-            self._pool(k)
+            self._limit_to_pool(k)
 
-    def _pool(self, k: int) -> None:
+    def _limit_to_pool(self, k: int) -> None:
         """Limit the jobs to the capacity of pool `k`; a running job is a fixed task until it ends."""
         problem, model = self.problem, self.model
         tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
@@ -102,18 +102,21 @@ class CpSatModel:
             model.add_cumulative([task for task, _ in tasks], [amount for _, amount in tasks], total)
 
     def hint(self, start_s: IntArray) -> None:
-        """Start the search from a plan."""
+        """Set the plan from which the search starts."""
         for start, at_s in zip(self.start, (start_s - self.problem.now_s).tolist(), strict=True):
             self.model.add_hint(start, at_s)
 
 
-def solve(
-    problem: CumulativeProblem, objective: TotalDelayObjective, budget: CpSatBudget, hint_s: IntArray | None = None
+def solve_pool_problem(
+    problem: PoolSchedulingProblem,
+    objective: WeightedDelayObjective,
+    budget: CpSatBudget,
+    hint_s: IntArray | None = None,
 ) -> CpSatSolution:
     """Return the cheapest plan found within the budget, starting from `hint_s` if it is given."""
     built = CpSatModel(problem)
     weight = objective.weight
-    factor = min(_LARGEST / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
+    factor = min(_MAX_OBJECTIVE / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
     terms: list[Any] = []
     whole = [max(1, round(each * factor)) for each in weight.tolist()]
     since_after = (objective.since_s - problem.now_s).tolist()
@@ -128,21 +131,21 @@ def solve(
     built.model.minimize(cp_model.LinearExpr.weighted_sum(terms, whole))
     if hint_s is not None:
         built.hint(hint_s)
-    solver, status = _searched(built.model, budget)
+    solver, status = _solve_model(built.model, budget)
     if status not in ("optimal", "feasible"):
         return CpSatSolution(None, np.inf, None, status, solver.wall_time)
     start_s = left_shift(problem, np.array([solver.value(start) for start in built.start], np.int64) + problem.now_s)
-    cost = delay(objective, start_s)
+    cost = plan_delay_cost(objective, start_s)
     if status == "optimal":
         return CpSatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
     # The solver counts delays from the problem's time zero, the objective from `since_s`, which can be earlier.
-    beside = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
-    bound = min(cost, (solver.best_objective_bound - beside) / factor)
+    constant = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
+    bound = min(cost, (solver.best_objective_bound - constant) / factor)
     return CpSatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
-def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
-    """Return the plan with every job as early as possible given the jobs that start before it; no start is later.
+def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
+    """Return the plan in which every job starts as early as the jobs before it allow; no start becomes later.
 
     A solver that stops early leaves gaps, and the cluster has no event at the ends of these gaps.
     """
@@ -157,7 +160,7 @@ def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
         ends = np.unique(end[:count])
         for at_s in [release_s, *ends[ends > release_s].tolist()]:
             over = (begin[:count] < at_s + problem.duration_s[j]) & (end[:count] > at_s)
-            # Usage grows only when a task begins.
+            # Usage rises only when a task begins.
             moments = np.unique(np.maximum(begin[:count][over], at_s))
             b, e, d = begin[:count][over], end[:count][over], demand[:count][over]
             if all((d[(b <= moment) & (e > moment)].sum(axis=0) + asked <= total).all() for moment in moments.tolist()):
@@ -168,16 +171,16 @@ def left_shift(problem: CumulativeProblem, start_s: IntArray) -> IntArray:
     return found
 
 
-def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> TotalDelayObjective:
-    """Return bsld, af or awf of a whole trace as costs of delays (see `cpsched.dispatchers.cp.cp_objective`)."""
+def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> WeightedDelayObjective:
+    """Return the metric bsld, af or awf of a whole trace as a cost of delays (see `cp_objective`)."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
-        return TotalDelayObjective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
+        return WeightedDelayObjective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
     weight = np.full(n, 1.0 / n) if metric == "af" else processors * run_s / float((processors * run_s).sum())
-    return TotalDelayObjective(weight, submit_s.copy(), float((weight * run_s).sum()))
+    return WeightedDelayObjective(weight, submit_s.copy(), float((weight * run_s).sum()))
 
 
-def _searched(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[Any, str]:
+def _solve_model(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[Any, str]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1, budget.seed
     if budget.effort is not None:
@@ -192,14 +195,14 @@ def _searched(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[Any,
 # ------------------------------------------------------------------------------------------------------------- P2SF
 
 
-def p2sf(problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
-    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), with wait W and response time F (debs24 equation 6)."""
-    upper, lower = _moments(problem, submit_s, processors, start_s)
+def p2sf(problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
+    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), where W is wait and F response time (debs24 equation 6)."""
+    upper, lower = _p2sf_sums(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
 
-def _moments(
-    problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
+def _p2sf_sums(
+    problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     wait = (start_s - submit_s).astype(np.float64)
     response, r = wait + problem.duration_s, np.asarray(processors, np.float64)
@@ -207,7 +210,7 @@ def _moments(
 
 
 def solve_p2sf(
-    problem: CumulativeProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
+    problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
 ) -> CpSatSolution:
     """Minimise P2SF with Dinkelbach's algorithm, on tabulated costs that are linear between entries.
 
@@ -216,16 +219,16 @@ def solve_p2sf(
     """
     best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
     seconds, status, branches = 0.0, "feasible", 0
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ITERATIONS):
         ratio = least / 0.75
 
         def cost(at_s: IntArray, ratio: float = ratio) -> FloatArray:
-            upper, lower = _moments(problem, submit_s, processors, at_s + problem.now_s)
+            upper, lower = _p2sf_sums(problem, submit_s, processors, at_s + problem.now_s)
             return upper - ratio * lower
 
         built = CpSatModel(problem)
         built.model.minimize(table_objective(built, cost, best - problem.now_s))
-        solver, outcome = _searched(built.model, budget, 1 / _ROUNDS)
+        solver, outcome = _solve_model(built.model, budget, 1 / _MAX_ITERATIONS)
         seconds, branches = seconds + solver.wall_time, branches + solver.num_branches
         if outcome not in ("optimal", "feasible"):
             break
@@ -237,13 +240,13 @@ def solve_p2sf(
     return CpSatSolution(best, least, None, status, seconds, branches)
 
 
-def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], shown_s: IntArray) -> Any:
-    """Return the sum of tabulated costs, with `shown_s` as hint; `cost` returns the costs of one start per job."""
+def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], hint_s: IntArray) -> Any:
+    """Return the sum of tabulated costs, with `hint_s` as a hint. `cost` maps one start per job to the jobs' costs."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s
-    shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _CELLS)))
+    shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _TABLE_ENTRIES)))
     grid = first + np.rint(np.outer(shares, last - first)).astype(np.int64)
-    grid += np.arange(len(shares))[:, None]  # so that no cell is empty
+    grid += np.arange(len(shares))[:, None]  # every interval must be nonempty
     values = np.stack([cost(row) for row in grid])
     values -= values.min(axis=0)
     factor = min(1.0, 2.0**40 / max(1.0, float(values.max(axis=0).sum())))
@@ -251,18 +254,18 @@ def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], s
     terms, weights = [], []
     for j, start in enumerate(built.start):
         inside = []
-        for k in range(_CELLS):
+        for k in range(_TABLE_ENTRIES):
             low, high = int(grid[k, j]), int(grid[k + 1, j])
             slope = (whole[k + 1, j] - whole[k, j]) / (high - low)
             there, at = model.new_bool_var(""), model.new_int_var(0, high - low - 1, "")
             model.add(at == 0).only_enforce_if(~there)
             model.add(start == low + at).only_enforce_if(there)
-            here = low <= int(shown_s[j]) < high
+            here = low <= int(hint_s[j]) < high
             model.add_hint(there, here)
-            model.add_hint(at, int(shown_s[j]) - low if here else 0)
+            model.add_hint(at, int(hint_s[j]) - low if here else 0)
             inside.append(there)
             terms += [there, at]
             weights += [round(whole[k, j] * 1024), round(slope * 1024)]
         model.add_exactly_one(inside)
-        model.add_hint(start, int(shown_s[j]))
+        model.add_hint(start, int(hint_s[j]))
     return cp_model.LinearExpr.weighted_sum(terms, weights)

@@ -1,12 +1,12 @@
-"""The guided search of the papers: the job that can start first is started, or postponed.
+"""The papers' guided search: start the job that can start first, or postpone it.
 
-Among jobs that can start at the same time, the first by rank is taken. A plain decision builder would try places one by
-one and thrash under contention. This search gets the place of the next job from the dive's kernel and posts it. The
-solver verifies it and propagates it to the other jobs. The search has two forms:
+Among jobs that can start at the same time, the search takes the first by rank. A plain decision builder would try
+places one by one, which takes too long under contention. This search gets the next job's place from the dive's kernel
+and posts it. The solver verifies the place and propagates it to the other jobs. The search has two forms:
 
 - `complete=False`: the places of a job are one decision without an alternative. This is cheap and reaches most good
   leaves, but proves nothing.
-- `complete=True`: the place of every unit is a separate decision. Exhausting the search is a proof.
+- `complete=True`: the place of every unit is a separate decision. Exhausting this search proves optimality.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ import numpy as np
 from ortools.constraint_solver import pywrapcp
 from typing_extensions import override
 
-from cpsched.dispatchers.cp.position_variables import ResourcePositionVariables, UnitPlacementVariables
-from cpsched.kernels.cp.cp_state import BranchingStep, CpInstance, CpPlan, empty_plan
-from cpsched.kernels.cp.next_decision import gap_below, new_step, next_chance, next_spot, next_to_start
-from cpsched.kernels.fit_rules import UNBOUNDED, units_on
+from cpsched.dispatchers.cp.position_variables import PositionModelVariables, UnitPlacementVariables
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState, empty_plan
+from cpsched.kernels.cp.next_decision import (
+    find_next_part_place,
+    find_next_startable_job,
+    highest_gap_below,
+    new_search_state,
+    next_possible_start,
+)
+from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
@@ -35,7 +41,7 @@ class ConstraintModel(Protocol):
     """Start of each job, seconds from now."""
 
     own_search_proves: bool
-    """Whether the search without ranks is exhaustive."""
+    """Whether a search without ranks is exhaustive."""
 
     @property
     def cost_s(self) -> float:
@@ -45,7 +51,7 @@ class ConstraintModel(Protocol):
         """Post the constraints."""
 
     def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
-        """Return the variables of the places of job `j`, and their values in `plan`."""
+        """Return the variables for the places of job `j`, and their values in `plan`."""
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return a decision builder."""
@@ -66,11 +72,11 @@ class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
         self._search.schedule_start(self._j, self._tau)
 
     def Refute(self, _: Any) -> None:  # noqa: N802
-        """Post that the job is postponed."""
+        """Post the postponement."""
         self._search.postpone(self._j, self._chance)
 
 
-class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
+class AssignLargestValueDecision(pywrapcp.PyDecision):  # type: ignore[misc]
     """Assigns the largest free value to `variable`, or a smaller one."""
 
     def __init__(self, variable: Any, value: int) -> None:
@@ -82,12 +88,12 @@ class AssignLargestDecision(pywrapcp.PyDecision):  # type: ignore[misc]
         self._variable.SetValue(self._value)
 
     def Refute(self, _: Any) -> None:  # noqa: N802
-        """Post that the value is smaller."""
+        """Require a smaller value."""
         self._variable.SetMax(self._value - 1)
 
 
 class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
-    """A decision builder; `plan` contains the leaf of the current solution.
+    """Builds the decisions of the guided search; `plan` contains the leaf of the current solution.
 
     `rank` orders the jobs that can start first (one rank per job, smallest first; by priority in the papers). This
     class decides starts; a model with places overrides `next_placement_decision`. Without a plan, the leaf is initially
@@ -101,7 +107,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         self._order = np.arange(jobs) if rank is None else np.argsort(rank, kind="stable")
         self.plan = plan if plan is not None else empty_plan(model.facts)
         self._depth = model.solver.IntVar(0, jobs)
-        self._step: BranchingStep | None = None
+        self._step: CpSearchState | None = None
         self._trail: list[int] = []
         self._offered = False
         self._kept: list[Any] = []
@@ -110,15 +116,15 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         """Return the next decision; None if every job is placed."""
         del self._trail[self._depth.Min() :]
         if self._trail and (decision := self.next_placement_decision(self._trail[-1])) is not None:
-            return self._keep(decision)
-        return self._next_start()
+            return self._keep_reference(decision)
+        return self._next_start_decision()
 
-    def _next_start(self) -> Any:
+    def _next_start_decision(self) -> Any:
         """Return the start of the job that can start first; postpone jobs that do not fit at their earliest start.
 
         Only the final postponed start of each job is posted, because every post triggers a propagation.
         """
-        facts, placed, start = self._model.facts, self._placed(), self._model.start
+        facts, placed, start = self._model.facts, self._placed_jobs(), self._model.start
         while True:
             earliest_s = np.array([s.Min() for s in start], np.int64) + facts.now_s
             j, postponed_s = self.first_startable_job(placed, earliest_s)
@@ -127,8 +133,10 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
                 return None
             if j >= 0 and len(late) == 0:
                 tau = int(self.plan.start_s[j])
-                chance = next_chance(facts, self.plan, self.step(placed, j))
-                return self._keep(ScheduleOrPostponeDecision(self, j, tau - facts.now_s, chance - facts.now_s))
+                chance = next_possible_start(facts, self.plan, self.step(placed, j))
+                return self._keep_reference(
+                    ScheduleOrPostponeDecision(self, j, tau - facts.now_s, chance - facts.now_s)
+                )
             at = postponed_s[late] - facts.now_s
             if at.max() > self._model.horizon_s:
                 self._model.solver.Fail()
@@ -137,7 +145,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
         """Return the first job that can start (-1: none), and the postponed start of each job (-1: not postponed).
 
-        This method postpones no job: the solver checks whether a job fits.
+        This method postpones no job, because the solver checks whether a job fits.
         """
         waiting = np.where(placed, UNBOUNDED, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
@@ -146,15 +154,15 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         return j, np.full(len(placed), -1, np.int64)
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Do the same with the dive's kernel, which finds places and writes them to the plan."""
+        """Return the result of `first_startable_job` from the dive's kernel, which also writes places to the plan."""
         step = self.step(placed)
         step.earliest_s[:] = earliest_s
-        return next_to_start(self._model.facts, self.plan, step), step.put_off_s
+        return find_next_startable_job(self._model.facts, self.plan, step), step.postponed_to_s
 
-    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> BranchingStep:
-        """Return the step for the kernels: the `placed` jobs and the first `done` parts of `j` have places."""
+    def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
+        """Return the kernels' search state in which the `placed` jobs and the first `done` parts of `j` have places."""
         if self._step is None:
-            self._step = new_step(self._model.facts, self._order)
+            self._step = new_search_state(self._model.facts, self._order)
         self._step.placed[:] = placed
         self._step.j, self._step.done = j, done
         return self._step
@@ -163,12 +171,12 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         """Return the next decision on the places of job `j`; None if all its places are assigned."""
         return None
 
-    def _keep(self, decision: Any) -> Any:
-        """Keep a reference to a decision, because the solver does not reference Python objects."""
+    def _keep_reference(self, decision: Any) -> Any:
+        """Keep a reference to a decision, because the solver does not keep one."""
         self._kept.append(decision)
         return decision
 
-    def _placed(self) -> BoolArray:
+    def _placed_jobs(self) -> BoolArray:
         placed: BoolArray = np.zeros(len(self._order), np.bool_)
         placed[self._trail] = True
         return placed
@@ -193,11 +201,11 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         self._model.start[j].SetValue(tau)
 
     def postpone(self, j: int, chance: int) -> None:
-        """Post that job `j` starts at `chance` or later."""
+        """Require that job `j` starts at `chance` or later."""
         self._model.start[j].SetMin(chance)
 
     def assign_all_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
-        """Return one decision for all places of a job, offered only once; None if they are already assigned."""
+        """Return one decision that assigns all places of a job; None if all are assigned. Fail if already offered."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
@@ -207,12 +215,12 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
 
 
 class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """The search of the position model: each unit gets the highest positions (pcp20 section 3)."""
+    """Searches the position model: each unit gets the highest positions (pcp20 section 3)."""
 
     def __init__(
         self,
         model: ConstraintModel,
-        variables: ResourcePositionVariables,
+        variables: PositionModelVariables,
         plan: CpPlan | None,
         rank: Sequence[int] | None,
         complete: bool,
@@ -227,51 +235,53 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
     @override
     def next_placement_decision(self, j: int) -> Any:
         return (
-            self._next_part(j)
+            self._next_part_decision(j)
             if self._complete
-            else self.assign_all_decision(*values_of(self._variables, self.plan, j))
+            else self.assign_all_decision(*place_variables_and_values(self._variables, self.plan, j))
         )
 
-    def _next_part(self, j: int) -> Any:
+    def _next_part_decision(self, j: int) -> Any:
         """Return a decision on the first part of job `j` without a place; None if all parts have one."""
         plan, facts = self.plan, self._variables.facts
-        placed = self._placed()
+        placed = self._placed_jobs()
         placed[j] = False
         first = int(plan.first[j])
         for done, unit in enumerate(self._variables.units[j]):
             if done > 0:
-                self._keep_order(self._variables.units[j][done - 1], unit)
+                self._break_unit_symmetry(self._variables.units[j][done - 1], unit)
             if not unit.node.Bound():
                 top = int(self._variables.nodes[unit.node.Max()])
-                node = next_spot(facts, plan, self.step(placed, j, done), top)
+                node = find_next_part_place(facts, plan, self.step(placed, j, done), top)
                 if node < 0:
                     self._variables.solver.Fail()
-                return AssignLargestDecision(unit.node, int(np.searchsorted(self._variables.nodes, node)))
+                return AssignLargestValueDecision(unit.node, int(np.searchsorted(self._variables.nodes, node)))
             for r, place in unit.place.items():
                 if not place.Bound():
-                    return AssignLargestDecision(place, self._highest(self.step(placed, j, done), unit, r))
-            self._note(j, first + done, unit)
+                    return AssignLargestValueDecision(
+                        place, self._highest_free_position(self.step(placed, j, done), unit, r)
+                    )
+            self._write_part_to_plan(j, first + done, unit)
         plan.parts[j] = len(self._variables.units[j])
         return None
 
     @staticmethod
-    def _keep_order(higher: UnitPlacementVariables, lower: UnitPlacementVariables) -> None:
-        """Break the symmetry of a job's units: each unit is below the one before it."""
+    def _break_unit_symmetry(higher: UnitPlacementVariables, lower: UnitPlacementVariables) -> None:
+        """Break the symmetry of a job's units: place each unit below the previous unit."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
 
-    def _highest(self, step: BranchingStep, unit: UnitPlacementVariables, r: int) -> int:
+    def _highest_free_position(self, step: CpSearchState, unit: UnitPlacementVariables, r: int) -> int:
         """Return the highest free position of resource `r` on the node of `unit`."""
         node = int(self._variables.nodes[unit.node.Value()])
         grain = int(self._variables.grain[r])
         ceiling = (unit.place[r].Max() + unit.size[r]) * grain
-        y = gap_below(self._variables.facts, self.plan, step, (node, r, ceiling))
+        y = highest_gap_below(self._variables.facts, self.plan, step, (node, r, ceiling))
         if y < 0:
             self._variables.solver.Fail()
         return int(y) // grain
 
-    def _note(self, j: int, part: int, unit: UnitPlacementVariables) -> None:
+    def _write_part_to_plan(self, j: int, part: int, unit: UnitPlacementVariables) -> None:
         """Write a placed part of job `j` to the plan."""
         plan, facts = self.plan, self._variables.facts
         slot, node = int(facts.jobs[j]), int(self._variables.nodes[unit.node.Value()])
@@ -279,7 +289,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
         if self._variables.sharing(j) & EXCLUSIVE:
             first = int(plan.first[j])
             given, later = int(plan.units[first:part].sum()), first + len(self._variables.units[j]) - part - 1
-            room = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
+            room = units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
             # Each later part has at least one unit, because a placement has no node without units.
             plan.units[part] = min(room, int(facts.table.units[slot]) - given - later)
             plan.y[part], plan.dy[part] = 0, facts.machine.capacity[node]
@@ -291,10 +301,10 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
             plan.y[part, r] = place.Value() * int(self._variables.grain[r])
 
 
-def values_of(variables: ResourcePositionVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
-    """Return the variables of the places of job `j`, and their values in `plan`."""
+def place_variables_and_values(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
+    """Return the variables for the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
-    if len(variables.units[j]) != count:  # whole nodes of different sizes: see `variables`
+    if len(variables.units[j]) != count:  # nodes differ in size, and the plan uses another number of whole nodes
         variables.solver.Fail()
     axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()
     found: list[Any] = []

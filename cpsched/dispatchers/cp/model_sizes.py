@@ -1,4 +1,4 @@
-"""Compute the number of decision variables of each model before the model is built."""
+"""Compute the number of decision variables in each model before the model is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def position_model_size(facts: CpInstance) -> int:
 def node_model_size(facts: CpInstance) -> int:
     """Return the number of variables of PCP'19: |Q| + sum of p[i,n] over jobs and nodes (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
-    return len(slots) + sum(int(intervals_on(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
+    return len(slots) + sum(int(intervals_per_node(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 
 
 def pool_model_size(facts: CpInstance) -> int:
@@ -25,7 +25,7 @@ def pool_model_size(facts: CpInstance) -> int:
     return len(facts.jobs)
 
 
-def intervals_on(facts: CpInstance, slot: int, parts: int) -> IntArray:
+def intervals_per_node(facts: CpInstance, slot: int, parts: int) -> IntArray:
     """Return p[i,n], the number of intervals on each node for a job of `parts` parts, int64[N]."""
     room = room_when_empty(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

@@ -1,7 +1,7 @@
 """The allocation model of PCP'19: an optional interval for each unit that a node could hold (cp19 section 2.2).
 
-If `p[i,n]` units of job i fit on node n, the model has the intervals u[i,n,1..p]. The number of present intervals is
-the number of the job's units, and each node has a cumulative per resource. So the number of variables grows with the
+If `p[i,n]` units of job i fit on node n, the model has the intervals u[i,n,1..p]. The number of present intervals
+equals the job's number of units. Each node has one cumulative per resource. So the number of variables grows with the
 number of nodes.
 """
 
@@ -15,20 +15,20 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.decision_builder import AssignLargestDecision, ScheduleOrPostponeDecisionBuilder
-from cpsched.dispatchers.cp.model_sizes import intervals_on, node_model_size
+from cpsched.dispatchers.cp.decision_builder import AssignLargestValueDecision, ScheduleOrPostponeDecisionBuilder
+from cpsched.dispatchers.cp.model_sizes import intervals_per_node, node_model_size
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, empty_plan
 from cpsched.kernels.cp.running_rectangles import running_rectangles
 from cpsched.kernels.cp.startable_jobs import room_when_empty
-from cpsched.kernels.fit_rules import taken_on, units_on
+from cpsched.kernels.fit_rules import amount_taken_on_node, units_fitting_on_node
 from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
-_INTERVAL_S = 4e-5
+_INTERVAL_BUILD_S = 4e-5
 """Time to build an optional interval and propagate it once, in seconds."""
 
 
 class NodeAllocationModel:
-    """The model of a cluster of nodes: the solver places every unit."""
+    """The model of a cluster with nodes: the solver places every unit."""
 
     own_search_proves = False
     """False: the solver's own search gives up a start after one attempt, even if other places would allow it."""
@@ -39,15 +39,15 @@ class NodeAllocationModel:
         self._durations = facts.table.estimate_s[facts.jobs].tolist()
         self.start = [solver.IntVar(0, self.horizon_s - duration_s) for duration_s in self._durations]
         self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
-        self.parts = parts_of(facts, plan)
+        self.parts = intervals_per_job(facts, plan)
         self.nodes: list[list[int]] = []
-        """The node of each interval of each job, highest node first."""
+        """The node of each job's intervals, highest node first."""
         self.units: list[list[Any]] = []
-        """The optional intervals of each job."""
+        """Each job's optional intervals."""
         self.present: list[list[Any]] = []
-        """The presence variable of each interval of each job."""
+        """The presence variables of each job's intervals."""
         for j, slot in enumerate(facts.jobs.tolist()):
-            room = intervals_on(facts, slot, self.parts[j])
+            room = intervals_per_node(facts, slot, self.parts[j])
             nodes = np.repeat(np.arange(len(room)), room)[::-1].tolist()
             latest_s, duration_s = self.horizon_s - self._durations[j], self._durations[j]
             units = [solver.FixedDurationIntervalVar(0, latest_s, duration_s, True, "") for _ in nodes]
@@ -58,22 +58,22 @@ class NodeAllocationModel:
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return the expected build time in seconds."""
-        return _INTERVAL_S * node_model_size(problem.facts)
+        return _INTERVAL_BUILD_S * node_model_size(problem.facts)
 
     @property
     def cost_s(self) -> float:
         """The exact build time in seconds."""
-        return _INTERVAL_S * sum(map(len, self.units))
+        return _INTERVAL_BUILD_S * sum(map(len, self.units))
 
     def post_constraints(self) -> None:
         """Post alternatives and cumulatives."""
         for j in range(len(self.tasks)):
-            self._alternative(j)
+            self._require_units_at_start(j)
         for r in range(self.facts.machine.capacity.shape[1]):
-            self._cumulatives(r)
+            self._limit_nodes_to_capacity(r)
 
-    def _alternative(self, j: int) -> None:
-        """Require exactly `units` present intervals, all at the job's start; on each node, the first ones."""
+    def _require_units_at_start(self, j: int) -> None:
+        """Require exactly `units` present intervals, all at the job's start, and the first ones on each node."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -86,17 +86,17 @@ class NodeAllocationModel:
             room = room_when_empty(facts, slot)[self.nodes[j]].tolist()
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
-    def _cumulatives(self, r: int) -> None:
-        """Limit each node to its capacity. A node with room for all intervals gets no constraint."""
+    def _limit_nodes_to_capacity(self, r: int) -> None:
+        """Limit each node to its capacity. Skip nodes that can hold all their intervals at once."""
         solver, facts = self.solver, self.facts
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
             for node, unit in zip(self.nodes[j], self.units[j], strict=True):
-                amount = int(taken_on(facts.table, slot, facts.machine, node, 1, r))
+                amount = int(amount_taken_on_node(facts.table, slot, facts.machine, node, 1, r))
                 if amount > 0:
                     taking.setdefault(node, []).append((unit, amount))
         held: dict[int, list[tuple[Any, int]]] = {node: [] for node in taking}
-        for node, amount, until_s in self._held(r):
+        for node, amount, until_s in self._unavailable_amounts(r):
             if node in held:
                 held[node].append((solver.FixedInterval(0, until_s, ""), amount))
         for node, units in taking.items():
@@ -106,8 +106,8 @@ class NodeAllocationModel:
                     solver.Cumulative([task for task, _ in tasks], [amount for _, amount in tasks], capacity, "")
                 )
 
-    def _held(self, r: int) -> list[tuple[int, int, int]]:
-        """Return (node, amount, seconds from now) for resources that running jobs use or that are out of service."""
+    def _unavailable_amounts(self, r: int) -> list[tuple[int, int, int]]:
+        """Return (node, amount, seconds from now) for resources that are out of service or used by running jobs."""
         facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
         axis = np.arange(len(facts.machine.capacity)), stride
         position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
@@ -147,18 +147,18 @@ class NodeAllocationModel:
             part, wanted = int(plan.first[j]), int(facts.table.units[slot])
             plan.parts[j], whole = len(chosen), bool(table.sharing[slot] & EXCLUSIVE)
             for later, node in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True):
-                room = int(units_on(table, slot, machine, machine.capacity, node)) if whole else 1
+                room = int(units_fitting_on_node(table, slot, machine, machine.capacity, node)) if whole else 1
                 plan.node[part], plan.units[part] = node, min(room, wanted - later)
-                plan.dy[part] = [taken_on(table, slot, machine, node, 1, r) for r in range(plan.dy.shape[1])]
+                plan.dy[part] = [
+                    amount_taken_on_node(table, slot, machine, node, 1, r) for r in range(plan.dy.shape[1])
+                ]
                 wanted -= int(plan.units[part])
                 part += 1
         return plan
 
 
 class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """Decides starts like `ScheduleOrPostponeDecisionBuilder`; a job's units go to the highest nodes on which they
-    fit.
-    """
+    """Decides starts like its base class, and puts a job's units on the highest nodes that can hold them."""
 
     def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
@@ -179,10 +179,10 @@ class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
             return self.assign_all_decision(*self._nodes.variables_and_values(self.plan, j))
         undecided = (variable for variable in self._nodes.present[j] if not variable.Bound())
         variable = next(undecided, None)
-        return AssignLargestDecision(variable, 1) if variable is not None else None
+        return AssignLargestValueDecision(variable, 1) if variable is not None else None
 
 
-def parts_of(facts: CpInstance, plan: CpPlan | None) -> list[int]:
+def intervals_per_job(facts: CpInstance, plan: CpPlan | None) -> list[int]:
     """Return the number of present intervals of each job: one per unit, or one per whole node of the first leaf."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():

@@ -15,7 +15,7 @@ TASK_S = 2e-5
 """Time to build one task of a cumulative and propagate it once, in seconds."""
 
 
-class CumulativeModel:
+class PoolModel:
     """The model of a cluster as pools of resources."""
 
     own_search_proves = True
@@ -29,7 +29,7 @@ class CumulativeModel:
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the pools that can run short: free amounts over time, and the demand of each job."""
+        """Return the pools that can run short, with free amounts over time and the demand of each job."""
         return pool_relaxation(problem)
 
     @staticmethod
@@ -63,7 +63,7 @@ class CumulativeModel:
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
     def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
-        """Return empty lists: jobs have no places."""
+        """Return empty lists, because jobs have no places."""
         return [], []
 
     def search(

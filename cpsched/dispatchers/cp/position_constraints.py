@@ -5,7 +5,7 @@ The variables already keep a unit inside one node for all its resources. Two con
 - The alldifferent over the positions of one job follows from diffn. The search breaks its symmetry by assigning
   decreasing positions to the units of a job.
 - The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
-  capacity) cannot prune. Units of one job never overlap at a position, so the heights there sum to at most the
+  capacity) cannot prune. Units of one job never overlap at a position. So the heights there sum to at most the
   capacity, which is the sum of all durations.
 """
 
@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from cpsched.dispatchers.cp.position_variables import (
-    PositionFreeTimes,
-    ResourcePositionVariables,
+    PositionModelVariables,
     RunningJobRectangles,
-    eligible,
+    RunningJobStaircase,
+    eligible_nodes,
 )
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE
 
 
-def post(
-    variables: ResourcePositionVariables,
+def post_position_constraints(
+    variables: PositionModelVariables,
     held: Mapping[int, RunningJobRectangles],
-    steps: Mapping[int, PositionFreeTimes | None],
+    steps: Mapping[int, RunningJobStaircase | None],
 ) -> None:
-    """Post all constraints. `held` are the boxes of running jobs, `steps` the same as staircases if small enough."""
+    """Post all constraints. `held` are the running jobs as boxes; `steps` are the same jobs as a staircase, or None."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -45,9 +45,9 @@ def post(
         whole_node_capacity(variables, j)
 
 
-def no_overlap_2d(variables: ResourcePositionVariables, r: int, fixed: RunningJobRectangles) -> None:
+def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are other boxes."""
-    constant = _constants(variables.solver)
+    constant = _make_constant_cache(variables.solver)
     boxes = [
         (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
         for j, units in enumerate(variables.units)
@@ -63,8 +63,8 @@ def no_overlap_2d(variables: ResourcePositionVariables, r: int, fixed: RunningJo
         variables.solver.Add(variables.solver.NonOverlappingBoxesConstraint(*columns))
 
 
-def element_by_position(variables: ResourcePositionVariables, r: int, steps: PositionFreeTimes) -> None:
-    """Post s >= free_from[y]: one Element per unit replaces diffn between the unit and the boxes of running jobs."""
+def element_by_position(variables: PositionModelVariables, r: int, steps: RunningJobStaircase) -> None:
+    """Post s >= free_from[y]. One Element per unit replaces diffn between the unit and the boxes of running jobs."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
@@ -85,8 +85,8 @@ def element_by_position(variables: ResourcePositionVariables, r: int, steps: Pos
 NO_RECTANGLES = RunningJobRectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
-def _constants(solver: Any) -> Callable[[int], Any]:
-    """Return a function that returns constants as variables, and caches them."""
+def _make_constant_cache(solver: Any) -> Callable[[int], Any]:
+    """Return a cached function that turns constants into variables."""
     known: dict[int, Any] = {}
 
     def constant(value: int) -> Any:
@@ -97,7 +97,7 @@ def _constants(solver: Any) -> Callable[[int], Any]:
     return constant
 
 
-def cumulative_capacity(variables: ResourcePositionVariables, r: int, fixed: RunningJobRectangles) -> None:
+def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
     """Post the implied cumulative(s, d, amounts of `r`) with the total capacity; each job is one task."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
@@ -105,7 +105,9 @@ def cumulative_capacity(variables: ResourcePositionVariables, r: int, fixed: Run
         demand = sum(unit.size.get(r, 0) for unit in units)
         if variables.sharing(j) & EXCLUSIVE:
             slot = int(facts.jobs[j])
-            demand = len(units) * int(facts.machine.capacity[eligible(facts, slot), r].min() // variables.grain[r])
+            demand = len(units) * int(
+                facts.machine.capacity[eligible_nodes(facts, slot), r].min() // variables.grain[r]
+            )
         if demand > 0:
             tasks.append(solver.FixedDurationIntervalVar(variables.start[j], variables.estimate_s(j), ""))
             demands.append(demand)
@@ -122,7 +124,7 @@ def cumulative_capacity(variables: ResourcePositionVariables, r: int, fixed: Run
 def cumulative_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Post a cumulative over `tasks` within the free amount, which only grows at the times `moment_s` (s from now)."""
+    """Limit `tasks` to `free` from each time in `moment_s` on (s from now); `free` never decreases."""
     demanded = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:
@@ -130,14 +132,14 @@ def cumulative_free(
     solver.Add(solver.Cumulative([task for task, _ in demanded], [amount for _, amount in demanded], free[-1], ""))
 
 
-def all_different_nodes(variables: ResourcePositionVariables, j: int) -> None:
+def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
     """Post alldifferent(x) for a job whose units may not share a node. (For whole nodes, diffn implies it.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
-def whole_node_capacity(variables: ResourcePositionVariables, j: int) -> None:
-    """Require that the whole nodes of an exclusive job hold all of its units."""
+def whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
+    """Require that the nodes of an exclusive job together hold all of its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:
         return

@@ -1,4 +1,4 @@
-"""The allocation model of PCP'20: one start position per unit and resource, whatever the number of nodes."""
+"""The allocation model of PCP'20: one start position per unit and resource, independent of the number of nodes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import (
     PositionDecisionBuilder,
     ScheduleOrPostponeDecisionBuilder,
-    values_of,
+    place_variables_and_values,
 )
 from cpsched.dispatchers.cp.position_variables import (
-    PositionFreeTimes,
     RunningJobRectangles,
+    RunningJobStaircase,
+    create_variables,
     fixed_rectangles,
     step_profile,
-    variables,
 )
 from cpsched.kernels.cp.cp_state import CpPlan
 
-_PAIR_S = 1e-7
+_BOX_PAIR_COST_S = 1e-7
 """Time of diffn's first propagation per pair of boxes, s (measured with 200 to 600 boxes)."""
-_PART_S = 0.00015
+_PART_BUILD_S = 0.00015
 """Time to build a part and propagate it once, without Elements, s (measured: 0.1 and 0.05 ms)."""
-_ELEMENT_S = 1e-5
-_STEP_S = 5e-8
+_ELEMENT_BUILD_S = 1e-5
+_STAIRCASE_ENTRY_S = 5e-8
 """Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4e-8 to 7e-8)."""
 
 
@@ -38,41 +38,43 @@ class PositionAllocationModel:
     def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan) -> None:
         self.solver, self.facts, self.horizon_s = solver, problem.facts, problem.horizon_s
         self._parts = int(plan.parts.sum())
-        self.variables = variables(solver, problem.facts, problem.horizon_s, plan)
+        self.variables = create_variables(solver, problem.facts, problem.horizon_s, plan)
         self.start = self.variables.start
         self._held = {r: fixed_rectangles(self.variables, r) for r in self.variables.resources}
-        self._stairs = {r: self._cheaper(r, held) for r, held in self._held.items()}
+        self._stairs = {r: self._build_staircase_if_cheaper(r, held) for r, held in self._held.items()}
 
-    def _cheaper(self, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
-        """Return the running jobs as a staircase; None if boxes in diffn are cheaper."""
+    def _build_staircase_if_cheaper(self, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
+        """Return the running jobs as a staircase; None if boxes in diffn cost less time."""
         found, boxes = step_profile(self.variables, r, held), len(held.size)
         if found is None:
             return None
-        as_boxes_s = (2 * self._parts + boxes) * boxes * _PAIR_S
-        return found if self._parts * _climbing_s(found) < as_boxes_s else None
+        as_boxes_s = (2 * self._parts + boxes) * boxes * _BOX_PAIR_COST_S
+        return found if self._parts * _staircase_cost_s(found) < as_boxes_s else None
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
         """Return a lower bound on the build time in seconds, before anything is built."""
-        return _PART_S * int(plan.parts.sum()) if plan is not None else 0.0
+        return _PART_BUILD_S * int(plan.parts.sum()) if plan is not None else 0.0
 
     @property
     def cost_s(self) -> float:
         """Expected time to build the model and propagate once, in seconds; quadratic in the number of boxes."""
-        total_s = self._parts * _PART_S
+        total_s = self._parts * _PART_BUILD_S
         for r, held in self._held.items():
             found = self._stairs[r]
             boxes = self._parts + (len(held.size) if found is None else 0)
-            total_s += boxes * boxes * _PAIR_S + (self._parts * _climbing_s(found) if found is not None else 0.0)
+            total_s += boxes * boxes * _BOX_PAIR_COST_S + (
+                self._parts * _staircase_cost_s(found) if found is not None else 0.0
+            )
         return total_s
 
     def post_constraints(self) -> None:
         """Post all constraints."""
-        position_constraints.post(self.variables, self._held, self._stairs)
+        position_constraints.post_position_constraints(self.variables, self._held, self._stairs)
 
     def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
-        """Return the variables of the places of job `j`, and their values in `plan`."""
-        return values_of(self.variables, plan, j)
+        """Return the variables for the places of job `j`, and their values in `plan`."""
+        return place_variables_and_values(self.variables, plan, j)
 
     def search(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
@@ -85,6 +87,6 @@ class PositionAllocationModel:
         return search.plan
 
 
-def _climbing_s(steps: PositionFreeTimes) -> float:
-    """Return the time to build one unit's constraint on a staircase, in seconds."""
-    return _ELEMENT_S + (len(steps.kind_of) + steps.free_from.size) * _STEP_S
+def _staircase_cost_s(steps: RunningJobStaircase) -> float:
+    """Return the time to build the staircase constraint of one unit, in seconds."""
+    return _ELEMENT_BUILD_S + (len(steps.kind_of) + steps.free_from.size) * _STAIRCASE_ENTRY_S

@@ -6,7 +6,7 @@ with node x, position p inside the node, and p + dy <= capacity. Then no unit ca
 the resources of a unit puts the unit on one node. This arithmetic replaces the two Element constraints per unit and
 resource.
 
-A unit has a variable position in a resource only if the position can make a difference, see `free_resources`.
+A unit has a variable position in a resource only if the position can matter (see `free_resources`).
 
 Positions are counted in the *grain* of a resource: the greatest common divisor of all amounts that jobs request or
 use and that nodes have. Times are in seconds from now. Nodes that no considered job may use are not in the lists.
@@ -28,7 +28,7 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class UnitPlacementVariables:
-    """A part of a job in the model: `node` is x; by resource, `place` is p, `position` y and `size` dy, in grains."""
+    """A part of a job: `node` is x; for each resource, `place` is p, `position` is y, and `size` is dy, in grains."""
 
     node: Any
     place: dict[int, Any]
@@ -50,8 +50,8 @@ class RunningJobRectangles:
 
 
 @dataclass(frozen=True, slots=True)
-class PositionFreeTimes:
-    """The same as a staircase: all running jobs begin now, and on each node the last job to end is at the bottom.
+class RunningJobStaircase:
+    """Running jobs as a staircase: all begin now. On each node, the job that ends last is at the bottom.
 
     A unit at position p of a node overlaps no running job if and only if it starts at `free_from` or later, because the
     jobs above p end earlier. Nodes with equal staircases have the same kind.
@@ -64,7 +64,7 @@ class PositionFreeTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourcePositionVariables:
+class PositionModelVariables:
     """The solver's decision variables and their axes."""
 
     solver: Any
@@ -84,11 +84,11 @@ class ResourcePositionVariables:
 
     @property
     def resources(self) -> list[int]:
-        """Resources that some considered job requests; all others are not modelled (cp19 section 3)."""
+        """Resources that some considered job requests; the model omits all others (cp19 section 3)."""
         return [int(r) for r in np.flatnonzero(self.stride)]
 
     def estimate_s(self, j: int) -> int:
-        """Return the duration of job `j`, s."""
+        """Return the duration of job `j` in seconds."""
         return int(self.facts.table.estimate_s[self.facts.jobs[j]])
 
     def sharing(self, j: int) -> int:
@@ -96,42 +96,42 @@ class ResourcePositionVariables:
         return int(self.facts.table.sharing[self.facts.jobs[j]])
 
 
-def eligible(facts: CpInstance, slot: int) -> BoolArray:
-    """Return which nodes could hold a unit of `slot` if they were empty: bool[N]."""
+def eligible_nodes(facts: CpInstance, slot: int) -> BoolArray:
+    """Return which nodes could hold a unit of `slot` when empty: bool[N]."""
     fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
 
-def variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> ResourcePositionVariables:
+def create_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
     """Create s, x, p and y for the considered jobs.
 
     An exclusive job has one part per node in the first leaf (`leaf`), every other job has one part per unit.
     """
     slots = facts.jobs
-    by_shape = _eligible_by_shape(facts)
+    by_shape = _eligible_nodes_by_shape(facts)
     nodes = np.flatnonzero(np.logical_or.reduce(list(by_shape.values())))
     asked = facts.table.per_unit[slots].max(axis=0) > 0
-    grain = _grains(facts, nodes)
+    grain = _find_grains(facts, nodes)
     stride = np.where(asked, facts.machine.capacity[nodes].max(axis=0) // grain, 0)
-    found = ResourcePositionVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
+    found = PositionModelVariables(solver, facts, nodes, stride, grain, horizon_s, [], [])
     by_all = taken_by_all(facts)
     free: dict[tuple[int, ...], list[int]] = {}
     for j, slot in enumerate(slots.tolist()):
         found.start.append(solver.IntVar(0, horizon_s - found.estimate_s(j)))
-        allowed = by_shape[_shape(facts, slot)][nodes]
+        allowed = by_shape[_request_shape(facts, slot)][nodes]
         whole = bool(facts.table.sharing[slot] & EXCLUSIVE)
         count = int(leaf.parts[j]) if whole else int(facts.table.units[slot])
         if whole:
-            found.units.append([_whole_node(found, slot, allowed) for _ in range(count)])
+            found.units.append([_create_whole_node(found, slot, allowed) for _ in range(count)])
         else:
-            shape = _shape(facts, slot)
+            shape = _request_shape(facts, slot)
             if shape not in free:
                 free[shape] = free_resources(facts, slot, by_all)
-            found.units.append([_unit(found, slot, allowed, free[shape]) for _ in range(count)])
+            found.units.append([_create_unit(found, slot, allowed, free[shape]) for _ in range(count)])
     return found
 
 
-def _grains(facts: CpInstance, nodes: IntArray) -> IntArray:
+def _find_grains(facts: CpInstance, nodes: IntArray) -> IntArray:
     """Return the grain of each resource, int64[R], at least 1."""
     rows = (
         facts.machine.capacity[nodes],
@@ -143,27 +143,27 @@ def _grains(facts: CpInstance, nodes: IntArray) -> IntArray:
     return grains
 
 
-def _shape(facts: CpInstance, slot: int) -> tuple[int, ...]:
+def _request_shape(facts: CpInstance, slot: int) -> tuple[int, ...]:
     return (int(facts.table.node_set[slot]), *facts.table.per_unit[slot].tolist())
 
 
-def _eligible_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
+def _eligible_nodes_by_shape(facts: CpInstance) -> dict[tuple[int, ...], BoolArray]:
     found: dict[tuple[int, ...], BoolArray] = {}
     for slot in facts.jobs.tolist():
-        shape = _shape(facts, slot)
+        shape = _request_shape(facts, slot)
         if shape not in found:
-            found[shape] = eligible(facts, slot)
+            found[shape] = eligible_nodes(facts, slot)
     return found
 
 
-def _node_variable(variables: ResourcePositionVariables, allowed: BoolArray) -> Any:
+def _create_node_variable(variables: PositionModelVariables, allowed: BoolArray) -> Any:
     if allowed.all():
         return variables.solver.IntVar(0, len(allowed) - 1)
     return variables.solver.IntVar(np.flatnonzero(allowed).tolist())
 
 
 def taken_by_all(facts: CpInstance) -> BoolArray:
-    """Return which resources all considered and all running jobs use: bool[R]."""
+    """Return which resources every considered and every running job uses: bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -177,7 +177,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
     use the resource (`by_all`), the unit is alone on its node. Then, in the other resources, the highest position is as
     good as any other, so the unit gets it.
     """
-    asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible(facts, slot)]
+    asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible_nodes(facts, slot)]
     if facts.table.sharing[slot] & EXCLUSIVE:
         return []
     takes_whole = (capacity == asked).all(axis=0) & (asked > 0)
@@ -187,12 +187,12 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
     return np.flatnonzero((asked > 0) & ~settled).tolist()
 
 
-def _unit(
-    variables: ResourcePositionVariables, slot: int, allowed: BoolArray, free: Sequence[int]
+def _create_unit(
+    variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
     """Return one unit: `per_unit` positions on one node in each requested resource, variable only in `free`."""
     solver, facts = variables.solver, variables.facts
-    unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
+    unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         dy = int(facts.table.per_unit[slot, r] // variables.grain[r])
         if dy == 0:
@@ -213,9 +213,9 @@ def _unit(
     return unit
 
 
-def _whole_node(variables: ResourcePositionVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
+def _create_whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
     """Return a whole node: all its positions in every resource of the model."""
-    unit = UnitPlacementVariables(_node_variable(variables, allowed), {}, {}, {})
+    unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
         unit.place[r] = variables.solver.IntConst(0)
@@ -224,11 +224,11 @@ def _whole_node(variables: ResourcePositionVariables, slot: int, allowed: BoolAr
     return unit
 
 
-_MOST_STEPS = 50_000
-"""Maximum number of staircase entries that the solver gets per unit, at about 0.15 us each."""
+_MAX_STAIRCASE_ENTRIES = 50_000
+"""Maximum number of staircase entries per unit; the solver needs about 0.15 us for each."""
 
 
-def step_profile(variables: ResourcePositionVariables, r: int, held: RunningJobRectangles) -> PositionFreeTimes | None:
+def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
     """Return `held` as a staircase; None if the staircase would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
@@ -242,16 +242,16 @@ def step_profile(variables: ResourcePositionVariables, r: int, held: RunningJobR
     kind_of = np.zeros(nodes, np.int64)
     for node, found in steps.items():
         kind_of[node] = kinds.setdefault(tuple(sorted(found)), len(kinds))
-        if len(kinds) * stride > _MOST_STEPS:
+        if len(kinds) * stride > _MAX_STAIRCASE_ENTRIES:
             return None
     free_from = np.zeros((len(kinds), stride), np.int64)
     for found_steps, kind in kinds.items():
         for low, size, duration_s in found_steps:
             free_from[kind, low : low + size] = duration_s
-    return PositionFreeTimes(kind_of, free_from)
+    return RunningJobStaircase(kind_of, free_from)
 
 
-def fixed_rectangles(variables: ResourcePositionVariables, r: int) -> RunningJobRectangles:
+def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
     """Return the fixed boxes of resource `r`; adjacent boxes with equal ends are merged, also across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)

@@ -1,4 +1,4 @@
-"""The search control of cp19: limits that double, and a stop after restarts without improvement.
+"""The search control of cp19: double the limits, and stop after restarts without improvement.
 
 If a plan exists, the solver first verifies the whole plan. Then it restarts: each restart is a separate search for a
 plan better than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which may prove
@@ -16,29 +16,34 @@ from typing import Any
 import numpy as np
 from ortools.constraint_solver import pywrapcp
 
-from cpsched.dispatchers.cp.cp_objective import IntegerCosts
+from cpsched.dispatchers.cp.cp_objective import IntegerDelayCosts
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import ConstraintModel
 from cpsched.dispatchers.cp.node_model import NodeAllocationModel
-from cpsched.dispatchers.cp.pool_model import CumulativeModel
+from cpsched.dispatchers.cp.pool_model import PoolModel
 from cpsched.dispatchers.cp.position_model import PositionAllocationModel
-from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.slot_model import IdenticalUnitsModel, all_alike
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.model import IntArray
 
 MODELS: dict[str, Any] = {
     "positions": PositionAllocationModel,
     "slots": IdenticalUnitsModel,
     "nodes": NodeAllocationModel,
-    "pool": CumulativeModel,
+    "pool": PoolModel,
 }
 
 
-def improve(
-    problem: CpProblem, answer: CpSolveResult, model_name: str, limit: SearchLimit, seed: int, guided: bool = True
+def improve_plan(
+    problem: CpProblem,
+    answer: CpSolveResult,
+    model_name: str,
+    limit: RestartSearchLimits,
+    seed: int,
+    guided: bool = True,
 ) -> CpSolveResult:
     """Verify the plan of `answer` with the solver, and search for a cheaper plan.
 
@@ -60,7 +65,7 @@ def improve(
     )
     if not limit.is_within_limit(make.least_cost_s(problem, answer.plan)):
         return too_large
-    solver = pywrapcp.Solver("cpsched", _parameters(model_name))
+    solver = pywrapcp.Solver("cpsched", _solver_parameters(model_name))
     model: ConstraintModel = make(solver, problem, answer.plan)
     if not limit.is_within_limit(model.cost_s):
         return too_large
@@ -75,7 +80,7 @@ def improve(
         plan=found,
         path="solver" if found is not None else "infeasible" if run.status == "infeasible" else "late",
         status=run.status,
-        bound=delay(problem.objective, found.start_s) if optimal and found is not None else answer.bound,
+        bound=plan_delay_cost(problem.objective, found.start_s) if optimal and found is not None else answer.bound,
         solver_s=solver.WallTime() / 1000,
         branches=solver.Branches(),
         first_s=run.first_s,
@@ -83,12 +88,12 @@ def improve(
     )
 
 
-def _parameters(model_name: str) -> Any:
-    """Return solver parameters without redundant propagators.
+def _solver_parameters(model_name: str) -> Any:
+    """Return solver parameters that disable redundant propagators.
 
-    Diffn adds no cumulatives per unit, because ours take jobs as a whole. Elements have no tables of range minima,
-    which took half of the build time with 1,173 nodes and saved no branches. A model with nodes has a cumulative per
-    node and resource. Its propagation is fast with time tables only, which are sufficient. With edge finders and
+    Diffn adds no cumulatives per unit, because the model's own cumulatives treat each job as a whole. Elements have no
+    tables of range minima, which took half of the build time with 1,173 nodes and saved no branches. A model with nodes
+    has a cumulative per node and resource. Time tables alone suffice and propagate fast. With edge finders and
     disjunctions, one propagation can take a second, and the solver checks its limit only between decisions.
     """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
@@ -102,24 +107,24 @@ def _parameters(model_name: str) -> Any:
 
 
 class RemainingSearchBudget:
-    """The remaining budget of one search; the solver checks it at every node.
+    """The remaining budget of one search; the solver checks it at every search node.
 
     `reserve` is kept for the time after the last search. A search gets at least `least`.
     """
 
-    def __init__(self, solver: Any, limit: SearchLimit, doubled: int, reserve: int, least: int = 0) -> None:
+    def __init__(self, solver: Any, limit: RestartSearchLimits, doubled: int, reserve: int, least: int = 0) -> None:
         # The solver keeps this callback alive in C++, where the garbage collector cannot see the reference cycle.
         self._solver, self._by_effort = weakref.proxy(solver), limit.effort is not None
-        self._until = min(limit.total_budget - reserve, self._spent() + max(least, limit.first_budget << doubled))
+        self._until = min(limit.total_budget - reserve, self._used_budget() + max(least, limit.first_budget << doubled))
         self.crossed = False
         self()
 
-    def _spent(self) -> int:
+    def _used_budget(self) -> int:
         return int(self._solver.Branches() if self._by_effort else self._solver.WallTime())
 
     def __call__(self) -> bool:
-        """Return whether the budget is used up."""
-        self.crossed = self.crossed or self._spent() >= self._until
+        """Return whether the budget is exhausted."""
+        self.crossed = self.crossed or self._used_budget() >= self._until
         return self.crossed
 
 
@@ -133,7 +138,7 @@ class RestartSearch:
         self.first_s = self.best_s = 0.0
         self._model, self._guided = model, plan is not None
         self._built_ms = self._least_ms = 0
-        scaled = IntegerCosts.of(problem.objective, model.facts.now_s, model.horizon_s)
+        scaled = IntegerDelayCosts.of(problem.objective, model.facts.now_s, model.horizon_s)
         self._cost = scaled.expression(model)
         self._same = same
         for group in same:
@@ -144,14 +149,14 @@ class RestartSearch:
             self._best = scaled.value(plan.start_s)
             model.solver.Add(self._cost <= self._best)
 
-    def budget(self, limit: SearchLimit, doubled: int = 0) -> RemainingSearchBudget:
+    def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> RemainingSearchBudget:
         """Return the budget of the next search: the first limit, doubled `doubled` times, but at least a minimum.
 
         Releasing a model takes as long as building it, and the limit includes this time.
         """
         return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
-    def restart(self, limit: SearchLimit, random: np.random.Generator) -> None:
+    def restart(self, limit: RestartSearchLimits, random: np.random.Generator) -> None:
         """Verify the plan, then search until the limit, a proof, or a stop by the search control.
 
         A search gets the first limit, or the time to build the model and verify the plan, whichever is longer. Every
@@ -161,7 +166,7 @@ class RestartSearch:
         if limit.effort is None:
             self._built_ms = self._least_ms = int(self._model.solver.WallTime())
         if self.plan is not None:
-            self._verify(self.budget(limit), self.plan)
+            self._verify_plan(self.budget(limit), self.plan)
         if limit.effort is None:
             self._least_ms = int(self._model.solver.WallTime())
         idle, turn, own = 0, 0, not self._guided
@@ -170,7 +175,7 @@ class RestartSearch:
             if budget.crossed:
                 return
             complete = turn % 2 == 0 or not self._guided
-            better = self._improved_by(self._search(turn, random, complete, own), budget)
+            better = self._run_search(self._build_search(turn, random, complete, own), budget)
             if self._best == 0:
                 self.status = "optimal"
                 return
@@ -184,7 +189,7 @@ class RestartSearch:
             idle = 0 if better else idle + 1
             turn += 1
 
-    def _verify(self, budget: RemainingSearchBudget, plan: CpPlan) -> None:
+    def _verify_plan(self, budget: RemainingSearchBudget, plan: CpPlan) -> None:
         """Post the whole plan at once; the solver propagates every constraint."""
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
@@ -199,16 +204,16 @@ class RestartSearch:
             self.first_s = self.best_s = solver.WallTime() / 1000
         solver.EndSearch()
 
-    def _search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
+    def _build_search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
         if own:
             return self._model.search(self.plan, None, True)
         if self.plan is None or not self._guided:
             blank = empty_plan(self._model.facts)
             return self._model.search(blank, range(len(self._model.start)), True)
-        return self._model.search(self.plan.copy(), self._rank(self.plan, turn, random), complete)
+        return self._model.search(self.plan.copy(), self._rank_jobs(self.plan, turn, random), complete)
 
-    def _rank(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
-        """Return each job's rank among jobs that can start first: as in the best plan, perturbed in later turns."""
+    def _rank_jobs(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
+        """Return each job's rank among jobs that can start first: its rank in the best plan, perturbed after turn 0."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
@@ -220,8 +225,8 @@ class RestartSearch:
         found: list[int] = rank.tolist()
         return found
 
-    def _improved_by(self, search: Any, budget: RemainingSearchBudget) -> bool:
-        """Search for plans cheaper than the best so far; return whether one was found."""
+    def _run_search(self, search: Any, budget: RemainingSearchBudget) -> bool:
+        """Search for a plan cheaper than the best so far; return whether one was found."""
         solver = self._model.solver
         steps = [search]
         if self._best is not None:
@@ -236,11 +241,11 @@ class RestartSearch:
         return self._best != before
 
 
-def find_symmetric_jobs(facts: CpInstance, objective: TotalDelayObjective) -> list[IntArray]:
+def find_symmetric_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> list[IntArray]:
     """Return groups of interchangeable considered jobs, as ascending positions.
 
     Jobs with equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
-    only one of the plans that differ by such exchanges.
+    only one of the plans that differ only by exchanges.
     """
     slots, table = facts.jobs, facts.table
     requested = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)

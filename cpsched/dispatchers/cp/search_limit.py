@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from cpsched.dispatchers.cp.cp_dispatcher_config import Control
 from cpsched.errors import require
 
-_SHARES = 8
-"""The first search gets 1 / `_SHARES` of the effort."""
+_FIRST_SEARCH_DIVISOR = 8
+"""The first search gets the effort divided by this number."""
 
 
 @dataclass(frozen=True, slots=True)
-class SearchLimit:
-    """Limits of a call: `total_s` in total, `first_s` for the first search, doubled after one without improvement.
+class RestartSearchLimits:
+    """Limits of a call: `total_s` in total; `first_s` for the first search, doubled after each failure to improve.
 
     With `effort`, the limit is in branches, an eighth of them for the first search, and no clock is read. The call ends
     after `restarts` consecutive searches without improvement (cp19 section 3: delta_max, delta, k). A model is not
-    built if, by its size, building and propagating it would take more than `model_s` seconds, because this cannot be
-    interrupted.
+    built if building and propagating it, which cannot be interrupted, is expected to take more than `model_s` seconds.
     """
 
     total_s: float
@@ -27,7 +26,7 @@ class SearchLimit:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
-    """The action after a search without improvement, see `cp_dispatcher_config.WORDS`."""
+    """The action after a search without improvement (see `cp_dispatcher_config.WORDS`)."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -45,10 +44,14 @@ class SearchLimit:
 
     @property
     def total_budget(self) -> int:
-        """Limit of the whole call, in branches or milliseconds."""
+        """Limit for the whole call, in branches or milliseconds."""
         return self.effort if self.effort is not None else int(self.total_s * 1000)
 
     @property
     def first_budget(self) -> int:
-        """Limit of the first search in branches or milliseconds."""
-        return max(1, self.effort // _SHARES) if self.effort is not None else max(1, int(self.first_s * 1000))
+        """Limit for the first search, in branches or milliseconds."""
+        return (
+            max(1, self.effort // _FIRST_SEARCH_DIVISOR)
+            if self.effort is not None
+            else max(1, int(self.first_s * 1000))
+        )

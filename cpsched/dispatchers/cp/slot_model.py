@@ -1,10 +1,10 @@
-"""PCP'20's model for identical units: equal positions form one class, which needs no variables.
+"""PCP'20's model for identical units: equal positions form one class and need no variables.
 
 If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The room for one
-unit is a *slot*: equal positions, merged. A slot used by a running job becomes free when that job ends, and stays free.
-So the jobs fit if and only if at no time more units run than slots are free. If the jobs are taken in the order of
-their starts, each job finds enough free slots, whichever slots the others took. One cumulative states this. The dive's
-kernel chooses the places.
+unit is a *slot*: a merged set of equal positions. A slot used by a running job becomes free when that job ends, and
+stays free. So the jobs fit if and only if at no time more units run than slots are free. If jobs are placed in the
+order of their starts, each job finds enough free slots, whichever slots the others took. One cumulative expresses this.
+The dive's kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing_extensions import override
 
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.decision_builder import ScheduleOrPostponeDecisionBuilder
-from cpsched.dispatchers.cp.pool_model import TASK_S, CumulativeModel
+from cpsched.dispatchers.cp.pool_model import TASK_S, PoolModel
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CumulativeRelaxation
-from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.relaxation import build_relaxation
 from cpsched.kernels.cp.startable_jobs import room_when_empty
 from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: CpInstance) -> bool:
-    """Return whether all units of the considered jobs are identical, so that counting a node's room suffices."""
+    """Return whether all units of the considered jobs are identical, so that counting units per node suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
@@ -40,13 +40,13 @@ def all_alike(facts: CpInstance) -> bool:
     return True
 
 
-class IdenticalUnitsModel(CumulativeModel):
+class IdenticalUnitsModel(PoolModel):
     """The slot model, in which the slots form a pool."""
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the capacities that can run short. The slots come first and imply the other capacities."""
-        return relax(problem.facts, True)
+        """Return the capacities that can run short. Slots come first, because they imply all other capacities."""
+        return build_relaxation(problem.facts, True)
 
     @property
     def cost_s(self) -> float:
@@ -54,21 +54,19 @@ class IdenticalUnitsModel(CumulativeModel):
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post_constraints(self) -> None:
-        """Limit the running units to the free slots. Post nothing if all units find a slot now."""
+        """Limit the running units to the free slots. Post nothing if all units have a slot now."""
         if self._pools.demand.shape[1] > 0:
             self.post_pool_cumulative(0, self.tasks())
 
     def search(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
-        """Return the search; a job that starts takes the first free slots."""
+        """Return the search, in which a job that starts takes the first free slots."""
         return IdenticalUnitsDecisionBuilder(self, plan, rank, complete)
 
 
 class IdenticalUnitsDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """Searches by slots; both forms of `ScheduleOrPostponeDecisionBuilder` are equal here, as other places change
-    nothing.
-    """
+    """A search by slots. The two searches of the base class are the same here, because places do not matter."""
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

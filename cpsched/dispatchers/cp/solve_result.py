@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cpsched.dispatchers.cp import cp_problem
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.dive import starts_now
-from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, IntArray, Need, PendingCode, Snapshot, Starts
-from cpsched.planning import GREEDY, Allocation, ListSchedulerSpec, plan_with
-from cpsched.wait_reasons import wait_reasons_of
+from cpsched.planning import GREEDY, Allocation, ListSchedulerSpec, plan_by_spec
+from cpsched.wait_reasons import explain_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CpSolveResult:
     """Solver time until the best plan, s."""
 
 
-def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObjective, variables: int) -> Effort:
+def solve_effort(facts: CpInstance, answer: CpSolveResult, objective: WeightedDelayObjective, variables: int) -> Effort:
     """Return the effort of a result. Objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
@@ -45,7 +45,9 @@ def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObj
         considered=len(facts.jobs),
         variables=variables,
         status=answer.status,
-        objective=objective.constant + delay(objective, answer.plan.start_s) if solved and answer.plan else None,
+        objective=objective.constant + plan_delay_cost(objective, answer.plan.start_s)
+        if solved and answer.plan
+        else None,
         bound=objective.constant + answer.bound if solved else None,
         solver_s=answer.solver_s,
         branches=answer.branches,
@@ -57,32 +59,32 @@ def effort_of(facts: CpInstance, answer: CpSolveResult, objective: TotalDelayObj
 def decision_of_placed_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
 ) -> Decision:
-    """Start the jobs whose planned start is now, on the places in the plan."""
-    return _explained(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
+    """Start the jobs whose planned start is now, at their planned places."""
+    return _build_decision(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
 def decision_with_allocation(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
-    """Place the jobs whose start is now, in priority order; a job that fits on no nodes waits (cp19 section 2.2).
+    """Place the jobs that start now in priority order. A job that does not fit waits (cp19 section 2.2).
 
     `unplaced` in the decision's effort counts the jobs that do not fit.
     """
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
         only = replace(snapshot, queue=np.array(chosen), by_construction=True)
-        starts = plan_with(_SCHEMES[allocation], only, "starts", np.arange(len(chosen))).starts
+        starts = plan_by_spec(_ALLOCATION_SPECS[allocation], only, "starts", np.arange(len(chosen))).starts
     if len(starts) == 0 and len(snapshot.running) == 0:
         return start_first_fitting(snapshot, facts, replace(effort, unplaced=len(chosen)), need)
     start_s = np.where(plan.start_s == facts.now_s, NEVER, plan.start_s)
     start_s[np.isin(facts.jobs, starts.slots)] = facts.now_s
     effort = replace(effort, unplaced=len(chosen) - len(starts))
-    return _explained(snapshot, starts, facts.jobs, start_s, effort, need)
+    return _build_decision(snapshot, starts, facts.jobs, start_s, effort, need)
 
 
 def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
-    """Start no job; but if none is running, start the first that fits, as the next round would be the same."""
-    able = startable(facts, facts.jobs, 1)
+    """Start no job. If none is running, start the first job that fits, because the next round would be the same."""
+    able = startable_slots(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
     facts = facts.with_considered_jobs(able)
@@ -91,23 +93,23 @@ def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, n
     )
 
 
-_SCHEMES = {name: ListSchedulerSpec(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
+_ALLOCATION_SPECS = {name: ListSchedulerSpec(GREEDY, None, allocation=name) for name in ("first-fit", "best-fit")}
 
 
-def _explained(
+def _build_decision(
     snapshot: Snapshot, starts: Starts, jobs: IntArray, start_s: IntArray, effort: Effort, need: Need
 ) -> Decision:
     if need == "starts":
         return Decision(starts, effort)
     plan_s = expected_starts(snapshot, jobs, start_s)
-    waits = wait_reasons_of(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
+    waits = explain_waits(snapshot, starts, plan_s, PendingCode.WEIGHT, PendingCode.NOT_CONSIDERED)
     return Decision(starts, effort, plan_s, waits)
 
 
 def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
     """Return a decision without starts."""
     no_jobs = np.empty(0, np.int64)
-    return _explained(snapshot, NO_STARTS, no_jobs, no_jobs, effort, need)
+    return _build_decision(snapshot, NO_STARTS, no_jobs, no_jobs, effort, need)
 
 
 def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:

@@ -9,50 +9,52 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName
-from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
+from cpsched.dispatchers.lookahead.area_control import AreaControl
+from cpsched.dispatchers.lookahead.expected_arrivals import NO_ARRIVALS, ExpectedArrivals
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES, ObjectiveName, WaitCostObjective
+from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
 from cpsched.errors import require
 from cpsched.kernels.order_moves import ALL_MOVES
-from cpsched.kernels.order_search import ALL_START, NONE_START, exported_order, look_ahead, restore_order
+from cpsched.kernels.order_search import ALL_START, NONE_START, export_order, look_ahead, restore_order
 from cpsched.kernels.scheduling_state import SchedulingState, copy_starts, get_planned_starts
-from cpsched.kernels.search_state import POOL_JOBS, OrderSearchSettings, new_search
+from cpsched.kernels.search_state import POOL_JOBS_PER_NODE_JOB, OrderSearchSettings, WaitCostParameters, new_search
 from cpsched.model import NEVER, NO_STARTS, Decision, Effort, EndedJob, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.job_table import COLUMNS
 from cpsched.model.overrun import Overrun
-from cpsched.planning import ARRIVAL_ORDER, scheduling_state_of
+from cpsched.planning import ARRIVAL_ORDER, get_scheduling_state
 from cpsched.registration import Registration
-from cpsched.site.priority_weights import FloatArray, site_priority_multipliers
-from cpsched.wait_reasons import wait_reasons_of
+from cpsched.site.priority_multipliers import FloatArray, site_priority_multipliers
+from cpsched.wait_reasons import explain_waits
 
-COST_TOLERANCE: FloatArray = np.zeros(0)
+NO_SITE_FACTORS: FloatArray = np.zeros(0)
 """No site factors: the site weighs all jobs equally."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
 
 ALL_CANDIDATES = 127
 
-LEAST_WORK = 100
+MIN_WORK = 100
 """Lower bound on `work`, if the queue is long enough."""
 
-LEAST_AGED_S = 60.0
-"""Minimum of the age at which ageing doubles a job's cost, in seconds."""
+MIN_AGED_S = 60.0
+"""Minimum age at which ageing doubles a job's cost, in seconds."""
 
-MIN_SLOWDOWN_RUN_S = 50
+MIN_TIMED_PLACEMENTS = 50
 """Minimum number of placed jobs from which the time per placement is estimated."""
 
 
-class Lookahead(Dispatcher):
+class LookaheadDispatcher(Dispatcher):
     """Plans the whole queue with a local search over orders of the queue.
 
     An order is decoded into a plan, in which each job gets the earliest start that delays no job before it. The search
-    starts from the best of several orders. The decision consists of the plan's starts at the present time.
+    starts from the best of several orders. The decision consists of the plan's starts at the current time.
 
     - `objective`: what the plan minimises, see `cpsched.dispatchers.lookahead.objectives`.
     - `effort`: number of orders that the search of a round decodes, in addition to the candidates; None means the
       objective's default. No clock is read: the same snapshot, `seed` and history give the same decision.
     - `work`: limit on the number of jobs placed on nodes in a round, over all orders. Once it is reached, no further
-      order is tried. So long queues take little longer than short ones. On a counted pool, which is faster, the limit
-      is 20 times as high.
+      order is tried. So a long queue takes little longer than a short one. On a counted pool, which is faster, the
+      limit is 20 times as high.
     - `limit_s`: target for the time of a decision, in seconds. It requires a caller that reports decision times
       (`took`), as the bridge does. `work` then adapts and is part of the memory, so that a recorded round can be
       replayed exactly. None means that `work` is fixed.
@@ -62,8 +64,8 @@ class Lookahead(Dispatcher):
       no job starves.
     - `reserve_by`: with "walltime", plans use walltimes, and estimates only affect the weights. Then no planned start
       depends on a prediction.
-    - `site_weight`: weight of the site's priority. 0 means none, 1 as much as the objective's own weights; see
-      `cpsched.site.priority_weights`.
+    - `site_weight`: weight of the site's priority. 0 ignores it; 1 makes it count as much as the objective's own; see
+      `cpsched.site.priority_multipliers`.
     """
 
     overrun: Overrun = "walltime"
@@ -94,15 +96,19 @@ class Lookahead(Dispatcher):
         overdue_s = int(min(overdue_h, 1e9) * 3600)
         row = OBJECTIVES[objective]
         self._row, self._site_weight = row, site_weight
-        self._objective, decodes = row.to_price_parameters(), row.effort if effort is None else effort
+        self._objective, decodes = row.to_wait_cost_parameters(), row.effort if effort is None else effort
         self._search = new_search(
             OrderSearchSettings(
                 decodes, work, horizon, covered, overdue_s, seed,
                 candidates=ALL_CANDIDATES, moves=ALL_MOVES, reservations=NEVER,
             )
         )  # fmt: skip
-        self._history = RunAndWaitHistory() if row.aged_by else None
-        self.learns = self._history is not None
+        self._history = RunTimesAndEasyWaits() if row.aged_by else None
+        targets = row.ratio_targets
+        self._area = AreaControl(row.area, targets) if targets else None
+        self._if_accurate = row.if_accurate
+        self._arrivals = ExpectedArrivals(row.if_accurate.expected_arrivals_s) if row.if_accurate is not None else None
+        self.learns = self._history is not None or self._arrivals is not None
         self._decodes, self._most_work, self._limit_s = decodes, work, limit_s
         self._jobs_per_work = 1
         self._by_walltime = reserve_by == "walltime"
@@ -119,45 +125,54 @@ class Lookahead(Dispatcher):
         if not len(queue):
             return Decision(NO_STARTS, Effort("empty-queue"), ARRIVAL_ORDER if whole else None)
         planned_on, slots = with_walltime_estimates(snapshot) if self._by_walltime else (snapshot, None)
-        site = scheduling_state_of(planned_on)
-        self._meet(planned_on)
-        self._jobs_per_work = POOL_JOBS if snapshot.cluster.counted else 1
+        site = get_scheduling_state(planned_on)
+        self._map_order_to_slots(planned_on)
+        self._jobs_per_work = POOL_JOBS_PER_NODE_JOB if snapshot.cluster.counted else 1
         expected = table.estimate_s[queue].astype(np.float64)
         if self._history is not None:
-            expected = self._follow(self._history, planned_on, site, expected)
-        inputs = expected, self._site_factors(snapshot, expected), bool(snapshot.cluster.counted), whole
-        outcome = self._look_ahead(site, self._search, self._objective, inputs)
+            expected = self._update_from_history(self._history, planned_on, site, expected)
+        row, objective, arrivals = self._objective_of_round(planned_on)
+        inputs = expected, self._site_factors(snapshot, expected, row), bool(snapshot.cluster.counted), whole, arrivals
+        outcome = self._look_ahead(site, self._search, objective, inputs)
         starts = Starts(*copy_starts(site.draft), True) if site.draft.started else NO_STARTS
         starts = starts if slots is None else map_slots(starts, slots)
-        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=int(self._search.counts.decoded))
+        if self._arrivals is not None:
+            self._arrivals.note_starts(snapshot, starts)
+        branches, ratios = int(self._search.counts.decoded), self._area.shown() if self._area is not None else {}
+        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=ratios)
         if not whole:
             return Decision(starts, cost)
         plan_s = get_planned_starts(site.draft, len(queue))
-        self._promise(snapshot, plan_s)
-        return Decision(starts, cost, plan_s, wait_reasons_of(snapshot, starts, plan_s))
+        self._store_first_planned_starts(snapshot, plan_s)
+        return Decision(starts, cost, plan_s, explain_waits(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
-        """Set `work` of the next round to the amount that fits into `limit_s` at the pace of this round.
+        """Set the next round's `work` to the number of placements that fit into `limit_s` at this round's speed.
 
-        From round to round, `work` at most doubles, but it can fall by any factor.
+        From one round to the next, `work` at most doubles, but may fall by any factor.
         """
         search = self._search
-        if self._limit_s is None or seconds <= 0 or search.counts.placed < MIN_SLOWDOWN_RUN_S:
+        if self._limit_s is None or seconds <= 0 or search.counts.placed < MIN_TIMED_PLACEMENTS:
             return
         fit = search.counts.placed / self._jobs_per_work * self._limit_s / seconds
-        search.settings.work = min(max(LEAST_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
+        search.settings.work = min(max(MIN_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
 
     def memory(self) -> dict[str, Any]:
         """Return the last order as job ids, the first planned starts by job id and, with `limit_s`, also `work`.
 
-        Decisions depend on order, work and history. The planned starts are stored for display.
+        Decisions depend on order, work, history, the weight `area` and the expected arrivals.
+        The planned starts are stored for display.
         """
-        self._named_order()
+        self._export_order_ids()
         state: dict[str, Any] = {
             "order": self._order, "first_s": {str(id): start_s for id, start_s in self._first_s.items()}
         }  # fmt: skip
         if self._history is not None:
             state["history"] = self._history.memory()
+        if self._area is not None:
+            state["area"] = self._area.memory()
+        if self._arrivals is not None:
+            state["arrivals"] = self._arrivals.memory()
         return state if self._limit_s is None else state | {"work": self._search.settings.work}
 
     @override
@@ -167,36 +182,55 @@ class Lookahead(Dispatcher):
         self._search.settings.work = memory.get("work", self._most_work)
         if self._history is not None and "history" in memory:
             self._history.recall(memory["history"])
+        if self._area is not None and "area" in memory:
+            self._area.recall(memory["area"])
+        if self._arrivals is not None and "arrivals" in memory:
+            self._arrivals.recall(memory["arrivals"])
 
     @override
     def learn(self, ended: EndedJob) -> None:
         if self._history is not None:
             self._history.learn(ended)
+        if self._arrivals is not None:
+            self._arrivals.learn(ended)
 
-    def _follow(
-        self, history: RunAndWaitHistory, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
+    def _objective_of_round(self, snapshot: Snapshot) -> tuple[WaitCostObjective, WaitCostParameters, IntArray]:
+        """Return the objective of this round, its parameters for kernels, and the expected jobs."""
+        if self._arrivals is None or self._if_accurate is None:
+            return self._row, self._objective, NO_ARRIVALS
+        arrivals = self._arrivals.expected_jobs(snapshot)  # on nodes, too: it forgets ended jobs
+        if not snapshot.cluster.counted or not self._arrivals.are_estimates_accurate:
+            return self._row, self._objective, NO_ARRIVALS
+        return self._if_accurate, self._if_accurate.to_wait_cost_parameters(), arrivals
+
+    def _update_from_history(
+        self, history: RunTimesAndEasyWaits, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
-        """Set the scale of ageing from the longest wait under `easy`.
+        """Set the scale of ageing from the longest wait under `easy`, and the weight `area` from the ratios to `easy`.
 
         Return the expected run times of the queued jobs (s), float64[Q].
 
-        An estimate below the walltime takes precedence over the user's history, because the predictor has more
+        An estimate below the walltime takes precedence over the user's history, because the predictor uses more
         information.
         """
-        expected_s, longest_s = history.follow(snapshot, site)
-        self._objective.aged_s = max(LEAST_AGED_S, self._row.aged_by * longest_s)
+        expected_s, longest_s = history.advance_virtual_schedule(snapshot, site)
+        pairs = history.take_pairs()
+        if self._area is not None:
+            self._area.observe(pairs)
+            self._objective.area = self._area.area
+        self._objective.aged_s = max(MIN_AGED_S, self._row.aged_by * longest_s)
         walltime_s = snapshot.table.walltime_s[snapshot.queue]
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
-    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray) -> FloatArray:
+    def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
         """Return the site's factors for the weights of queued jobs, float64[Q]; empty if all factors are equal."""
         if not self._site_weight:
-            return COST_TOLERANCE
+            return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
-        own = self._row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s)
+        own = row.weights(table.units[queue] * table.per_unit[queue, 0], expected_s, self._objective.area)
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
-    def _promise(self, snapshot: Snapshot, plan_s: IntArray) -> None:
+    def _store_first_planned_starts(self, snapshot: Snapshot, plan_s: IntArray) -> None:
         """Store first planned starts, and drop those of jobs that start or have left the queue."""
         jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
         has_plan = plan_s != NEVER
@@ -204,34 +238,34 @@ class Lookahead(Dispatcher):
         plans = {jobs[slot].id: start_s for slot, start_s in pairs}
         self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
         lost = known.keys() - plans.keys()
-        if lost:  # left the queue, or pending without a planned start
+        if lost:  # has left the queue, or pends without a planned start
             ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
             self._first_s |= {id: known[id] for id in ids if id in lost}
 
-    def _named_order(self) -> list[int]:
+    def _export_order_ids(self) -> list[int]:
         """Return the order of the last round as job ids."""
         if self._jobs is not None:
             jobs: Any = self._jobs
-            self._order = [jobs[slot].id for slot in exported_order(self._search).tolist()]
+            self._order = [jobs[slot].id for slot in export_order(self._search).tolist()]
         return self._order
 
-    def _meet(self, snapshot: Snapshot) -> None:
+    def _map_order_to_slots(self, snapshot: Snapshot) -> None:
         """Map the last order to the slots of this snapshot if its table is new."""
         jobs = snapshot.table.jobs
         if jobs is self._jobs:
             return
         slots = {jobs[slot].id: slot for slot in snapshot.queue.tolist()}
-        order = [slots[id] for id in self._named_order() if id in slots]
+        order = [slots[id] for id in self._export_order_ids() if id in slots]
         restore_order(self._search, np.array(order, np.int64))
         self._jobs = jobs
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "lookahead",
         "Plans every pending job by a short search over orders of the queue; no job starves.",
         "docs/lookahead.md",
-        Lookahead,
+        LookaheadDispatcher,
     ),
 )
 
@@ -239,7 +273,7 @@ LISTED = (
 def with_walltime_estimates(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
     """Return the snapshot with walltimes as estimates, and the slots of its jobs in the original table.
 
-    Running jobs are expected to end at their walltimes, or one second from now if those have passed.
+    Running jobs are expected to end at their walltimes, or one second from now if the walltime has passed.
     """
     table, queued = snapshot.table, len(snapshot.queue)
     slots = np.concatenate((snapshot.queue, snapshot.running))

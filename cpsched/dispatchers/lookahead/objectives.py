@@ -6,17 +6,18 @@ with times in seconds, and A the typical area of the queue. The sum of the costs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.jit.handles import fields_of
-from cpsched.kernels.plan_costs import TYPICAL
+from cpsched.dispatchers.lookahead.area_control import LARGE, LARGE_SQUARED, LONGEST
+from cpsched.jit.shared_structs import kernel_fields
+from cpsched.kernels.plan_costs import TYPICAL_AREA_QUANTILE
 from cpsched.kernels.search_state import WaitCostParameters
 from cpsched.model import BSLD_BOUND_S
-from cpsched.site.priority_weights import FloatArray
+from cpsched.site.priority_multipliers import FloatArray
 
 DAY_S = 86_400
 
@@ -32,15 +33,23 @@ class WaitCostObjective:
 
     - `area`: adds `area` times m r E to r^`r` E^`e`. Here m is the mean of r^`r` E^`e` over the mean of r E in the
       queue, so that the ratio of both sums over the queue does not depend on units.
+    - `large_target`: if not 0, `area` is only the initial value of this weight. It then follows the ratios to the
+      virtual schedule of `easy`, so that the response times of large jobs are at most this share of those under `easy`,
+      see `cpsched.dispatchers.lookahead.area_control`.
+    - `longest_target`: the same for the longest wait; 0 means no target.
     - `aged_by`: if not 0, `aged_s` is this share of the longest wait under the virtual schedule of `easy`, see
-      `cpsched.dispatchers.lookahead.run_history`. E then follows the true run times of the user's jobs.
-    - `bounded`: in a plan, a job that has waited for half of the bound may not exceed the bound with its past and
-      planned wait together. The bound is the longest such wait by arrival or in the order of the last round, whichever
-      is shorter.
+      `cpsched.dispatchers.lookahead.run_times_and_easy_waits`. E then follows the true run times of the user's jobs.
+    - `bounded`: the past and planned wait of a job together may not exceed a bound, if it has already waited for half
+      of it. The bound is the longest such sum if jobs are planned by arrival or in the order of the last round,
+      whichever is shorter.
     - `power`: if not 0, the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
     - `least_s`: minimum of E, s.
     - `reserve`: a job with E above `reserve_above_s` that has waited less than `reserve_until_s` is planned only if
       this share of the cluster stays free for short jobs that arrive later. Counted pools only.
+    - `expected_arrivals_s`: if not 0, the jobs submitted in this past time (s) are expected again, see
+      `cpsched.dispatchers.lookahead.expected_arrivals`. They are planned, but never start. All jobs are then planned in
+      the order of cost per area, without a search. Counted pools only.
+    - `if_accurate`: the objective that replaces this one while estimates are accurate.
     - `effort`: default number of orders that the search of a round decodes.
     """
 
@@ -50,6 +59,8 @@ class WaitCostObjective:
     e: float = 0.0
     flat: float = 0.0
     area: float = 0.0
+    large_target: float = 0.0
+    longest_target: float = 0.0
     ageing: float = 0.0
     aged_s: int = DAY_S
     aged_by: float = 0.0
@@ -60,14 +71,16 @@ class WaitCostObjective:
     reserve: float = 0.0
     reserve_above_s: int = 3600
     reserve_until_s: int = DAY_S
+    expected_arrivals_s: int = 0
+    if_accurate: WaitCostObjective | None = None
     effort: int = 60
 
     @property
     def formula(self) -> str:
-        """The cost of a job, as a formula."""
-        factors = [_power(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
+        """The formula of a job's cost."""
+        factors = [_format_power(name, exponent) for name, exponent in (("r", self.r), ("E", self.e)) if exponent]
         if self.area:
-            factors = [f"({' '.join(factors)} + {self.area:g} m r E)"]
+            factors = [f"({' '.join(factors)} + {'w' if self.ratio_targets else f'{self.area:g}'} m r E)"]
         if self.flat:
             factors.append(f"(1 + {self.flat:g} A / (r E))")
         if self.ageing:
@@ -79,48 +92,79 @@ class WaitCostObjective:
         aside += "; bound on the longest wait" if self.bounded else ""
         return " ".join(factors) + aside
 
-    def weights(self, processors: npt.ArrayLike, expected_s: npt.ArrayLike) -> FloatArray:
-        """Return the cost of a second's wait for each queued job that has not waited yet, float64[Q], from r and E.
+    @property
+    def ratio_targets(self) -> dict[str, float]:
+        """The largest permitted ratios to `easy`, by name of the ratio; empty if `area` is constant."""
+        large, longest = self.large_target, self.longest_target
+        found = {LARGE: large, LARGE_SQUARED: large} if large else {}
+        return found | ({LONGEST: longest} if longest else {})
 
+    def weights(
+        self, processors: npt.ArrayLike, expected_s: npt.ArrayLike, area_weight: float | None = None
+    ) -> FloatArray:
+        """Return the cost of one second of wait for each queued job, without ageing, float64[Q], from r and E.
+
+        `area_weight` is the current weight if it differs from `area`.
         `kernels.plan_costs.weigh_jobs` computes the same for the search.
         """
         r, E = np.maximum(1, processors), np.maximum(expected_s, self.least_s)
         area = r * E
-        typical = np.quantile(area, TYPICAL, method="higher") if self.flat and len(area) else 0.0
+        typical = np.quantile(area, TYPICAL_AREA_QUANTILE, method="higher") if self.flat and len(area) else 0.0
         found: FloatArray = r**self.r * E**self.e * (1 + self.flat * typical / area)
-        return found + self.area * area * (found.sum() / area.sum()) if self.area and len(area) else found
+        w = self.area if area_weight is None else area_weight
+        return found + w * area * (found.sum() / area.sum()) if w and len(area) else found
 
-    def to_price_parameters(self) -> WaitCostParameters:
+    def to_wait_cost_parameters(self) -> WaitCostParameters:
         """Return the objective in the form that kernels read."""
         return WaitCostParameters(
-            **{name: getattr(self, name) for name in fields_of(WaitCostParameters)} | {"bounded": int(self.bounded)}
+            **{name: getattr(self, name) for name in kernel_fields(WaitCostParameters)} | {"bounded": int(self.bounded)}
         )
 
 
-def _power(name: str, exponent: float) -> str:
+def _format_power(name: str, exponent: float) -> str:
     return name if exponent == 1 else f"{name}^{exponent:g}"
 
+
+_DEFAULT = WaitCostObjective(
+    "default",
+    "Short waits for most jobs, bounded waits for large ones, scaled by the site's waits under `easy`",
+    e=-0.5,
+    area=0.3,
+    ageing=1.0,
+    aged_by=0.3,
+    ageing_power=4,
+    bounded=True,
+)
+_WAITS = WaitCostObjective(
+    "waits",
+    "Short waits for many jobs, with ageing scaled by the site's waits under `easy`",
+    e=-0.5,
+    ageing=1.0,
+    aged_by=1.0,
+    ageing_power=4,
+)
+_BSLD = WaitCostObjective(
+    "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
+)
 
 OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
     for row in (
-        WaitCostObjective(
-            "default",
-            "Short waits for most jobs, bounded waits for large ones, scaled by the site's waits under `easy`",
-            e=-0.5,
-            area=0.3,
-            ageing=1.0,
-            aged_by=0.3,
-            ageing_power=4,
-            bounded=True,
+        _DEFAULT,
+        replace(
+            _DEFAULT,
+            name="controlled",
+            sentence="As `default`, but the weight of large jobs is adjusted to recent results relative to `easy`",
+            large_target=1.0,
+            longest_target=1.0,
         ),
-        WaitCostObjective(
-            "waits",
-            "Short waits for many jobs, with ageing scaled by the site's waits under `easy`",
-            e=-0.5,
-            ageing=1.0,
-            aged_by=1.0,
-            ageing_power=4,
+        _WAITS,
+        replace(
+            _WAITS,
+            name="controlled-waits",
+            sentence="As `waits`, but large jobs may take at most 5 % longer than under `easy`",
+            area=0.1,
+            large_target=1.05,
         ),
         WaitCostObjective(
             "large-jobs",
@@ -136,9 +180,7 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
         WaitCostObjective("slowdown", "Mean slowdown, with ageing", e=-0.5, ageing=1.0, aged_s=2 * DAY_S),
         WaitCostObjective("af", "Mean response time (AF)", effort=300),
         WaitCostObjective("awf", "Mean response time weighted by area (AWF)", r=1.0, e=1.0, effort=100),
-        WaitCostObjective(
-            "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
-        ),
+        replace(_BSLD, if_accurate=replace(_BSLD, e=-1.0, aged_s=4 * DAY_S, expected_arrivals_s=3600)),
         WaitCostObjective("p2sf", "Per-area slowdown of level 2 (P2SF)", r=1.0, power=4, effort=300),
     )
 }

@@ -1,4 +1,4 @@
-"""Dispatcher `advised`: slurmctld's own passes, in an order that another dispatcher's plan sets periodically."""
+"""Dispatcher `advised`: slurmctld's own passes, in an order taken periodically from another dispatcher's plan."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from typing_extensions import override
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.dispatchers.lookahead.objectives import ObjectiveName
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.errors import InvalidValue, require
 from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, Snapshot
 from cpsched.registration import FileParameter, Registration
 
-LAST = NEVER
-"""The rank of a job that arrived after the last plan: behind ranked jobs with equal priority, by arrival."""
+UNPLANNED_RANK = NEVER
+"""Rank of a job that arrived after the last plan; it follows ranked jobs of equal priority, by arrival."""
 
 
 class PriorityBoostTable:
@@ -25,65 +25,66 @@ class PriorityBoostTable:
 
     def __init__(self) -> None:
         self._jobs: object = None
-        """The jobs to which the slots refer."""
+        """The jobs that the slots refer to."""
         self._slots = self._points = self._rank = np.zeros(0, np.int64)
         self._by_id: dict[int, tuple[int, int]] = {}
-        """The same by job id, if the slots belong to another table."""
+        """Points and rank by job id, if the slots refer to another table."""
 
     def assign_boosts(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
-        """Order the jobs in `order` (slots) within each tier, with the fewest additional points.
+        """Order the jobs of each tier as in `order` (slots), with the fewest additional points.
 
         No job loses points. A job that must precede a job with higher priority gets the difference.
         """
         self._jobs, self._slots = table.jobs, order
-        self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), LAST)
+        self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), UNPLANNED_RANK)
         self._rank[order] = np.arange(len(order))
         for each in np.unique(tier).tolist():
             mine, own = order[tier == each], priority[tier == each]
             self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
 
-    def order_of(self, snapshot: Snapshot) -> IntArray:
+    def boosted_order(self, snapshot: Snapshot) -> IntArray:
         """Return the positions of the queue by tier, then by priority including points, then by rank."""
         table, queue = snapshot.table, snapshot.queue
-        self._meet(table)
+        self._map_to_slots(table)
         total = table.priority[queue] + self._points[queue]
         return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
 
     def to_json(self) -> dict[str, list[int]]:
-        """Return [points, rank] by job id, where ids are strings, as input of `restore_json`."""
+        """Return [points, rank] by job id (a string), as input for `restore_json`."""
         if self._jobs is not None:
             jobs: Any = self._jobs
             named = zip(self._slots.tolist(), self._points[self._slots].tolist(), strict=True)
             self._by_id = {jobs[slot].id: (points, rank) for rank, (slot, points) in enumerate(named)}
         return {str(id): list(row) for id, row in self._by_id.items()}
 
-    def restore_json(self, told: Mapping[str, Any]) -> None:
-        """Replace the state with an earlier one."""
-        self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in told.items()}
+    def restore_json(self, saved: Mapping[str, Any]) -> None:
+        """Restore an earlier state."""
+        self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in saved.items()}
 
-    def _meet(self, table: JobTable) -> None:
+    def _map_to_slots(self, table: JobTable) -> None:
         """Map the columns to the slots of this table."""
         more = len(table.jobs) - len(self._rank)
         if table.jobs is self._jobs and more <= 0:
             return
         if table.jobs is self._jobs:
             self._points = np.append(self._points, np.zeros(more, np.int64))
-            self._rank = np.append(self._rank, np.full(more, LAST))
+            self._rank = np.append(self._rank, np.full(more, UNPLANNED_RANK))
             return
         self.to_json()
-        known = [self._by_id.get(job.id, (0, LAST)) for job in table.jobs]
+        known = [self._by_id.get(job.id, (0, UNPLANNED_RANK)) for job in table.jobs]
         columns = np.array(known, np.int64).reshape(len(known), 2)
         self._jobs, self._points, self._rank = table.jobs, columns[:, 0].copy(), columns[:, 1].copy()
-        ranked = np.flatnonzero(self._rank != LAST)
+        ranked = np.flatnonzero(self._rank != UNPLANNED_RANK)
         self._slots = ranked[np.argsort(self._rank[ranked])]
 
 
-class BoostedSlurmDispatcher(Dispatcher):
+class PlanAdvisedSlurmDispatcher(Dispatcher):
     """Starts jobs like Slurm's scheduler, in the order of an adviser's plan.
 
-    The adviser plans the queue every `every_s` seconds, if an event has occurred. The jobs are then ordered within
-    tiers by planned start, jobs without one last. Until the next plan, a new job is placed by its own priority. Each
-    ranked job gets only the additional points that its position needs. If `every_s` is 0, the adviser plans every time.
+    The adviser plans the queue every `every_s` seconds, if an event has occurred. Within a tier, the jobs are then
+    ordered by planned start; jobs without a planned start come last. Until the next plan, a new job is placed by its
+    priority. Each ranked job gets only as many additional points as its position requires. If `every_s` is 0, the
+    adviser plans every time.
 
     The adviser is any dispatcher with planned starts. The default is `lookahead` with `objective`, `effort`, `work`,
     `site_weight` and `seed`. The other settings are those of `slurm`.
@@ -105,16 +106,16 @@ class BoostedSlurmDispatcher(Dispatcher):
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
         require(every_s >= 0, "every_s", every_s, "must not be negative")
-        self.twin = SlurmDispatcher(scheduler_parameters, config, reserved)
+        self.twin = SlurmTwinDispatcher(scheduler_parameters, config, reserved)
         if adviser is None:
-            adviser = Lookahead(objective, effort, work, site_weight=site_weight, seed=seed)
+            adviser = LookaheadDispatcher(objective, effort, work, site_weight=site_weight, seed=seed)
         self.adviser, self._every_s = adviser, every_s
         self.learns = self.adviser.learns
         self._points = PriorityBoostTable()
         self._seen: tuple[int, ...] = ()
-        """The last snapshot: number of pending jobs, submission of the newest one, number of running jobs."""
+        """Of the last snapshot: number of pending jobs, submission of the newest, number of running jobs."""
         self._due_s = self._advised_s = -NEVER
-        """Next planning time, `NEVER` without an event; and the time for which the plan requested passes."""
+        """The next planning time (`NEVER` without an event), and the time for which the plan requested passes."""
 
     @override
     def learn(self, ended: EndedJob) -> None:
@@ -145,39 +146,39 @@ class BoostedSlurmDispatcher(Dispatcher):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         if not len(snapshot.queue):
             return self.twin.decide(snapshot, need)
-        self._note(snapshot.now_s, queue_fingerprint(snapshot))
+        self._schedule_planning(snapshot.now_s, queue_fingerprint(snapshot))
         if self._due_s <= snapshot.now_s:
-            self._take_advice(snapshot)
-        order, now_s = self._points.order_of(snapshot), snapshot.now_s
+            self._update_points_from_adviser(snapshot)
+        order, now_s = self._points.boosted_order(snapshot), snapshot.now_s
         decision = self.twin.decide_in(snapshot, need, order, self._advised_s == now_s)
         waiting, started = len(snapshot.queue) - len(decision.starts), len(decision.starts)
         if started:
-            self._due_s = min(self._due_s, self._after(now_s))
+            self._due_s = min(self._due_s, self._next_planning_s(now_s))
         self._seen = (waiting, self._seen[1], self._seen[2] + started)
         again_s = min(decision.again_s or NEVER, self._due_s if waiting and self._every_s else NEVER)
         whole = (decision.plan_s, decision.waits)
         return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
 
-    def _note(self, now_s: int, seen: tuple[int, ...]) -> None:
+    def _schedule_planning(self, now_s: int, seen: tuple[int, ...]) -> None:
         """After an event, schedule planning for the next multiple of `every_s`, which may be now."""
         if seen != self._seen:
-            self._due_s = min(self._due_s, self._after(now_s - 1))
+            self._due_s = min(self._due_s, self._next_planning_s(now_s - 1))
         self._seen = seen
 
-    def _after(self, now_s: int) -> int:
+    def _next_planning_s(self, now_s: int) -> int:
         """Return the first second after `now_s` at which the adviser may plan."""
         return (now_s // self._every_s + 1) * self._every_s if self._every_s else now_s + 1
 
-    def _take_advice(self, snapshot: Snapshot) -> None:
+    def _update_points_from_adviser(self, snapshot: Snapshot) -> None:
         """Run the adviser and set points from its plan. If the order has changed, request a pass."""
-        before = self._points.order_of(snapshot)
+        before = self._points.boosted_order(snapshot)
         plan_s = self.adviser.decide(snapshot, "plan").plan_s
         if plan_s is None:
             raise InvalidValue("adviser", type(self.adviser).__name__, "must return planned starts")
         table, queue = snapshot.table, snapshot.queue
         order = queue[np.lexsort((before.argsort(), plan_s))]
         self._points.assign_boosts(table, order, table.tier[order], table.priority[order])
-        if not np.array_equal(before, self._points.order_of(snapshot)):
+        if not np.array_equal(before, self._points.boosted_order(snapshot)):
             self._advised_s = snapshot.now_s
         self._due_s = NEVER if self._every_s else -NEVER
 
@@ -187,11 +188,11 @@ def queue_fingerprint(snapshot: Snapshot) -> tuple[int, ...]:
     return len(snapshot.queue), int(snapshot.table.submit_s[snapshot.queue[-1]]), len(snapshot.running)
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "advised",
-        "Slurm's own scheduler starts the jobs, in the order of lookahead's plan, updated every every_s seconds.",
+        "Slurm's own scheduler starts the jobs in the order of lookahead's plan, updated every every_s seconds.",
         "docs/lookahead.md",
-        BoostedSlurmDispatcher,
+        PlanAdvisedSlurmDispatcher,
     ),
 )

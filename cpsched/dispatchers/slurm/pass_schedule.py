@@ -9,26 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpsched.dispatchers.slurm.scheduler_parameters import OFF, SchedulerParameters
+from cpsched.dispatchers.slurm.scheduler_parameters import DISABLED, SchedulerParameters
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
-LONG_AGO_S = -(1 << 40)
+BEFORE_ALL_EVENTS_S = -(1 << 40)
 """A time before any event."""
 
 
-class SchedulingPassHistory(NamedTuple):
-    """State of the passes before the next instant: times in seconds, flags as 0 or 1."""
+class PassScheduleState(NamedTuple):
+    """The state of the passes before the next instant. Times are in seconds, flags 0 or 1."""
 
-    seen_s: int = LONG_AGO_S
+    seen_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last decision."""
-    asked_s: int = LONG_AGO_S
+    asked_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last pass that ran on request."""
-    full_s: int = LONG_AGO_S
+    full_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last pass through the whole queue."""
-    pass_s: int = LONG_AGO_S
-    """Time of the last main loop, for any reason."""
-    backfill_s: int = LONG_AGO_S
-    """Time of the last start of backfill."""
+    pass_s: int = BEFORE_ALL_EVENTS_S
+    """Time of the last main loop, whatever its reason."""
+    backfill_s: int = BEFORE_ALL_EVENTS_S
+    """Time at which backfill last ran."""
     running: int = 0
     """Number of running jobs after the last decision."""
     waiting: int = 0
@@ -36,14 +36,14 @@ class SchedulingPassHistory(NamedTuple):
     asked: int = 0
     """Whether a pass was requested and has not run yet."""
     changed: int = 0
-    """Whether an event that could enable a start has occurred since the last backfill."""
+    """Whether an event since the last backfill could enable a start."""
     cut: int = 0
     """Whether the last main loop stopped at a limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAgeSummary:
-    """One instant of a nonempty queue: submissions of its oldest and newest job, and the number of running jobs."""
+class QueueInstantSummary:
+    """A nonempty queue at one instant: submissions of its oldest and newest job, and the number of running jobs."""
 
     now_s: int
     oldest_s: int
@@ -53,25 +53,25 @@ class QueueAgeSummary:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedulingPasses:
-    """The passes of one instant, and the schedule after them if they start no job."""
+    """The passes due at one instant, and the schedule after them if they start no job."""
 
     main: int
     backfill: bool
-    after: SchedulingPassHistory
+    after: PassScheduleState
 
 
-def due_passes(agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: QueueAgeSummary) -> DueSchedulingPasses:
+def due_passes(agenda: PassScheduleState, rules: SchedulerParameters, seen: QueueInstantSummary) -> DueSchedulingPasses:
     """Return the passes that slurmctld runs now.
 
-    At the first instant, all passes are due. Passes between two instants without an event would have started nothing,
-    so they count as done.
+    At the first instant, all passes are due. Passes between two instants without an event would have started no job, so
+    they count as done.
     """
-    now_s, first = seen.now_s, agenda.seen_s == LONG_AGO_S
+    now_s, first = seen.now_s, agenda.seen_s == BEFORE_ALL_EVENTS_S
     arrived, ended = seen.newest_s > agenda.seen_s, seen.running < agenda.running
     changed = int(agenda.changed or arrived or ended)
-    main, after = _main(agenda._replace(changed=changed), rules, seen, arrived, ended)
+    main, after = _main_loop_action(agenda._replace(changed=changed), rules, seen, arrived, ended)
     last_s = agenda.backfill_s
-    if rules.bf_interval == OFF:
+    if rules.bf_interval == DISABLED:
         backfill = False
     else:
         # Without pending jobs, backfill does not run, but checks every second whether it should.
@@ -83,18 +83,18 @@ def due_passes(agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: 
     return DueSchedulingPasses(main, backfill, after._replace(seen_s=now_s, backfill_s=last_s, running=seen.running))
 
 
-def _main(
-    agenda: SchedulingPassHistory, rules: SchedulerParameters, seen: QueueAgeSummary, arrived: bool, ended: bool
-) -> tuple[int, SchedulingPassHistory]:
+def _main_loop_action(
+    agenda: PassScheduleState, rules: SchedulerParameters, seen: QueueInstantSummary, arrived: bool, ended: bool
+) -> tuple[int, PassScheduleState]:
     """Return the main loop's action now, and the updated schedule."""
-    # A job is tried in the second of its submission, whatever the timers say.
+    # A job is tried in the second of its submission, independently of the timers.
     now_s, is_new = seen.now_s, seen.newest_s >= seen.now_s
     tried = SUBMITTED if is_new and not (rules.defer or rules.defer_batch) else NO_PASS
-    if rules.sched_interval == OFF:
+    if rules.sched_interval == DISABLED:
         return tried, agenda
     asked = bool(agenda.asked or arrived or (ended and rules.defer))
     at_once = ended and not rules.defer
-    if agenda.full_s == LONG_AGO_S:
+    if agenda.full_s == BEFORE_ALL_EVENTS_S:
         full_s = now_s
     else:
         full_s = agenda.full_s + (now_s - agenda.full_s) // rules.sched_interval * rules.sched_interval
@@ -109,12 +109,12 @@ def _main(
 
 
 def min_interval_s(rules: SchedulerParameters) -> int:
-    """Return `sched_min_interval` in seconds, rounded up; 0 if it is below a second, which has no effect here."""
+    """Return `sched_min_interval` in seconds, rounded up; 0 if it is below a second, which changes nothing here."""
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
 class SchedulingPassResults(NamedTuple):
-    """The results of the passes of an instant."""
+    """The results of the passes at one instant."""
 
     waiting: int
     """Number of jobs that are still pending."""
@@ -125,8 +125,8 @@ class SchedulingPassResults(NamedTuple):
     backfill_cut: bool
 
 
-def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> SchedulingPassHistory:
-    """Return the schedule after the passes of an instant."""
+def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> PassScheduleState:
+    """Return the schedule after the passes at one instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
     # A limit that stopped backfill may not stop the next one. Jobs that backfill tested would start in no other pass.
@@ -136,14 +136,14 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
     return agenda._replace(waiting=came.waiting, changed=int(new), cut=int(cut), running=running)
 
 
-def next_pass_s(agenda: SchedulingPassHistory, rules: SchedulerParameters, waiting: int) -> int | None:
+def next_pass_s(agenda: PassScheduleState, rules: SchedulerParameters, waiting: int) -> int | None:
     """Return the next time (s) at which a pass may start a job without an event; None if there is none."""
     now_s, found = agenda.seen_s, []
     if not waiting:
         return None
-    if agenda.changed and rules.bf_interval != OFF:
+    if agenda.changed and rules.bf_interval != DISABLED:
         found.append(agenda.backfill_s + rules.bf_interval)
-    if rules.sched_interval != OFF:
+    if rules.sched_interval != DISABLED:
         if agenda.asked:
             found.append(max(agenda.asked_s + rules.batch_sched_delay, agenda.pass_s + min_interval_s(rules)))
         if agenda.cut:

@@ -12,11 +12,11 @@ from typing import Any
 
 from cpsched.errors import InvalidValue, UnknownName, require
 
-OFF = -1
-"""Slurm's value for a disabled loop."""
+DISABLED = -1
+"""Slurm's value that disables a loop."""
 
 _DAY_S = 86_400
-_MOST_INT = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SchedulerParameters:
     bf_max_job_start: int = 0
     """Maximum number of jobs started per pass. bf, `_attempt_backfill`."""
     bf_max_job_test: int = 500
-    """Maximum number of jobs tested per pass, without those that another limit excludes. bf, `_attempt_backfill`."""
+    """Maximum number of jobs tested per pass, not counting jobs excluded by other limits. bf, `_attempt_backfill`."""
     bf_max_job_user: int = 0
     """Maximum number of jobs tested per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_user_part: int = 0
@@ -55,11 +55,11 @@ class SchedulerParameters:
     bf_node_space_size: int | None = None
     """Size of the table of times, which reservations fill; None: `bf_max_job_test`. bf, `_add_reservation`."""
     bf_resolution: int = 60
-    """Reservations begin (rounded down) and end (rounded up) at multiples of this, s. bf, `_set_slot_time`."""
+    """Reservations begin (rounded down) and end (rounded up) at multiples of this value, s. bf, `_set_slot_time`."""
     bf_window: int = 1440
     """Maximum time from now to the start of a reservation, min. bf, `_attempt_backfill`."""
     default_queue_depth: int = 100
-    """Number of jobs, including blocked ones, that the main loop tests, minus one. js, `_schedule`."""
+    """One less than the number of jobs, including blocked jobs, that the main loop tests. js, `_schedule`."""
     defer: bool = False
     """Whether jobs are not tried at submission; job ends request a pass like submissions. jm, `job_allocate`."""
     defer_batch: bool = False
@@ -76,8 +76,8 @@ class SchedulerParameters:
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
             value = getattr(self, name)
-            inside = value is None or least <= value <= most or (value == OFF and name in _MAY_BE_OFF)
-            require(inside, name, value, _rule(name))
+            inside = value is None or least <= value <= most or (value == DISABLED and name in _CAN_BE_DISABLED)
+            require(inside, name, value, _number_rule(name))
 
     @property
     def records(self) -> int:
@@ -86,7 +86,7 @@ class SchedulerParameters:
 
 
 BOUNDS: dict[str, tuple[int, int]] = {
-    "batch_sched_delay": (0, _MOST_INT),
+    "batch_sched_delay": (0, _MAX_INT),
     "bf_interval": (1, 10_800),
     "bf_job_part_count_reserve": (0, 100_000),
     "bf_max_job_assoc": (0, 1_000_000),
@@ -100,15 +100,15 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "bf_node_space_size": (2, 2_000_000),
     "bf_resolution": (1, 3600),
     "bf_window": (1, 30 * 1440),
-    "default_queue_depth": (0, _MOST_INT),
-    "partition_job_depth": (0, _MOST_INT),
-    "sched_interval": (1, _MOST_INT),
-    "sched_max_job_start": (0, _MOST_INT),
-    "sched_min_interval": (0, _MOST_INT),
+    "default_queue_depth": (0, _MAX_INT),
+    "partition_job_depth": (0, _MAX_INT),
+    "sched_interval": (1, _MAX_INT),
+    "sched_max_job_start": (0, _MAX_INT),
+    "sched_min_interval": (0, _MAX_INT),
 }
 """Minimum and maximum of each numeric parameter."""
 
-_MAY_BE_OFF = ("bf_interval", "sched_interval")
+_CAN_BE_DISABLED = ("bf_interval", "sched_interval")
 _FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
 
 NOT_MODELLED = (
@@ -121,7 +121,7 @@ NOT_MODELLED = (
 )  # fmt: skip
 """Parameters that can change starts, but are not modelled."""
 
-NO_EFFECT = (
+WITHOUT_EFFECT = (
     "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
     "bf_yield_rpc_count", "bf_yield_sleep", "build_queue_timeout", "correspond_after_task_cnt",
     "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_job_state_cache", "enable_user_top",
@@ -130,19 +130,19 @@ NO_EFFECT = (
     "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
     "whole_hetjob", "whole_pack",
 )  # fmt: skip
-"""Parameters that concern the load of slurmctld, submission or execution. Passes of the model take no time."""
+"""Parameters that only concern the load of slurmctld, submission or execution. In the model, passes take no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """A parsed value: the modelled parameters, and the names of parameters that are not modelled."""
+    """The modelled parameters, and the names of those that are not modelled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
 
 
 def parse_parameters(text: str) -> ParsedSchedulerParameters:
-    """Parse a value of `SchedulerParameters`; names are case-insensitive.
+    """Parse the value of `SchedulerParameters`; names are case-insensitive.
 
     Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value that is out of bounds. (Slurm
     itself logs an error and uses the default.)
@@ -154,16 +154,18 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
         name = name.lower()
         if name in NOT_MODELLED:
             not_modelled.append(name)
-        elif name in NO_EFFECT:
+        elif name in WITHOUT_EFFECT:
             continue
         elif name in _FLAGS:
             require(not equals, name, value, "takes no value")
             given[name] = True
         elif name in BOUNDS:
             require(name not in given, name, value, "is given twice")
-            given[name] = _number(name, value)
+            given[name] = _parse_number(name, value)
         else:
-            raise UnknownName("parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *NO_EFFECT))
+            raise UnknownName(
+                "parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT)
+            )
     return ParsedSchedulerParameters(SchedulerParameters(**given), tuple(not_modelled))
 
 
@@ -187,20 +189,22 @@ def merge_parameters(text: str, given: str) -> str:
     >>> merge_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
     'defer,bf_window=2880,BF_Interval=30'
     """
-    names = {_name_of(word) for word in given.split(",")}
-    return ",".join([*(word for word in text.split(",") if word.strip() and _name_of(word) not in names), given])
+    names = {_parse_name(word) for word in given.split(",")}
+    return ",".join([*(word for word in text.split(",") if word.strip() and _parse_name(word) not in names), given])
 
 
-def _name_of(word: str) -> str:
+def _parse_name(word: str) -> str:
     return word.partition("=")[0].strip().lower()
 
 
-def _number(name: str, value: str) -> int:
+def _parse_number(name: str, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,18}", value):
-        raise InvalidValue(name, value, _rule(name))
+        raise InvalidValue(name, value, _number_rule(name))
     return int(value)
 
 
-def _rule(name: str) -> str:
+def _number_rule(name: str) -> str:
     least, most = BOUNDS[name]
-    return f"must be a whole number from {least:,} to {most:,}" + (", or -1 to disable" if name in _MAY_BE_OFF else "")
+    return f"must be a whole number from {least:,} to {most:,}" + (
+        ", or -1 to disable" if name in _CAN_BE_DISABLED else ""
+    )

@@ -11,8 +11,8 @@ from typing_extensions import override
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.slurm.pass_schedule import (
     DueSchedulingPasses,
-    QueueAgeSummary,
-    SchedulingPassHistory,
+    PassScheduleState,
+    QueueInstantSummary,
     SchedulingPassResults,
     advance_schedule,
     due_passes,
@@ -31,21 +31,21 @@ from cpsched.kernels.slurm_passes import (
 )
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort, IntArray, JobTable, Need, Snapshot, Starts
 from cpsched.model.reason import PendingCode
-from cpsched.planning import ARRIVAL_ORDER, effort, scheduling_state_of
+from cpsched.planning import ARRIVAL_ORDER, get_scheduling_state, kernel_effort
 from cpsched.registration import FileParameter, Registration
-from cpsched.wait_reasons import wait_reasons_of
+from cpsched.wait_reasons import explain_waits
 
-NOTHING_DUE = "no-pass-due"
-"""Path of rounds in which slurmctld runs no pass."""
+NO_PASS_PATH = "no-pass-due"
+"""Path of a round in which slurmctld runs no pass."""
 
 
-class SlurmDispatcher(Dispatcher):
+class SlurmTwinDispatcher(Dispatcher):
     """Runs slurmctld's main loop and backfill at the times at which slurmctld would run them.
 
-    `scheduler_parameters` are those of slurm.conf. Alternatively, `config_file` is the output of `scontrol show
-    config`. The main loop follows priority, or arrival if the site does not rank jobs. `reserved` is what backfill
-    reserves: Slurm reserves whole nodes, even for a job that needs only parts of them. On a cluster with one node,
-    which represents a pool, parts are always reserved.
+    `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. Alternatively, `config_file` is the
+    output of `scontrol show config`. The main loop follows priorities, or arrivals if the site does not rank jobs.
+    `reserved` is what backfill reserves: Slurm reserves whole nodes, even for a job that needs only parts of them. On a
+    cluster with a single node, which represents a pool, `slurm` always reserves parts.
 
     The dispatcher stores when the passes ran, and requests its next call through `Decision.again_s`.
     """
@@ -57,15 +57,15 @@ class SlurmDispatcher(Dispatcher):
         reserved: Literal["whole-nodes", "parts"] = "whole-nodes",
     ) -> None:
         twice = bool(scheduler_parameters and config)
-        require(not twice, "scheduler_parameters", scheduler_parameters, "excludes config_file; give only one of them")
+        require(not twice, "scheduler_parameters", scheduler_parameters, "excludes config_file; set only one of them")
         self.read = parse_parameters(parameters_of_config(config) if config else scheduler_parameters)
-        self._rules = scheduler_rules_of(self.read.parameters)
+        self._rules = build_scheduler_rules(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column
         tally = BackfillCounters(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
         self._passes = SchedulingPassState(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
-        self._agenda = self._before = SchedulingPassHistory()
-        self._owners = JobOwnerCache()
+        self._agenda = self._before = PassScheduleState()
+        self._owners = JobOwnerNumberCache()
 
     @override
     def memory(self) -> list[list[int]]:
@@ -73,53 +73,55 @@ class SlurmDispatcher(Dispatcher):
 
     @override
     def recall(self, memory: Sequence[Sequence[int]]) -> None:
-        self._agenda, self._before = SchedulingPassHistory(*memory[0]), SchedulingPassHistory(*memory[1])
+        self._agenda, self._before = PassScheduleState(*memory[0]), PassScheduleState(*memory[1])
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Decide by the due passes; a second call at the same instant repeats the same passes."""
+        """Run the due passes; a second call at the same instant repeats them."""
         return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
-        """Decide with the queue in `order`, int64[Q] positions; an empty order means by priority.
+        """Decide with the queue in `order`, int64[Q] positions; if it is empty, the order is by priority.
 
         `is_new` means that priorities have just changed. slurmctld then requests a pass, as after REQUEST_UPDATE_JOB,
         and the next backfill runs.
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
-            return Decision(NO_STARTS, effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
+            return Decision(NO_STARTS, kernel_effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
         agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
         if is_new:
             agenda = agenda._replace(asked=1, changed=1)
         rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
-        seen = QueueAgeSummary(snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running))
+        seen = QueueInstantSummary(
+            snapshot.now_s, int(submit_s[queue[0]]), int(submit_s[queue[-1]]), len(snapshot.running)
+        )
         made = due_passes(agenda, rules, seen)
         idle = made.main == NO_PASS and not made.backfill and not whole
-        came = SchedulingPassResults(n, 0, 0, False, False) if idle else self._go_through(snapshot, made, whole, order)
+        came = SchedulingPassResults(n, 0, 0, False, False) if idle else self._run_passes(snapshot, made, whole, order)
         self._before, self._agenda = agenda, advance_schedule(made, came)
         again_s = next_pass_s(self._agenda, rules, came.waiting)
         if idle:
-            return Decision(NO_STARTS, effort(NOTHING_DUE, 0), again_s=again_s)
+            return Decision(NO_STARTS, kernel_effort(NO_PASS_PATH, 0), again_s=again_s)
         draft = self._site.draft
         starts = Starts(*copy_starts(draft), True) if came.started else NO_STARTS
         cost = passes_effort(came.started, n)
         if not whole:
             return Decision(starts, cost, again_s=again_s)
         plan_s = get_planned_starts(draft, n)
-        waits = wait_reasons_of(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
+        waits = explain_waits(snapshot, starts, plan_s, unplanned=PendingCode.NEXT_PASS)
         return Decision(starts, cost, plan_s, waits, again_s)
 
-    def _go_through(
+    def _run_passes(
         self, snapshot: Snapshot, made: DueSchedulingPasses, whole: bool, order: IntArray
     ) -> SchedulingPassResults:
-        """Run the passes; starts and plan are written to the draft of `_site`."""
+        """Run the passes, which write starts and plan to the draft in `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
         passes.backfill, passes.whole = int(made.backfill), int(whole)
         passes.next_s = max(snapshot.now_s, made.after.backfill_s + max(1, rules.bf_interval))
         self._rules.whole_nodes = int(self._whole_nodes and snapshot.cluster.size > 1)
-        self._site = scheduling_state_of(snapshot)
+        self._site = get_scheduling_state(snapshot)
         owners = self._owners.find_owners(snapshot.cluster, snapshot.table)
         started = plan_as_slurm(self._site, self._rules, owners, passes, order)
         waiting = len(snapshot.queue) - started
@@ -130,10 +132,10 @@ class SlurmDispatcher(Dispatcher):
 
 def passes_effort(started: int, n: int) -> Effort:
     """Return the effort of a round in which `started` of `n` jobs start."""
-    return effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
+    return kernel_effort("none-starts" if not started else "all-start" if started == n else "some-start", n)
 
 
-def scheduler_rules_of(parameters: SchedulerParameters) -> SlurmSchedulerRules:
+def build_scheduler_rules(parameters: SchedulerParameters) -> SlurmSchedulerRules:
     """Return the parameters in the form that the kernel reads."""
 
     def limit(count: int) -> int:
@@ -160,7 +162,7 @@ def scheduler_rules_of(parameters: SchedulerParameters) -> SlurmSchedulerRules:
     )
 
 
-class JobOwnerCache:
+class JobOwnerNumberCache:
     """Partition, user and association of each job as numbers, cached until the table changes."""
 
     def __init__(self) -> None:
@@ -169,37 +171,40 @@ class JobOwnerCache:
         self._owners = JobOwnerColumns(1, *(empty_column() for _ in range(5)))
 
     def find_owners(self, cluster: Cluster, table: JobTable) -> JobOwnerColumns:
-        """Return the owners of all jobs of `table`."""
+        """Return the owners of all jobs in `table`."""
         if table.jobs is not self._jobs or len(table.jobs) != self._known:
             self._jobs, self._known = table.jobs, len(table.jobs)
-            self._owners = owners_of(cluster, table)
+            self._owners = number_job_owners(cluster, table)
         return self._owners
 
 
-def owners_of(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
-    """Return the owners of all jobs of `table` as numbers.
+def number_job_owners(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
+    """Return the owners of all jobs in `table` as numbers.
 
-    The nodes of a partition are the node set with its name, or else the node set of the job.
+    The nodes of a partition are the node set with its name; if there is none, the job's node set.
     """
     jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
-    partition, user = _numbered([job.queue for job in jobs]), _numbered([job.user for job in jobs])
-    user_partition = _numbered([(job.user, job.queue) for job in jobs])
-    association = _numbered([(job.account, job.user) for job in jobs])
+    partition, user = (
+        _number_distinct_names([job.queue for job in jobs]),
+        _number_distinct_names([job.user for job in jobs]),
+    )
+    user_partition = _number_distinct_names([(job.user, job.queue) for job in jobs])
+    association = _number_distinct_names([(job.account, job.user) for job in jobs])
     most = 1 + max(int(of.max(initial=0)) for of in (partition, user, user_partition, association))
     node_set = np.fromiter((sets.get(job.queue, job.request.node_set) for job in jobs), np.int64, len(jobs))
     return JobOwnerColumns(most, partition, user, user_partition, association, node_set)
 
 
-def _numbered(names: Sequence[object]) -> IntArray:
+def _number_distinct_names(names: Sequence[object]) -> IntArray:
     numbers: dict[object, int] = {}
     return np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.int64, len(names))
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "slurm",
         "A model of slurmctld's main loop and backfill, with its SchedulerParameters.",
         "docs/lookahead.md",
-        SlurmDispatcher,
+        SlurmTwinDispatcher,
     ),
 )

@@ -1,6 +1,7 @@
 """The compiled loops of the constraint-programming dispatchers.
 
-- `cp_state`: the handles for the input of a round, a plan with its parts, one instant of a plan, and a search step.
+- `cp_state`: the shared structs for the input of a round, a plan with its parts, one instant of a plan, and a search
+  step.
 - `plan_instant`: the cluster at one instant of a plan; kinds of units.
 - `startable_jobs`: which queued jobs could start now, or ever.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
@@ -42,4 +43,4 @@ __all__ = [
     "running_rectangles",
     "startable_jobs",
 ]
-"""All modules, so that compiling ahead of a dispatcher's first decision includes every kernel."""
+"""All modules, so that compiling before a dispatcher's first decision covers every kernel."""

@@ -5,27 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import Column, FixedColumn
-from cpsched.kernels.cp.cp_state import BoundAndIncumbent, CpInstance, CpPlan, CumulativeRelaxation, TotalDelayObjective
-from cpsched.kernels.cp.delay_costs import cost_of, delay
+from cpsched.jit.shared_structs import Column, FixedColumn
+from cpsched.kernels.cp.cp_state import (
+    BranchAndBoundState,
+    CpInstance,
+    CpPlan,
+    CumulativeRelaxation,
+    WeightedDelayObjective,
+)
+from cpsched.kernels.cp.delay_costs import job_delay_cost, plan_delay_cost
 from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.plan_instant import same_shape
-from cpsched.kernels.cp.relaxation import has_room, next_room
+from cpsched.kernels.cp.relaxation import has_room, next_job_end
 from cpsched.kernels.fit_rules import UNBOUNDED
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import IntArray
 
 COST_TOLERANCE = 1e-9
-"""Relative difference of objectives below which they count as equal."""
+"""Objectives count as equal if their relative difference is below this value."""
 NO_PLACES = -1
-"""Value for the number of dives if jobs need no places, so that every plan of the relaxation is a plan."""
+"""Special value of `dives`: jobs need no places, so every relaxed plan is a plan."""
 LEFT_SHIFTED = -2
-"""The same, but skip plans in which a job could start a second earlier, because other plans cost no more."""
+"""Like `NO_PLACES`, but skips plans in which a job could start earlier, because other plans cost no more."""
 
 
 @subroutine
 def copy_plan(target: CpPlan, source: CpPlan) -> None:
-    """Overwrite starts and places of `target` with those of `source`."""
+    """Copy the starts and places of `source` to `target`."""
     for j in range(len(source.start_s)):
         target.start_s[j], target.parts[j] = source.start_s[j], source.parts[j]
     for p in range(len(source.node)):
@@ -36,14 +42,14 @@ def copy_plan(target: CpPlan, source: CpPlan) -> None:
 
 @subroutine
 def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
-    """Let no job that is interchangeable with `job`, and comes after it, start before it."""
+    """Forbid interchangeable jobs after `job` to start before it."""
     for other in range(job + 1, len(alike)):
         if alike[other] == alike[job]:
             earliest[other] = max(earliest[other], earliest[job])
 
 
 @subroutine
-def alike_jobs(facts: CpInstance, objective: TotalDelayObjective) -> IntArray:
+def alike_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray:
     """Return, for each job, the first considered job with the same request, estimate and cost, int64[J]."""
     weight, since_s, units, estimate_s = objective.weight, objective.since_s, facts.table.units, facts.table.estimate_s
     alike = np.arange(len(weight))
@@ -59,7 +65,7 @@ def alike_jobs(facts: CpInstance, objective: TotalDelayObjective) -> IntArray:
 
 
 @kernel
-def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: TotalDelayObjective) -> float:
+def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: WeightedDelayObjective) -> float:
     """Return the cost of the best relaxed plan if all jobs are interchangeable; otherwise 0, a trivial bound.
 
     In that plan, each job in turn starts as early as possible. Proof that no plan has an earlier k-th start: let g be
@@ -93,20 +99,20 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
             if tau == UNBOUNDED:
                 return 0.0
         start_s[k] = tau
-        total += cost_of(objective, 0, tau)
+        total += job_delay_cost(objective, 0, tau)
     return total
 
 
 @kernel
-def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dives: int) -> tuple[int, bool, float]:
-    """Improve the best plan by branch and bound on the relaxation; this may prove it optimal.
+def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, dives: int) -> tuple[int, bool, float]:
+    """Improve the best plan by branch and bound on the relaxation, which may prove it optimal.
 
     The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
     each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
-    visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan is used as it is, and no
-    best plan is needed at the beginning. `LEFT_SHIFTED` skips further plans. Jobs are placed in the order of their
-    starts, so all jobs that start before `tau` are placed when a job is about to start at `tau`. If there was room for
-    the job a second earlier, it could start then, because the plan has room for it from `tau` on in any case.
+    visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan itself is used, and no best
+    plan is needed at the beginning. `LEFT_SHIFTED` skips further plans. Jobs are placed in the order of their starts.
+    So when a job is about to start at `tau`, all jobs that start before `tau` are placed. If the job also fits a second
+    earlier, it can start then, because the plan has room for it from `tau` on.
 
 
     Return the number of visited nodes, whether the tree was exhausted, and a lower bound on the cost of delays (0 if
@@ -117,7 +123,7 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
     # At depth d of the tree, the first d jobs of `who` are placed, and no other job starts before `earliest[d]`.
     earliest = np.full((J + 1, J), facts.now_s, np.int64)
     placed, start_s, who = np.zeros(J, np.bool_), np.zeros(J, np.int64), np.zeros(J, np.int64)
-    upper = delay(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
+    upper = plan_delay_cost(objective, best.start_s) if best.start_s[0] >= facts.now_s else np.inf
     lower = upper
     alike = alike_jobs(facts, objective)
     depth = spent = 0
@@ -125,14 +131,13 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
         spent += 1
 
         # Find the job that can start first (of several, the first in priority order), and the least cost of a plan from
-        # here. If the job has no room at that time, or had room earlier, postpone it, which needs no branch, and
-        # choose again.
+        # here. If the job does not fit at that time, or fits earlier, postpone it, which needs no branch; choose again.
         job, tau = -1, 0
         while True:
             bound, tau, job = 0.0, UNBOUNDED, -1
             for j in range(J):
                 begin = start_s[j] if placed[j] else earliest[depth, j]
-                bound += cost_of(objective, j, begin)
+                bound += job_delay_cost(objective, j, begin)
                 if not placed[j] and begin < tau:
                     tau, job = begin, j
             if bound >= upper * (1 - COST_TOLERANCE) or job < 0:
@@ -141,9 +146,9 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
                 first = dives != LEFT_SHIFTED or tau == facts.now_s
                 if first or not has_room(relaxed, facts, placed, start_s, job, tau - 1):
                     break
-            earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, tau)
+            earliest[depth, job] = next_job_end(relaxed, facts, placed, start_s, job, tau)
             break_symmetry(alike, earliest[depth], job)
-        # Down: the job starts at that time.
+        # Descend: start the job at that time.
         if bound < upper * (1 - COST_TOLERANCE) and job >= 0:
             placed[job], start_s[job], who[depth] = True, tau, job
             for j in range(J):
@@ -151,24 +156,24 @@ def branch_and_bound(facts: CpInstance, tree: BoundAndIncumbent, most: int, dive
             depth += 1
             continue
 
-        # A leaf that is better than the best plan: find places by a dive in its order.
+        # This leaf is better than the best plan, so find places with a dive in its order.
         if bound < upper * (1 - COST_TOLERANCE):
             if dives < 0:
                 trial.start_s[:] = start_s
             else:
                 dive(facts, trial, who, False)
                 dives -= 1
-            found = delay(objective, trial.start_s)
+            found = plan_delay_cost(objective, trial.start_s)
             if found < upper * (1 - COST_TOLERANCE):
                 copy_plan(best, trial)
                 upper = found
             lower = min(lower, bound)
-        # Up, and into the other branch: the job placed last is postponed.
+        # Ascend and take the other branch: postpone the job placed last.
         if depth == 0:
             return spent, True, min(lower, upper)
         depth -= 1
         job = who[depth]
         placed[job] = False
-        earliest[depth, job] = next_room(relaxed, facts, placed, start_s, job, start_s[job])
+        earliest[depth, job] = next_job_end(relaxed, facts, placed, start_s, job, start_s[job])
         break_symmetry(alike, earliest[depth], job)
     return spent, False, 0.0

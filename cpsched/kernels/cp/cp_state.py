@@ -1,16 +1,16 @@
-"""The handles of the constraint-programming loops."""
+"""The shared structs of the constraint-programming loops."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cpsched.jit.handles import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Handle, Matrix
+from cpsched.jit.shared_structs import Column, FixedColumn, FixedMatrix, FixedReals, Flags, Matrix, SharedStruct
 from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import IntArray, JobTable
 
 
-class CpInstance(Handle):
-    """The facts of a round: the instant, and the jobs that a model considers."""
+class CpInstance(SharedStruct):
+    """The input of a round: the instant, and the jobs that a model considers."""
 
     now_s: int
     machine: NodeResourceState
@@ -22,17 +22,17 @@ class CpInstance(Handle):
     end_s: FixedColumn
     """End of each running job by slot, in seconds."""
     place_node: FixedColumn
-    """Nodes of all placements, see `JobTable.place_at`."""
+    """Nodes of all placements (see `JobTable.place_at`)."""
     place_units: FixedColumn
-    """Units of all placements, see `JobTable.place_at`."""
+    """Units of all placements (see `JobTable.place_at`)."""
 
     def with_considered_jobs(self, jobs: IntArray) -> CpInstance:
-        """Return the same instant with `jobs` (slots in priority order) considered."""
+        """Return the same instant with `jobs` (slots in priority order) as the considered jobs."""
         placements = self.place_node, self.place_units
         return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
 
 
-class PlanInstantState(Handle):
+class PlanInstantState(SharedStruct):
     """The cluster at one instant of a plan. Every kernel that moves to another instant overwrites it."""
 
     left: Matrix
@@ -47,7 +47,7 @@ class PlanInstantState(Handle):
     """For each part, the part placed before it on the same node; -1 if there is none."""
 
 
-class CpPlan(Handle):
+class CpPlan(SharedStruct):
     """Starts and places of the considered jobs.
 
     The parts of job j are `first[j]` .. `first[j] + parts[j] - 1`; `first` leaves room for one part per unit. Parts are
@@ -72,15 +72,15 @@ class CpPlan(Handle):
 
     def copy(self) -> CpPlan:
         """Return a separate plan with the same starts and places."""
-        columns = {name: getattr(self, name).copy() for name in PLACED}
-        return CpPlan(**columns, first=self.first.copy(), moment=moment_of(self.moment.left, len(self.node)))
+        columns = {name: getattr(self, name).copy() for name in PLACEMENT_COLUMNS}
+        return CpPlan(**columns, first=self.first.copy(), moment=empty_plan_instant(self.moment.left, len(self.node)))
 
 
-PLACED = ("start_s", "parts", "node", "units", "y", "dy")
+PLACEMENT_COLUMNS = ("start_s", "parts", "node", "units", "y", "dy")
 """The columns of a plan that define starts and places. (`first` depends only on the requests of the jobs.)"""
 
 
-class BranchingStep(Handle):
+class CpSearchState(SharedStruct):
     """The state of the solver's search. The considered jobs have K kinds of units."""
 
     j: int
@@ -92,8 +92,8 @@ class BranchingStep(Handle):
     earliest_s: FixedColumn
     """Earliest possible start of each job."""
     order: FixedColumn
-    """All jobs: among the jobs that can start first, the first in this order is taken."""
-    put_off_s: Column
+    """All jobs, in the order that breaks ties between jobs that can start first."""
+    postponed_to_s: Column
     """Time to which each job is postponed; -1 if it is not postponed, `UNBOUNDED` if it can never start."""
     room: FixedMatrix
     """int64[K, N]: number of units of each kind that fit on each node now."""
@@ -101,7 +101,7 @@ class BranchingStep(Handle):
     """Kind of the units of each job."""
 
 
-class TotalDelayObjective(Handle):
+class WeightedDelayObjective(SharedStruct):
     """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
 
     weight: FixedReals
@@ -109,36 +109,36 @@ class TotalDelayObjective(Handle):
     since_s: FixedColumn
     """Time from which the delay of each job counts, now or later."""
     constant: float
-    """Cost of the plan if no job is delayed."""
+    """Cost of a plan that delays no job."""
 
 
-class CumulativeRelaxation(Handle):
+class CumulativeRelaxation(SharedStruct):
     """The dispatching problem without places: E instants, and K shared capacities that only grow with time.
 
     A capacity is the amount of one resource on all nodes, or the room for one kind of unit on all nodes. A job's demand
-    is the minimum that it takes of a capacity, wherever it is placed. So every real plan is a plan of the relaxation,
-    but not vice versa.
+    is the minimum that it takes over all placements. So every real plan is a plan of the relaxation, but not
+    vice versa.
     """
 
     moment_s: FixedColumn
     """int64[E]: now, then the ends of running jobs."""
     capacity: FixedMatrix
-    """int64[E, K]: each capacity from each of these times on."""
+    """int64[E, K]: each capacity from each time on."""
     demand: FixedMatrix
-    """int64[J, K]: the minimum that each job takes of each capacity."""
+    """int64[J, K]: the minimum amount of each capacity that each job takes."""
 
 
-class BoundAndIncumbent(Handle):
+class BranchAndBoundState(SharedStruct):
     """The state of a branch and bound: the relaxation, the best plan so far, and space for another plan."""
 
     relaxed: CumulativeRelaxation
-    objective: TotalDelayObjective
+    objective: WeightedDelayObjective
     best: CpPlan
     trial: CpPlan
 
 
-def moment_of(amounts: IntArray, parts: int = 0) -> PlanInstantState:
-    """Return space for an instant of a cluster: amounts shaped like `amounts` (int64[N, R]), and `parts` parts."""
+def empty_plan_instant(amounts: IntArray, parts: int = 0) -> PlanInstantState:
+    """Allocate an instant of a cluster, with amounts shaped like `amounts` (int64[N, R]) and `parts` parts."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
     return PlanInstantState(
         left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64)
@@ -159,5 +159,5 @@ def empty_plan(facts: CpInstance) -> CpPlan:
         units=np.zeros(P, np.int64),
         y=np.zeros((P, R), np.int64),
         dy=np.zeros((P, R), np.int64),
-        moment=moment_of(facts.machine.capacity, P),
+        moment=empty_plan_instant(facts.machine.capacity, P),
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan
-from cpsched.kernels.cp.plan_instant import end_by, go_to_now, next_end, recount, shapes_of, take_job
-from cpsched.kernels.fit_rules import taken_on
+from cpsched.kernels.cp.plan_instant import end_jobs_until, go_to_now, next_end, recount_room, take_job, unit_kinds
+from cpsched.kernels.fit_rules import amount_taken_on_node
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @subroutine
 def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
-    """Return the highest position from which `dy` positions of `node` are free, all below `ceiling`; -1 if none."""
+    """Return the highest position from which `dy` positions below `ceiling` are free on `node`; -1 if none."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
     y = ceiling - dy
@@ -31,11 +31,11 @@ def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 
 @subroutine
-def put_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -> bool:
-    """Place `part` in the highest gap of `node` in each resource; return False and place nothing if one has no gap."""
+def place_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -> bool:
+    """Place `part` in the highest gap of `node` in each resource. If one has no gap, return False and place nothing."""
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
-        dy = taken_on(facts.table, slot, facts.machine, node, 1, r)
+        dy = amount_taken_on_node(facts.table, slot, facts.machine, node, 1, r)
         y = highest_gap(plan, node, r, capacity[node, r], dy) if dy > 0 else 0
         if y < 0:
             return False
@@ -47,18 +47,18 @@ def put_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -
 
 
 @subroutine
-def put(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
-    """Place job `j`, each part on the highest node that still has room for it (the paper's largest value).
+def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
+    """Place job `j`, with each part on the highest node that still fits it (the paper's largest value).
 
-    `room_of` is the number of its units that fit on each node now, see `recount`. If not all parts fit, return False
-    and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's amounts.
+    `room_of` is the number of its units that fit on each node now, see `recount_room`. If not all parts fit, return
+    False and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's amounts.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
     wanted, part, moment = facts.table.units[slot], plan.first[j], plan.moment
     for node in range(len(room_of) - 1, -1, -1):
         room = min(wanted, room_of[node])
-        while room > 0 and put_part(facts, plan, slot, part, node):
+        while room > 0 and place_part(facts, plan, slot, part, node):
             plan.units[part] = room if whole else 1
             wanted -= plan.units[part]
             room -= plan.units[part]
@@ -77,8 +77,8 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
     Among the jobs that can start first, the first in `order` (in the paper: highest priority) starts immediately. Each
-    of its units takes the highest legal positions. So no job starts before a job placed earlier, and amounts that are
-    free when a job starts stay free. Hence, one sweep over the times at which jobs end finds the plan of the paper's
+    of its units takes the highest legal positions. So no job starts before a job that was placed earlier, and amounts
+    that are free when a job starts stay free. Hence, one sweep over the ends of jobs finds the plan of the paper's
     dive.
 
     `only_now` stops the sweep at the first instant. Return the number of jobs that start now. Jobs without a plan have
@@ -88,12 +88,12 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
 
     # For each kind of unit, keep how many units fit on each node, and the sum: a job that requests more than the sum is
     # skipped without examining the nodes. Each step updates only the nodes that it touched.
-    shapes, kind_of = shapes_of(facts)
+    shapes, kind_of = unit_kinds(facts)
     moment = plan.moment
     go_to_now(facts, moment)
     moment.touched[:] = True
     room, rooms = np.zeros((len(shapes), N), np.int64), np.zeros(len(shapes), np.int64)
-    recount(facts, moment, shapes, room, rooms)
+    recount_room(facts, moment, shapes, room, rooms)
     plan.start_s[:] = -1
     present = np.zeros(J, np.bool_)
     waiting, next_running, start_now = J, 0, 0
@@ -103,12 +103,12 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
         for j in order:
             if plan.start_s[j] >= 0 or rooms[kind_of[j]] < facts.table.units[facts.jobs[j]]:
                 continue
-            if put(facts, plan, room[kind_of[j]], j):
+            if place_job(facts, plan, room[kind_of[j]], j):
                 plan.start_s[j] = tau
                 present[j] = True
                 waiting -= 1
                 take_job(plan, j)
-                recount(facts, moment, shapes, room, rooms)
+                recount_room(facts, moment, shapes, room, rooms)
         if tau == facts.now_s:
             start_now = J - waiting
         if waiting == 0 or only_now:
@@ -116,8 +116,8 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
 
         # Advance to the next end of a running job or of a job in this plan.
         tau = next_end(facts, plan, present, next_running)
-        next_running = end_by(facts, plan, present, next_running, tau)
-        recount(facts, moment, shapes, room, rooms)
+        next_running = end_jobs_until(facts, plan, present, next_running, tau)
+        recount_room(facts, moment, shapes, room, rooms)
 
 
 @kernel

@@ -1,31 +1,31 @@
-"""Guide the solver's search: which job can start first, and which places its parts get."""
+"""Guide the solver's search: find the job that can start first, and places for its parts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import FixedColumn
-from cpsched.kernels.cp.cp_state import BranchingStep, CpInstance, CpPlan
-from cpsched.kernels.cp.dive import highest_gap, put, put_part
-from cpsched.kernels.cp.plan_instant import end_by, go_to, next_end, recount, shapes_of
-from cpsched.kernels.fit_rules import UNBOUNDED, units_on
+from cpsched.jit.shared_structs import FixedColumn
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, CpSearchState
+from cpsched.kernels.cp.dive import highest_gap, place_job, place_part
+from cpsched.kernels.cp.plan_instant import end_jobs_until, next_end, recount_room, set_plan_instant, unit_kinds
+from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import EXCLUSIVE, IntArray
 
 
 @kernel
-def room_now(facts: CpInstance) -> tuple[IntArray, IntArray]:
+def count_free_units(facts: CpInstance) -> tuple[IntArray, IntArray]:
     """Return the number of units of each kind that fit on each node now, int64[K, N], and each job's kind, int64[J]."""
-    shapes, kind_of = shapes_of(facts)
+    shapes, kind_of = unit_kinds(facts)
     room = np.empty((len(shapes), len(facts.machine.free)), np.int64)
     for k in range(len(shapes)):
         for node in range(len(facts.machine.free)):
-            room[k, node] = units_on(facts.table, shapes[k], facts.machine, facts.machine.free, node)
+            room[k, node] = units_fitting_on_node(facts.table, shapes[k], facts.machine, facts.machine.free, node)
     return room, kind_of
 
 
 @subroutine
-def first_moment(step: BranchingStep, at_s: FixedColumn) -> int:
+def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
     """Return the smallest `at_s` of a job that is not placed; `UNBOUNDED` if all jobs are placed."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
@@ -34,62 +34,62 @@ def first_moment(step: BranchingStep, at_s: FixedColumn) -> int:
     return tau
 
 
-def new_step(facts: CpInstance, order: IntArray) -> BranchingStep:
-    """Return the first step of a search, with no job placed. `order` decides among jobs that can start first."""
-    J, (room, kind_of) = len(facts.jobs), room_now(facts)
+def new_search_state(facts: CpInstance, order: IntArray) -> CpSearchState:
+    """Return the first step of a search, with no job placed. `order` breaks ties between jobs that can start first."""
+    J, (room, kind_of) = len(facts.jobs), count_free_units(facts)
     nobody, column = np.zeros(J, np.bool_), np.full(J, -1, np.int64)
-    return BranchingStep(-1, 0, nobody, column, order, column.copy(), room, kind_of)
+    return CpSearchState(-1, 0, nobody, column, order, column.copy(), room, kind_of)
 
 
 @kernel
-def next_to_start(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
+def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
     """Return the unplaced job that can start first, ties by `step.order`; -1 if there is none.
 
     - No placed job starts later than the earliest start of any other job.
     - A job that does not fit together with the placed jobs does not fit until one of them, or a running job, ends. It
-      is postponed to that time, see `step.put_off_s`.
+      is postponed to that time, see `step.postponed_to_s`.
     - Start and places of the returned job are written to the plan.
-    - The result is -1 if all jobs are placed, or if none of the others can ever start.
+    - The result is -1 if all jobs are placed, or if no other job can ever start.
     """
     J = len(facts.jobs)
-    at_s, placed, put_off_s, kind_of = step.earliest_s.copy(), step.placed, step.put_off_s, step.kind_of
-    put_off_s[:] = -1
+    at_s, placed, postponed_to_s, kind_of = step.earliest_s.copy(), step.placed, step.postponed_to_s, step.kind_of
+    postponed_to_s[:] = -1
     tau = first_moment(step, at_s)
     if tau == UNBOUNDED:
         return -1
     present = np.zeros(J, np.bool_)
-    next_running = go_to(facts, plan, placed, tau)
+    next_running = set_plan_instant(facts, plan, placed, tau)
     for j in range(J):
         present[j] = placed[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] > tau
     room, rooms, shapes = step.room.copy(), step.room.sum(axis=1), np.empty(len(step.room), np.int64)
     for j in range(J):
         shapes[kind_of[j]] = facts.jobs[j]
-    recount(facts, plan.moment, shapes, room, rooms)
+    recount_room(facts, plan.moment, shapes, room, rooms)
     while True:
         # A job that does not fit at this instant waits for the next end of a job.
         later = next_end(facts, plan, present, next_running)
         for j in step.order:
             if placed[j] or at_s[j] > tau:
                 continue
-            if rooms[kind_of[j]] >= facts.table.units[facts.jobs[j]] and put(facts, plan, room[kind_of[j]], j):
+            if rooms[kind_of[j]] >= facts.table.units[facts.jobs[j]] and place_job(facts, plan, room[kind_of[j]], j):
                 plan.start_s[j] = tau
                 return int(j)
-            at_s[j] = put_off_s[j] = later
+            at_s[j] = postponed_to_s[j] = later
 
         # Advance to the next time at which a job could start.
         tau = first_moment(step, at_s)
         if tau == UNBOUNDED:
             return -1
-        next_running = end_by(facts, plan, present, next_running, tau)
-        recount(facts, plan.moment, shapes, room, rooms)
+        next_running = end_jobs_until(facts, plan, present, next_running, tau)
+        recount_room(facts, plan.moment, shapes, room, rooms)
 
 
 @kernel
-def next_chance(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
-    """Return the earliest time after its planned start at which the current job could start instead.
+def next_possible_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
+    """Return the earliest time after the current job's planned start at which it could start instead.
 
-    In a plan whose jobs start as early as possible, a job starts now or when another job ends. That other job is
-    running, placed, or not yet placed. A job not yet placed starts at the plan's instant at the earliest.
+    In a plan whose jobs start as early as possible, a job starts now or when another job ends. The other job is
+    running, placed, or not yet placed. In the last case, it starts at the plan's instant at the earliest.
     """
     tau, chance = plan.start_s[step.j], UNBOUNDED
     for i in range(len(facts.running)):
@@ -106,12 +106,12 @@ def next_chance(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
 
 
 @subroutine
-def go_to_step(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
-    """Set the plan's instant to the start of the current job, with its parts that have a place on their nodes.
+def set_instant_to_current_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
+    """Set the plan's instant to the start of the current job, including its parts that already have a place.
 
     Return how many of its units have no place yet.
     """
-    go_to(facts, plan, step.placed, plan.start_s[step.j])
+    set_plan_instant(facts, plan, step.placed, plan.start_s[step.j])
     moment, wanted = plan.moment, facts.table.units[facts.jobs[step.j]]
     for part in range(plan.first[step.j], plan.first[step.j] + step.done):
         wanted -= plan.units[part]
@@ -123,26 +123,30 @@ def go_to_step(facts: CpInstance, plan: CpPlan, step: BranchingStep) -> int:
 
 
 @kernel
-def next_spot(facts: CpInstance, plan: CpPlan, step: BranchingStep, top: int) -> int:
+def find_next_part_place(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
     """Return the highest node, at most `top`, with room for one more part of the current job; -1 if there is none.
 
     Write the place of this part to the plan.
     """
-    wanted, slot, part = go_to_step(facts, plan, step), facts.jobs[step.j], plan.first[step.j] + step.done
+    wanted, slot, part = (
+        set_instant_to_current_job(facts, plan, step),
+        facts.jobs[step.j],
+        plan.first[step.j] + step.done,
+    )
     for node in range(top, -1, -1):
-        room = min(wanted, units_on(facts.table, slot, facts.machine, plan.moment.left, node))
-        if room > 0 and put_part(facts, plan, slot, part, node):
+        room = min(wanted, units_fitting_on_node(facts.table, slot, facts.machine, plan.moment.left, node))
+        if room > 0 and place_part(facts, plan, slot, part, node):
             plan.units[part] = room if facts.table.sharing[slot] & EXCLUSIVE else 1
             return node
     return -1
 
 
 @kernel
-def gap_below(facts: CpInstance, plan: CpPlan, step: BranchingStep, below: tuple[int, int, int]) -> int:
+def highest_gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
     """Return the highest free position for one more part of the current job; -1 if there is none.
 
-    `below` contains a node, a resource, and the position below which the part must be.
+    `below` contains a node, a resource, and the position below which the part must lie.
     """
-    go_to_step(facts, plan, step)
+    set_instant_to_current_job(facts, plan, step)
     node, r, ceiling = below
     return highest_gap(plan, node, r, ceiling, facts.table.per_unit[facts.jobs[step.j], r])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import subroutine
-from cpsched.jit.handles import Column, FixedColumn, Flags, Matrix
+from cpsched.jit.shared_structs import Column, FixedColumn, Flags, Matrix
 from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, PlanInstantState
-from cpsched.kernels.fit_rules import UNBOUNDED, taken_on, units_on
+from cpsched.kernels.fit_rules import UNBOUNDED, amount_taken_on_node, units_fitting_on_node
 from cpsched.model import IntArray
 
 
@@ -23,8 +23,8 @@ def same_shape(facts: CpInstance, a: int, b: int) -> bool:
 
 
 @subroutine
-def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
-    """Return one slot of each kind of unit among the considered jobs, int64[K], and the kind of each job, int64[J]."""
+def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
+    """Return a sample job slot for each kind of unit, int64[K], and the kind of each considered job, int64[J]."""
     kind_of, shapes = np.zeros(len(facts.jobs), np.int64), np.empty(len(facts.jobs), np.int64)
     kinds = 0
     for j in range(len(facts.jobs)):
@@ -41,7 +41,7 @@ def shapes_of(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
-    """Set `moment` to the present state of the cluster, with no planned job placed and no node touched."""
+    """Set `moment` to the current state of the cluster, with no planned job placed and no node touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
     for node in range(N):
@@ -54,7 +54,7 @@ def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
 
 @subroutine
 def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
-    """Release the running jobs from index `first` on that end by `until_s`; return the index of the next one."""
+    """Release the running jobs from index `first` on that end by `until_s`; return the next job's index."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
@@ -64,7 +64,7 @@ def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s
             node = facts.place_node[p]
             touched[node] = True
             for r in range(left.shape[1]):
-                amount = taken_on(facts.table, slot, facts.machine, node, facts.place_units[p], r)
+                amount = amount_taken_on_node(facts.table, slot, facts.machine, node, facts.place_units[p], r)
                 left[node, r] += amount
                 floor[node, r] -= amount
     return first
@@ -82,7 +82,7 @@ def take_job(plan: CpPlan, j: int) -> None:
 
 @subroutine
 def release_job(plan: CpPlan, j: int) -> None:
-    """End job `j`: undo its `put` and `take_job`."""
+    """End job `j`: undo `put` and `take_job` for this job."""
     moment = plan.moment
     left, newest, older = moment.left, moment.newest, moment.older
     for part in range(plan.first[j], plan.first[j] + plan.parts[j]):
@@ -100,7 +100,7 @@ def release_job(plan: CpPlan, j: int) -> None:
 
 
 @subroutine
-def recount(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
+def recount_room(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, room: Matrix, rooms: Column) -> None:
     """Update `room` (int64[K, N]) and its sums `rooms` (int64[K]) for the touched nodes, and reset `touched`."""
     touched, table, machine = moment.touched, facts.table, facts.machine
     for node in range(len(touched)):
@@ -108,14 +108,14 @@ def recount(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, ro
             continue
         touched[node] = False
         for k in range(len(shapes)):
-            units = units_on(table, shapes[k], machine, moment.left, node)
+            units = units_fitting_on_node(table, shapes[k], machine, moment.left, node)
             rooms[k] += units - room[k, node]
             room[k, node] = units
 
 
 @subroutine
 def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
-    """Return when a running job from index `next_running` on, or a job in `present`, next ends."""
+    """Return the next end of a running job from index `next_running` on or of a job in `present`."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
@@ -126,7 +126,7 @@ def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int)
 
 
 @subroutine
-def end_by(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
+def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
     """End all running jobs, and all jobs in `present`, that end by `tau`; return the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
@@ -136,8 +136,8 @@ def end_by(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, t
 
 
 @subroutine
-def go_to(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
-    """Set the plan's instant to the cluster at `tau` with the jobs in `placed`, which must all start by then.
+def set_plan_instant(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
+    """Set the plan's instant to `tau` with the jobs in `placed`, which must all start by then.
 
     Mark nodes that differ from now as touched. Return the index of the running job that ends next.
     """

@@ -1,4 +1,4 @@
-"""The dispatching problem without places: a relaxation whose best plan is a lower bound for every real plan.
+"""The dispatching problem without places: a relaxation whose best plan bounds the cost of every real plan.
 
 Places make the problem hard. Without them, a branch and bound over start times is cheap. If the dive finds places for
 the best plan of the relaxation at the same cost, no better plan exists.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import FixedColumn, FixedMatrix, Flags
-from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, moment_of
-from cpsched.kernels.cp.plan_instant import end_running, go_to_now, shapes_of
-from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_on, units_that_fit_row
+from cpsched.jit.shared_structs import FixedColumn, FixedMatrix, Flags
+from cpsched.kernels.cp.cp_state import CpInstance, CumulativeRelaxation, PlanInstantState, empty_plan_instant
+from cpsched.kernels.cp.plan_instant import end_running, go_to_now, unit_kinds
+from cpsched.kernels.fit_rules import UNBOUNDED, is_idle, units_fitting_on_node, units_that_fit_row
 from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import EXCLUSIVE, IntArray
 
@@ -26,7 +26,7 @@ def could_hold(facts: CpInstance, slot: int, node: int) -> bool:
 @subroutine
 def room_when_empty_on(facts: CpInstance, slot: int, node: int) -> int:
     """Return how many units of job `slot` fit on `node` when nothing runs."""
-    return units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
+    return units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @subroutine
@@ -43,14 +43,14 @@ def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
 
 
 @subroutine
-def least_taken(facts: CpInstance, slot: int, kind: int) -> int:
-    """Return the minimum room, in units of job `kind`, that job `slot` takes wherever it is placed."""
+def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
+    """Return the minimum room, in units of job `kind`, that job `slot` takes over all placements."""
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
 
-    # A job that requests whole nodes takes all room of each node. `each` is the least room of a node it could take.
+    # A job that requests whole nodes takes all room of each node. `each` is the least room of such a node.
     each, most = UNBOUNDED, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
@@ -63,13 +63,13 @@ def least_taken(facts: CpInstance, slot: int, kind: int) -> int:
     if whole:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
-    # Each unit of any other job takes at least as many units of the kind as fit into that unit's amounts.
+    # Each unit of any other job takes the place of at least as many units of the kind as fit into its amounts.
     return int(min(each, units_that_fit_row(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
 @subroutine
-def least_amount(facts: CpInstance, slot: int, r: int) -> int:
-    """Return the minimum amount of resource `r` that job `slot` takes wherever it is placed."""
+def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
+    """Return the minimum amount of resource `r` that job `slot` takes over all placements."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
@@ -81,33 +81,35 @@ def least_amount(facts: CpInstance, slot: int, r: int) -> int:
 
 
 @subroutine
-def demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
+def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
     """Return each job's minimum demand for room of each kind of unit, then for each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind, units = np.empty(K, np.int64), facts.table.units
     for k in range(K):
         for other in range(K):
-            of_kind[other] = least_taken(facts, shapes[other], shapes[k])
+            of_kind[other] = minimum_room_taken(facts, shapes[other], shapes[k])
         for j in range(J):
             demand[j, k] = of_kind[kind_of[j]] // units[shapes[kind_of[j]]] * units[facts.jobs[j]]
             if facts.table.sharing[facts.jobs[j]] & EXCLUSIVE:
-                demand[j, k] = least_taken(facts, facts.jobs[j], shapes[k])
+                demand[j, k] = minimum_room_taken(facts, facts.jobs[j], shapes[k])
     for j in range(J):
         for r in range(R):
-            demand[j, K + r] = least_amount(facts, facts.jobs[j], r)
+            demand[j, K + r] = minimum_amount_taken(facts, facts.jobs[j], r)
     return demand
 
 
 @subroutine
-def capacities(facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int) -> tuple[IntArray, IntArray]:
-    """Return the ends of running jobs, starting with now (int64[E]), and each capacity from then on (int64[E, K + R]).
+def capacities_over_time(
+    facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int
+) -> tuple[IntArray, IntArray]:
+    """Return now and the ends of running jobs (int64[E]), and each capacity from each time on (int64[E, K + R]).
 
     The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
     """
     N, R = facts.machine.capacity.shape
 
-    # Only nodes that some considered job may use count.
+    # Count only the nodes that some considered job may use.
     go_to_now(facts, moment)
     useful, touched, left = np.zeros(N, np.bool_), moment.touched, moment.left
     for node in range(N):
@@ -149,10 +151,10 @@ def build_relaxation_columns(
     If `rooms` is false, the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
     """
     J = len(facts.jobs)
-    shapes, kind_of = shapes_of(facts)
+    shapes, kind_of = unit_kinds(facts)
     counted = shapes if rooms else shapes[:0]
-    demand = demands(facts, counted, kind_of)
-    moment_s, capacity = capacities(facts, moment, shapes, len(counted))
+    demand = minimum_demands(facts, counted, kind_of)
+    moment_s, capacity = capacities_over_time(facts, moment, shapes, len(counted))
 
     # A capacity that suffices for all jobs even now, when it is smallest, delays no job.
     short = np.empty(demand.shape[1], np.int64)
@@ -191,10 +193,10 @@ def has_room(
 
 
 @subroutine
-def next_room(
+def next_job_end(
     relaxed: CumulativeRelaxation, facts: CpInstance, placed: Flags, start_s: FixedColumn, j: int, tau: int
 ) -> int:
-    """Return the earliest time after `tau` at which another job can end, see `next_decision.next_chance`."""
+    """Return the earliest time after `tau` at which another job can end (see `next_decision.next_possible_start`)."""
     chance = UNBOUNDED
     after = lower_bound(relaxed.moment_s, len(relaxed.moment_s), tau + 1)
     if after < len(relaxed.moment_s):
@@ -206,6 +208,6 @@ def next_room(
     return chance
 
 
-def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
-    """Return the relaxation of a round, see `build_relaxation_columns`."""
-    return CumulativeRelaxation(*build_relaxation_columns(facts, moment_of(facts.machine.capacity), rooms))
+def build_relaxation(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
+    """Return the relaxation of a round (see `build_relaxation_columns`)."""
+    return CumulativeRelaxation(*build_relaxation_columns(facts, empty_plan_instant(facts.machine.capacity), rooms))

@@ -1,13 +1,13 @@
-"""The resources used by running jobs, as boxes over position and time, for the solver's models."""
+"""The resources that running jobs use, as boxes over position and time, for the solver's models."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import kernel
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance
-from cpsched.kernels.fit_rules import taken_on
+from cpsched.kernels.fit_rules import amount_taken_on_node
 from cpsched.model import IntArray
 
 Boxes = tuple[IntArray, IntArray, IntArray]
@@ -24,14 +24,14 @@ def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int,
     - The boxes of one node form a staircase, with the box that ends last at the bottom.
     """
     (base, stride), table, machine = axis, facts.table, facts.machine
-    # There is at most one box for each entry of a placement, and one for each node.
+    # There is at most one box per entry of a placement, and one per node.
     room = len(machine.free)
     for i in range(len(facts.running)):
         room += table.place_count[facts.running[i]]
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
 
-    # From the top of a node's stack to the bottom, each running job takes the piece below the job that ends before it.
+    # From the top of a node's stack down, each running job takes the piece below the job that ends before it.
     height = np.empty(len(machine.free), np.int64)
     for node in range(len(machine.free)):
         height[node] = machine.capacity[node, r] - max(machine.free[node, r], 0)
@@ -39,7 +39,7 @@ def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int,
         slot = facts.running[i]
         for p in range(table.place_at[slot], table.place_at[slot] + table.place_count[slot]):
             node = facts.place_node[p]
-            amount = taken_on(table, slot, machine, node, facts.place_units[p], r)
+            amount = amount_taken_on_node(table, slot, machine, node, facts.place_units[p], r)
             if amount == 0 or base[node] < 0:
                 continue
             height[node] -= amount

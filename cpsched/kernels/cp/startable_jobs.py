@@ -1,18 +1,18 @@
-"""Select the queued jobs that are worth modelling: those that could start now, or ever."""
+"""Select the queued jobs to model: those that could start now, or ever."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cpsched.jit.decorators import kernel
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from cpsched.kernels.cp.cp_state import CpInstance, PlanInstantState
 from cpsched.kernels.cp.plan_instant import end_running, go_to_now, same_shape
-from cpsched.kernels.fit_rules import UNBOUNDED, units_on
+from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import IntArray
 
-SHAPES = 64
-"""Number of distinct requests that are cached during a pass over the queue; for others, nodes are counted again."""
+MAX_CACHED_REQUESTS = 64
+"""Number of distinct requests whose room is cached during a pass over the queue; others are recounted."""
 
 
 @kernel
@@ -20,21 +20,21 @@ def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
     """Return how many units of job `slot` fit on each node when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
-        room[node] = units_on(facts.table, slot, facts.machine, facts.machine.capacity, node)
+        room[node] = units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
     return room
 
 
 @kernel
-def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
+def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
     """Return the first `most` slots of `queue` whose jobs could start now if no other job started (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
-    # Most jobs of a long queue request more than the free amounts of all nodes together; these are skipped at once.
+    # Most jobs of a long queue request more than all nodes together have free, and are skipped at once.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
             pool[r] += max(facts.machine.free[n, r], 0)
-    shapes, rooms = np.empty(SHAPES, np.int64), np.empty(SHAPES, np.int64)
+    shapes, rooms = np.empty(MAX_CACHED_REQUESTS, np.int64), np.empty(MAX_CACHED_REQUESTS, np.int64)
     known = count = 0
     found = np.empty(min(most, len(queue)), np.int64)
     for i in range(len(queue)):
@@ -54,8 +54,8 @@ def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
         if room < 0:
             room = 0
             for n in range(N):
-                room += units_on(facts.table, slot, facts.machine, facts.machine.free, n)
-            if known < SHAPES:
+                room += units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.free, n)
+            if known < MAX_CACHED_REQUESTS:
                 shapes[known], rooms[known] = slot, room
                 known += 1
         if room >= facts.table.units[slot]:
@@ -67,7 +67,7 @@ def startable(facts: CpInstance, queue: FixedColumn, most: int) -> IntArray:
 
 
 @kernel
-def possible(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
+def ever_startable_slots(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
     """Return the slots of `queue` whose jobs could each start once all running jobs have ended.
 
     Amounts that are out of service stay out of service.
@@ -79,7 +79,9 @@ def possible(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) ->
     for slot in queue:
         room = 0
         for node in range(len(moment.left)):
-            room += min(facts.table.units[slot], units_on(facts.table, slot, facts.machine, moment.left, node))
+            room += min(
+                facts.table.units[slot], units_fitting_on_node(facts.table, slot, facts.machine, moment.left, node)
+            )
             if room >= facts.table.units[slot]:
                 found[count] = slot
                 count += 1

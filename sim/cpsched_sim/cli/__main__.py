@@ -1,4 +1,4 @@
-"""Run as `python -m cpsched_sim.cli`."""
+"""Run the simulator's commands with `python -m cpsched_sim.cli`."""
 
 from cpsched_sim.cli import app
 

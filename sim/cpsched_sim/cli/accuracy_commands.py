@@ -5,136 +5,157 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from cpsched.formatting import format_difference, format_difference_range, format_duration
 from cpsched_sim.cli.options import (
-    CommandRunOptions,
-    Dispatchers,
+    Dispatcher,
     OutDir,
     PolicySettingOptions,
     Predictor,
     Predictors,
+    RunAndOutputOptions,
     TracePartOptions,
-    grouped,
+    expand_option_groups,
     parse_names,
 )
-from cpsched_sim.cli.simulator_app import app, echo_json, reporting
-from cpsched_sim.cli_shell import print_message, run_all_steps
-from cpsched_sim.watchdog import watched
-
-"""By horizon and name."""
+from cpsched_sim.cli.simulator_app import app, print_json, reporting
+from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.errors import InputError
+from cpsched_sim.plugin_watchdog import watch_plugins
 
 
 @app.command()
 @reporting
-@grouped
+@expand_option_groups
 def accuracy(
     *,
     predictors: Predictors = ["walltime,last-two,profile"],  # noqa: B006
     part: TracePartOptions,
     out: OutDir = None,
-    running: CommandRunOptions,
+    running: RunAndOutputOptions,
     intervals: Annotated[
         bool,
-        typer.Option("--intervals", help="Show the coverage of 80 % run-time intervals; calibration.csv."),
+        typer.Option("--intervals", help="Show the coverage of 80 % run-time intervals; --out writes calibration.csv."),
     ] = False,
 ) -> None:
-    """Measure predictors on TRACE: errors, under- and over-estimates. --out writes accuracy.csv and ecdf.csv."""
+    """Measure the errors of predictors on TRACE. --out writes accuracy.csv and ecdf.csv."""
     from cpsched_sim.file_io import sha256_of_all
     from cpsched_sim.input.dated_files import dated_files
     from cpsched_sim.predictor_accuracy import (
         PredictorAccuracy,
-        RunTimeCoverage,
-        calibration,
-        study_predictors,
+        RunTimeIntervalCoverage,
+        evaluate_predictors,
+        run_time_interval_coverage,
+        write_accuracy_table,
         write_ecdf,
-        write_figures,
     )
     from cpsched_sim.result_files import check_new
-    from cpsched_sim.terminal_tables import ACCURACY, CALIBRATION, print_figures
+    from cpsched_sim.terminal_tables import ACCURACY_COLUMNS, CALIBRATION_COLUMNS, print_figures
     from cpsched_sim.workloads.load import load_jobs
 
     chosen, dialect, between = parse_names("--predictor", predictors), part.to_dialect(), part.to_date_range()
     if out is not None:
         check_new(*(out / name for name in (("calibration.csv",) if intervals else ("accuracy.csv", "ecdf.csv"))))
-    with watched(running.decide_timeout) as patient:
+    with watch_plugins(running.decide_timeout) as patient:
         if part.system is None:
             jobs = load_jobs(part.trace, part.lenient, part.max_jobs, part.format, dialect, patient.reset, between)
         else:
             jobs = part.load(patient.reset).jobs
         if intervals:
-            told = calibration(jobs, patient.reset)
-            rows = {name: asdict(row) for name, row in told.items()}
+            coverage = run_time_interval_coverage(jobs, patient.reset)
+            rows = {name: asdict(row) for name, row in coverage.items()}
         else:
-            found = study_predictors(jobs, chosen, patient.reset)
+            found = evaluate_predictors(jobs, chosen, patient.reset)
             rows = {name: asdict(row.accuracy) for name, row in found.items()}
     made_of = {
         "trace": part.trace.name, "trace_sha256": sha256_of_all(dated_files(part.trace)), "system": part.system,
         "predictors": chosen, "max_jobs": part.max_jobs, "from": part.from_, "to": part.to, "lenient": part.lenient,
         "format": part.format, "columns": part.columns, "zone": part.zone, "arrival": part.arrival,
     }  # fmt: skip
-    steps: list[Callable[[], object]] = [partial(echo_json, rows)]
+    steps: list[Callable[[], object]] = [partial(print_json, rows)]
     if not running.as_json and intervals:
         title = f"{part.trace.name}: run times, 80 % intervals"
-        steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION)]
+        steps = [partial(print_figures, title, ("jobs of",), rows, CALIBRATION_COLUMNS)]
     elif not running.as_json:
-        steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY)]
+        steps = [partial(print_figures, part.trace.name, ("predictor",), rows, ACCURACY_COLUMNS)]
     if out is not None and intervals:
-        steps.append(partial(write_figures, out / "calibration.csv", ("kind",), rows, RunTimeCoverage, made_of))
+        steps.append(
+            partial(write_accuracy_table, out / "calibration.csv", ("kind",), rows, RunTimeIntervalCoverage, made_of)
+        )
     elif out is not None:
-        steps.append(partial(write_figures, out / "accuracy.csv", ("predictor",), rows, PredictorAccuracy, made_of))
+        steps.append(
+            partial(write_accuracy_table, out / "accuracy.csv", ("predictor",), rows, PredictorAccuracy, made_of)
+        )
         steps.append(partial(write_ecdf, found, out / "ecdf.csv", made_of))
     run_all_steps(*steps)
 
 
 @app.command("accuracy start-times")
 @reporting
-@grouped
+@expand_option_groups
 def accuracy_start_times(
     *,
-    dispatchers: Dispatchers = ["lookahead,list-reg"],  # noqa: B006
+    dispatcher: Dispatcher = "slurm",
     predictor: Predictor = "walltime",
     options: PolicySettingOptions,
     part: TracePartOptions,
-    out: OutDir = None,
-    running: CommandRunOptions,
-    intervals: Annotated[
-        bool, typer.Option("--intervals", help="Show the coverage of 80 % intervals; intervals.csv.")
-    ] = False,
+    from_job: Annotated[
+        int, typer.Option(min=0, metavar="N", help="First job to replay, counted from 0 in order of arrival.")
+    ] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(min=2, metavar="M", help="Maximum number of jobs to replay from there.")
+    ] = None,
+    slurm_estimates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also compare with these estimates, from `cpsched record-slurm-estimates`."),
+    ] = None,
+    running: RunAndOutputOptions,
 ) -> None:
-    """Measure forecast starts of jobs of TRACE, by forecast horizon. --out writes promises.csv."""
+    """Measure start forecasts for TRACE's jobs: learn from the first half, and measure the second half."""
     from cpsched_sim import comparison
-    from cpsched_sim import interval_accuracy as of_intervals
-    from cpsched_sim import start_time_accuracy as of_starts
-    from cpsched_sim.predictor_accuracy import write_figures
-    from cpsched_sim.result_files import check_new
-    from cpsched_sim.simulation import replay_identity
-    from cpsched_sim.terminal_tables import INTERVALS, PROMISES, print_figures
+    from cpsched_sim.experiments.slurm_estimates import compare_with_slurm
+    from cpsched_sim.start_time_accuracy import StartTimeAccuracy, accuracy_by_horizon, forecast_starts
+    from cpsched_sim.terminal_tables import SLURM_ESTIMATE_COLUMNS, START_TIME_COLUMNS, print_figures
+    from cpsched_sim.workloads.load import open_trace, read_workload
 
-    file = "intervals.csv" if intervals else "promises.csv"
-    told: Callable[..., Any] = of_intervals.replay_intervals if intervals else of_starts.first_forecasts
-    figures: Callable[[Any], Any] = (
-        of_intervals.coverage_by_horizon if intervals else of_starts.FirstStartForecasts.errors_by_horizon
-    )
-    search, settings, found = options.search_settings(), options.settings(), []
-    with watched(running.decide_timeout) as patient:
-        chosen = comparison.make_combinations(parse_names("--dispatcher", dispatchers), [predictor], settings, search)
-        if out is not None:
-            check_new(out / file)
-        workload = part.load(patient.reset)
+    search, settings = options.search_settings(), options.settings()
+    with watch_plugins(running.decide_timeout) as patient:
+        ((setup, _),) = comparison.make_combinations(
+            parse_names("--dispatcher", [dispatcher]), [predictor], settings, search
+        )
+        reader = open_trace(part.trace, part.lenient, part.format, part.to_dialect())
+        workload = read_workload(reader, part.system, part.max_jobs, patient.reset, part.to_date_range())
+        workload = workload.job_range(from_job, jobs)
         for note in workload.notes:
             print_message("note", note)
-        for setup, _ in chosen:
+        cases, beside = forecast_starts(workload, setup.build(workload.jobs), patient.reset), None
+        if slurm_estimates is not None:
             policy = setup.build(workload.jobs)
-            found.append((setup.policy.dispatcher, told(workload, policy, patient.reset)))
-    kind = of_intervals.IntervalCoverage if intervals else of_starts.StartTimeErrors
-    rows = {name: {horizon: asdict(row) for horizon, row in figures(each).items()} for name, each in found}
-    title = "80 % intervals" if intervals else "real start minus first forecast"
-    title = f"{workload.name} on {workload.system}, {predictor}: {title}"
-    labels, columns = ("dispatcher", "expected" if intervals else "promised"), INTERVALS if intervals else PROMISES
-    show = partial(echo_json, rows) if running.as_json else partial(print_figures, title, labels, rows, columns)
-    made_of = {"combinations": [replay_identity(setup, workload) for setup, _ in chosen]}
-    write = [partial(write_figures, out / file, ("dispatcher", "horizon"), rows, kind, made_of)] if out else []
-    run_all_steps(show, *write)
+            beside = compare_with_slurm(workload, policy, slurm_estimates, reader.squeue_ids, patient.reset)
+    if not cases:
+        raise InputError(f"{workload.name}: no job in the second half waited, so there is no forecast to measure")
+    overall, horizons = StartTimeAccuracy.of(cases), accuracy_by_horizon(cases)
+    if running.as_json:
+        rows = [{"from_s": from_s, "to_s": to_s, **asdict(row)} for from_s, to_s, row in horizons]
+        more = {} if beside is None else {"slurm_estimates": beside}
+        print_json({"jobs": len(workload.jobs), "overall": asdict(overall), "horizons": rows, **more})
+        return
+    names = [f"{_format_horizon(to_s)}" for _, to_s, _ in horizons]
+    table = dict(zip((*names, "all"), [*(row for _, _, row in horizons), overall], strict=True))
+    title = f"{workload.name} on {workload.system}, {dispatcher}: forecast starts"
+    print_figures(title, ("median forecast",), {name: row.columns() for name, row in table.items()}, START_TIME_COLUMNS)
+    if beside is not None:
+        compared = {"squeue --start": beside["slurm"], "median forecast": beside["forecast"]}
+        print_figures(f"{beside['cases']:,} forecasts beside squeue --start", ("",), compared, SLURM_ESTIMATE_COLUMNS)
+        difference = format_difference(beside["pinball_difference_s"], "s")
+        interval = format_difference_range(beside["pinball_difference_interval_s"], "s")
+        typer.echo(f"Difference in pinball loss: {difference} (95 % interval over {beside['days']} days: {interval}).")
+        typer.echo(f"Not compared: {beside['without_estimate']:,} forecasts for which squeue --start showed N/A.")
+
+
+def _format_horizon(to_s: int | None) -> str:
+    return "later" if to_s is None else f"up to {format_duration(to_s)}"

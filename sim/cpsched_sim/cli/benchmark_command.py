@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from cpsched_sim.cli.name_completion import complete_dispatcher
-from cpsched_sim.cli.options import ParallelRunOptions, grouped
+from cpsched_sim.cli.options import ParallelRunOptions, expand_option_groups
 from cpsched_sim.cli.simulator_app import app, reporting
 from cpsched_sim.cli.study_command import count, print_study, run_campaign
-from cpsched_sim.cli_shell import print_message
+from cpsched_sim.command_conventions import print_message
 
 
 @app.command()
 @reporting
-@grouped
+@expand_option_groups
 def benchmark(
     *,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and table.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the table.")],
     dispatcher: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,7 +36,7 @@ def benchmark(
     results: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl if the same code made them."
+            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl that the same code made."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use only synthetic workloads, which need no trace.")] = False,
@@ -45,34 +45,34 @@ def benchmark(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the cases and list missing traces.")] = False,
     on: Annotated[
-        str | None, typer.Option("--on", metavar="ENGINE", help="Dask cluster, as for cpsched study.")
+        str | None, typer.Option("--on", metavar="ENGINE", help="A Dask cluster, as for cpsched study.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not end.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run the benchmark: fixed workloads, the suite's dispatchers, and yours. Repeat the command to resume.
+    """Run the benchmark with fixed workloads on the suite's dispatchers and yours. Repeat the command to resume.
 
-    `cpsched study verify DIR` decides a sample again.
+    `cpsched study verify DIR` runs a sample again.
     """
     import yaml
 
     from cpsched.errors import require
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.benchmark_suite import TABLE, import_results, make_suite, render_table
-    from cpsched_sim.study.campaign import campaign_of
+    from cpsched_sim.study.benchmark_suite import TABLE_FILE, import_results, make_benchmark_study, render_table
     from cpsched_sim.study.result_store import StudyResultStore
+    from cpsched_sim.study.study_cases import build_study_cases
 
     require(not only or bool(dispatcher), "--only", "nothing", "requires --dispatcher")
-    words, store = make_suite(dispatcher or (), training, quick, only), StudyResultStore(out)
+    words, store = make_benchmark_study(dispatcher or (), training, quick, only), StudyResultStore(out)
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign = campaign_of(words)
+        campaign = build_study_cases(words)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
         count(campaign, store, running.jobs, retry, running.as_json)
         return
 
-    def take_over() -> None:
+    def import_earlier_results() -> None:
         if results is not None:
             taken, others = import_results(campaign, store, results)
             print_message(
@@ -81,7 +81,7 @@ def benchmark(
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()
-    rows = run_campaign(campaign, store, content, running, on, retry, take_over).rows()
+    rows = run_campaign(campaign, store, content, running, on, retry, import_earlier_results).rows()
     text = render_table(words["report"]["metrics"], rows)
-    write_atomically(out / TABLE, text.encode())
+    write_atomically(out / TABLE_FILE, text.encode())
     print_study(rows, out, running.as_json, lambda: text)

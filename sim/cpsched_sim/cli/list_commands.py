@@ -1,4 +1,4 @@
-"""The listing commands `cpsched dispatchers`, `predictors` and `metrics`; and `cpsched warm-up`."""
+"""The commands `cpsched dispatchers`, `predictors`, `metrics` and `warm-up`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from cpsched_sim.cli.options import AsJson
 from cpsched_sim.cli.simulator_app import app, reporting
-from cpsched_sim.cli_shell import print_message
+from cpsched_sim.command_conventions import print_message
 
 if TYPE_CHECKING:
     from cpsched.registry import Registry
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 @app.command()
 @reporting
 def dispatchers(as_json: AsJson = False) -> None:
-    """List the dispatchers: name, one sentence, parameters with defaults, source."""
+    """List the dispatchers with description, parameters, defaults and source."""
     from cpsched.registry import DISPATCHERS
 
-    _list("dispatchers", DISPATCHERS, as_json)
+    _print_registry("dispatchers", DISPATCHERS, as_json)
 
 
 @app.command()
 @reporting
 def predictors(as_json: AsJson = False) -> None:
-    """List the predictors: name, one sentence, parameters with defaults, source."""
+    """List the predictors with description, parameters, defaults and source."""
     from cpsched_sim.clairvoyant_predictors import PREDICTORS
 
-    _list("predictors", PREDICTORS, as_json)
+    _print_registry("predictors", PREDICTORS, as_json)
 
 
-def _list(title: str, known: Registry[Any], as_json: bool) -> None:
-    """Print one entry per name on stdout, and a line on stderr for each broken plug-in."""
+def _print_registry(title: str, known: Registry[Any], as_json: bool) -> None:
+    """Print one entry per name on stdout, and one line per broken plug-in on stderr."""
     from cpsched.registry import BrokenPlugin
     from cpsched_sim.terminal_tables import print_list
 
@@ -55,7 +55,7 @@ def _list(title: str, known: Registry[Any], as_json: bool) -> None:
 @app.command("warm-up")
 @reporting
 def warm_up() -> None:
-    """Compile all kernels for later commands. On a shared install, its owner does this for all users."""
+    """Compile all kernels for later commands. The owner of a shared installation does this for all users."""
     from cpsched_sim.kernel_warm_up import warm_up
 
     done = warm_up()
@@ -66,7 +66,7 @@ def warm_up() -> None:
 @app.command()
 @reporting
 def metrics(as_json: AsJson = False) -> None:
-    """List the metrics: name, heading, unit, formula, direction, source."""
+    """List the metrics with heading, unit, formula, direction and source."""
     from cpsched.metrics import known_metrics
     from cpsched.registry import BrokenPlugin
     from cpsched_sim.terminal_tables import print_metrics

@@ -18,8 +18,8 @@ NAMES = {
 """The project's names by plug-in group; a test compares them with the registries."""
 
 
-def completer(group: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the last of several comma-separated names, including those of plug-ins."""
+def name_list_completer(group: str) -> Callable[[str], list[str]]:
+    """Return a function that completes the last of several comma-separated names, including plug-in names."""
 
     def complete(incomplete: str) -> list[str]:
         from cpsched.plugin_discovery import discover_plugins
@@ -31,4 +31,4 @@ def completer(group: str) -> Callable[[str], list[str]]:
     return complete
 
 
-complete_dispatcher, complete_predictor, complete_metric = map(completer, NAMES)
+complete_dispatcher, complete_predictor, complete_metric = map(name_list_completer, NAMES)

@@ -1,4 +1,4 @@
-"""Options shared by several commands: single options, and groups declared as fields of a dataclass."""
+"""Options that several commands share: single options, and groups that dataclasses declare as fields."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 import typer
 
 from cpsched_sim.cli.name_completion import complete_dispatcher, complete_metric, complete_predictor
-from cpsched_sim.cli_shell import print_message
-from cpsched_sim.watchdog import LIMIT_S
+from cpsched_sim.command_conventions import print_message
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 if TYPE_CHECKING:
     from cpsched_sim.traces.trace_dialect import TraceDialect
-    from cpsched_sim.workloads.date_range import DateRange
+    from cpsched_sim.workloads.date_range import ArrivalDateRange
     from cpsched_sim.workloads.load import Workload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def grouped(command: F) -> F:
-    """Give a command an option for each field of its dataclass parameters, subclass fields first."""
+def expand_option_groups(command: F) -> F:
+    """Give a command one option per field of its dataclass parameters, subclass fields first."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -52,14 +52,14 @@ def grouped(command: F) -> F:
     return cast(F, called)
 
 
-def _without_lane(value: str | None) -> None:
+def _warn_about_lane(value: str | None) -> None:
     """Warn if the retired option is given."""
     if value is not None:
-        print_message("warning", "--lane is ignored: remove it; long traces are replayed by compiled code if possible")
+        print_message("warning", "--lane is ignored: remove it; compiled code replays long traces where possible")
 
 
-MOST_CHARGE_MS = 86_400_000
-_SEVERAL = "Repeatable, or names separated by commas."
+MAX_CHARGE_MS = 86_400_000
+_SEVERAL_NAMES_HELP = "Repeatable; or comma-separated names."
 Dispatcher = Annotated[
     str,
     typer.Option(
@@ -68,7 +68,7 @@ Dispatcher = Annotated[
     ),
 ]  # fmt: skip
 Dispatchers = Annotated[
-    list[str], typer.Option("--dispatcher", "-d", help=_SEVERAL, autocompletion=complete_dispatcher)
+    list[str], typer.Option("--dispatcher", "-d", help=_SEVERAL_NAMES_HELP, autocompletion=complete_dispatcher)
 ]
 Predictor = Annotated[
     str,
@@ -77,20 +77,22 @@ Predictor = Annotated[
         autocompletion=complete_predictor,
     ),
 ]  # fmt: skip
-Predictors = Annotated[list[str], typer.Option("--predictor", "-p", help=_SEVERAL, autocompletion=complete_predictor)]
+Predictors = Annotated[
+    list[str], typer.Option("--predictor", "-p", help=_SEVERAL_NAMES_HELP, autocompletion=complete_predictor)
+]
 SystemName = Annotated[
-    str | None, typer.Option("--system", help="System name or file; default: the trace's, else pool.")
+    str | None, typer.Option("--system", help="System name or file; default: the trace's system, else pool.")
 ]
 PolicyPath = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="Site policy: shares, QOS, limits, priority weights."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print only one JSON object on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON object on stdout, and nothing else.")]
 OutDir = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRunOptions:
+class RunAndOutputOptions:
     """Options for running and printing."""
 
     as_json: AsJson = False
@@ -98,17 +100,17 @@ class CommandRunOptions:
         float,
         typer.Option(
             "--decide-timeout", metavar="SECONDS", min=0,
-            help="Seconds without progress (a decision, some predictions) before a plug-in is stopped; 0: no limit.",
+            help="Seconds without progress (a decision, some predictions) until a plug-in is stopped; 0: no limit.",
         ),
-    ] = LIMIT_S  # fmt: skip
+    ] = STALL_TIMEOUT_S  # fmt: skip
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Hide progress on stderr; notes and errors are still shown.")
+        bool, typer.Option("--quiet", "-q", help="Hide progress on stderr, but show notes and errors.")
     ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelRunOptions(CommandRunOptions):
-    """Options of commands with several processes."""
+class ParallelRunOptions(RunAndOutputOptions):
+    """Options for commands that run several processes."""
 
     jobs: Annotated[int, typer.Option("--processes", "-j", min=1, help="Number of parallel processes.")] = 2
 
@@ -118,7 +120,7 @@ class TraceFormatOptions:
     """Options for reading a trace."""
 
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Skip and count invalid lines instead of failing at the first.")
+        bool, typer.Option("--lenient", help="Skip and count invalid lines instead of failing at the first one.")
     ] = False
     format: Annotated[
         str | None,
@@ -129,7 +131,7 @@ class TraceFormatOptions:
         typer.Option(
             "--columns",
             metavar="NAME=COLUMN,...",
-            help="Accounting data: columns by name or number, Submit=submitted,User=3; or all column names in order.",
+            help="Accounting data: columns by name or number (Submit=submitted,User=3), or all column names in order.",
         ),
     ] = None
     zone: Annotated[
@@ -138,11 +140,11 @@ class TraceFormatOptions:
     ] = None
     arrival: Annotated[
         Literal["eligible", "submit"],
-        typer.Option("--arrival", help="Accounting data: whether jobs arrive at eligibility or at submission."),
+        typer.Option("--arrival", help="Accounting data: whether jobs arrive when eligible or when submitted."),
     ] = "eligible"
 
     def to_dialect(self) -> TraceDialect:
-        """Return the options of an accounting file. Raise `InvalidValue`."""
+        """Return the options for reading an accounting file. Raise `InvalidValue`."""
         from cpsched_sim.traces.trace_dialect import TraceDialect
 
         return TraceDialect(self.columns or "", self.zone or "", self.arrival)
@@ -179,25 +181,27 @@ class WorkloadOptions(TraceFormatOptions):
 class TracePartOptions(WorkloadOptions):
     """A part of a trace, and its system."""
 
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replay at most this many jobs.")] = None
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Maximum number of jobs to replay.")] = None
     from_: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="DATE",
-            help="First arrival to replay: a date such as 2012-02-01, or +30d after the first job.",
+            help="Start of the arrivals to replay: a date such as 2012-02-01, or +30d after the first job.",
         ),
     ] = None
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="DATE", help="End of arrivals to replay: a date, or +30d after the beginning."),
+        typer.Option("--to", metavar="DATE", help="End of the arrivals to replay: a date, or +30d after the start."),
     ] = None
 
-    def to_date_range(self) -> DateRange:
+    def to_date_range(self) -> ArrivalDateRange:
         """Return the selected part of the trace."""
-        from cpsched_sim.workloads.date_range import ALL_DATES, DateRange
+        from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange
 
-        return DateRange(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALL_DATES
+        return (
+            ArrivalDateRange(self.from_ or "", self.to or "", self.zone or "") if self.from_ or self.to else ALL_DATES
+        )
 
     def load(self, progress: Callable[[int], None]) -> Workload:
         """Load that part; `progress` receives the number of jobs read so far."""
@@ -215,14 +219,14 @@ class PolicySettingOptions:
 
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the dispatcher or predictor, or overrun."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the dispatcher or predictor, or overrun."),
     ] = None
-    objective: Annotated[str | None, typer.Option(help="Objective of lookahead; same as --set objective=NAME.")] = None
+    objective: Annotated[str | None, typer.Option(help="Objective of lookahead, as with --set objective=NAME.")] = None
     effort: Annotated[int | None, typer.Option(help="Deterministic search limit instead of seconds.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of randomized dispatchers.")] = None
 
     def settings(self) -> dict[str, str]:
-        """Return NAME=VALUE texts as a mapping, with the objective if set. Raise `InvalidValue`."""
+        """Return the NAME=VALUE texts as a mapping, including the objective if set. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         found: dict[str, str] = {} if self.objective is None else {"objective": self.objective}
@@ -233,7 +237,7 @@ class PolicySettingOptions:
         return found
 
     def search_settings(self) -> dict[str, str]:
-        """Return the settings of search-based dispatchers. Raise `InvalidValue`."""
+        """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         require(self.effort is None or self.effort > 0, "--effort", self.effort, "must be positive")
@@ -243,16 +247,16 @@ class PolicySettingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions(PolicySettingOptions):
-    """Options of a replay besides its workload, dispatcher and predictor."""
+    """Options for a replay, apart from its workload, dispatcher and predictor."""
 
     limit: Annotated[
-        float | None, typer.Option(help="Time limit of a decision in seconds (dispatchers that search).")
+        float | None, typer.Option(help="Time limit of a decision in seconds, for dispatchers that search.")
     ] = None
     charge: Annotated[
         str,
-        typer.Option("--charge", metavar="none|measured|MS", help="Simulated cost of a decision."),
+        typer.Option("--charge", metavar="none|measured|MS", help="Simulated duration of a decision."),
     ] = "none"
-    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_without_lane)] = None
+    lane: Annotated[str | None, typer.Option("--lane", hidden=True, callback=_warn_about_lane)] = None
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -265,7 +269,7 @@ class ReplayOptions(PolicySettingOptions):
     policy: PolicyPath = None
 
     def search_settings(self) -> dict[str, str]:
-        """Return the settings of search-based dispatchers. Raise `InvalidValue`."""
+        """Return the settings for search-based dispatchers. Raise `InvalidValue`."""
         from cpsched.errors import require
 
         limit, effort = self.limit, self.effort
@@ -273,7 +277,7 @@ class ReplayOptions(PolicySettingOptions):
             limit is None or effort is None,
             "--limit, --effort",
             (limit, effort),
-            "must not be set together: use one of them",
+            "cannot be combined: set only one of them",
         )
         require(limit is None or limit > 0, "--limit", limit, "must be positive")
         return ({} if limit is None else {"limit_s": str(limit)}) | PolicySettingOptions.search_settings(self)
@@ -287,18 +291,18 @@ class ReplayOptions(PolicySettingOptions):
         if self.charge == "measured":
             return self.charge
         try:
-            if 0 <= (milliseconds := float(self.charge)) <= MOST_CHARGE_MS:
+            if 0 <= (milliseconds := float(self.charge)) <= MAX_CHARGE_MS:
                 return milliseconds
         except ValueError:
             pass
-        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds from 0 to a day")
+        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds from 0 to one day")
 
 
 def parse_names(option: str, texts: Iterable[str]) -> list[str]:
-    """Split comma-separated names and remove duplicates. Raise `InvalidValue` if there is no name."""
+    """Split comma-separated names and remove duplicates. Raise `InvalidValue` if no name is given."""
     from cpsched.errors import require
 
     text = ",".join(texts)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    require(bool(names), option, text, "must have at least one name")
+    require(bool(names), option, text, "must contain at least one name")
     return names

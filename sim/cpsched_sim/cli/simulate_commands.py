@@ -10,7 +10,6 @@ import typer
 
 from cpsched.formatting import format_count
 from cpsched_sim.cli.options import (
-    CommandRunOptions,
     Dispatcher,
     Dispatchers,
     OutDir,
@@ -18,13 +17,14 @@ from cpsched_sim.cli.options import (
     Predictor,
     Predictors,
     ReplayOptions,
+    RunAndOutputOptions,
     TracePartOptions,
-    grouped,
+    expand_option_groups,
     parse_names,
 )
-from cpsched_sim.cli.simulator_app import app, echo_json, reporting
-from cpsched_sim.cli_shell import print_message, run_all_steps
-from cpsched_sim.watchdog import watched
+from cpsched_sim.cli.simulator_app import app, print_json, reporting
+from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
     from cpsched_sim.simulation import Simulation
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @app.command()
 @reporting
-@grouped
+@expand_option_groups
 def simulate(
     *,
     dispatcher: Dispatcher = "easy",
@@ -40,42 +40,48 @@ def simulate(
     options: ReplayOptions,
     part: TracePartOptions,
     out: OutDir = None,
-    running: CommandRunOptions,
+    running: RunAndOutputOptions,
 ) -> None:
     """Replay TRACE and print the metrics of its schedule."""
     from cpsched import metrics
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-    from cpsched_sim.result_files import SUMMARY, check_new
-    from cpsched_sim.simulation import SCHEDULE, ReplayPolicySetup, replay_workload, simulation_summary, write_results
+    from cpsched_sim.result_files import SUMMARY_FILE, check_new
+    from cpsched_sim.simulation import (
+        SCHEDULE_FILE,
+        ReplaySpec,
+        replay_workload,
+        summarize_or_save_schedule,
+        write_results,
+    )
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.terminal_tables import print_simulation, progress_bar
     from cpsched_sim.workloads.load import apply_site_policy
 
     search, settings = options.search_settings(), options.settings()
     with (
-        watched(running.decide_timeout) as patient,
+        watch_plugins(running.decide_timeout) as patient,
         progress_bar(f"{dispatcher} / {predictor}", quiet=running.quiet) as show,
     ):
         spec = PolicySpec.of(dispatcher, predictor, settings, search, SIMULATION_REGISTRIES)
         setup, more = (
-            ReplayPolicySetup(spec, options.scheduling_overhead()),
+            ReplaySpec(spec, options.scheduling_overhead()),
             tuple(map(metrics.metric, options.metric or ())),
         )
         setup.build()
         site = load_policy(options.policy) if options.policy is not None else None
         if out is not None:
-            check_new(out / SCHEDULE, out / SUMMARY)
+            check_new(out / SCHEDULE_FILE, out / SUMMARY_FILE)
         workload = part.load(patient.resetting_callback(lambda jobs: show(jobs, None)))
         workload = apply_site_policy(workload, site) if site is not None else workload
         simulation = replay_workload(workload, setup, patient.resetting_callback(show), more=more)
-        summary = simulation_summary(simulation, out)
-    _warn(simulation)
-    show_it = partial(echo_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
+        summary = summarize_or_save_schedule(simulation, out)
+    _print_warnings(simulation)
+    show_it = partial(print_json, summary) if running.as_json else partial(print_simulation, simulation, summary)
     run_all_steps(show_it, *([partial(write_results, simulation, out, summary)] if out is not None else []))
 
 
-def _warn(simulation: Simulation) -> None:
+def _print_warnings(simulation: Simulation) -> None:
     """Print warnings about the results on stderr."""
     for note in simulation.workload.notes:
         print_message("note", note)
@@ -90,37 +96,37 @@ def _warn(simulation: Simulation) -> None:
 
 @app.command()
 @reporting
-@grouped
+@expand_option_groups
 def compare(
     *,
     dispatchers: Dispatchers,
     predictors: Predictors = ["walltime"],  # noqa: B006
     baseline: Annotated[
         str | None,
-        typer.Option(help="Baseline (100 %): dispatcher, dispatcher/predictor, or 'as recorded'; default: the first."),
+        typer.Option(help="Baseline (100 %): dispatcher, dispatcher/predictor or 'as recorded'; default: the first."),
     ] = None,
     options: ReplayOptions,
     part: TracePartOptions,
     out: OutDir = None,
     plots: Annotated[
-        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out; with --policy also shares.png.")
+        bool, typer.Option("--plots", help="Also draw bars.png and ecdf.png in --out and, with --policy, shares.png.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Reuse finished results in --out, and replay the rest.")
+        bool, typer.Option("--resume", help="Reuse finished results in --out and replay the rest.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print only the table of compare.csv on stdout.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print only a Markdown table on stdout.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay TRACE with every dispatcher and every predictor; --out writes compare.csv and every schedule."""
+    """Replay TRACE with every dispatcher and predictor. --out writes compare.csv and all schedules."""
     from cpsched import metrics
     from cpsched.errors import require
     from cpsched_sim import comparison
-    from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes, load_finished
+    from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes, load_finished
     from cpsched_sim.file_io import format_csv, require_writable_folder, write_table
     from cpsched_sim.recorded_schedule import recorded_schedule_of
     from cpsched_sim.report import comparison_plots as report
-    from cpsched_sim.report.comparison_plots import PICTURES
+    from cpsched_sim.report.comparison_plots import PLOT_FILES
     from cpsched_sim.result_files import check_comparison_is_new
     from cpsched_sim.site.fairness import site_metrics
     from cpsched_sim.site.policy_file import load_policy
@@ -128,21 +134,21 @@ def compare(
     from cpsched_sim.workloads.load import apply_site_policy
 
     if out is not None and resume:  # plots of the earlier rows would not match the longer table
-        plots = plots or any((out / name).exists() for name in PICTURES)
+        plots = plots or any((out / name).exists() for name in PLOT_FILES)
     if plots:
         require(out is not None, "--plots", plots, "requires --out DIR")
         report.require_matplotlib()
-    require(not resume or out is not None, "--resume", resume, "needs --out DIR")
+    require(not resume or out is not None, "--resume", resume, "requires --out DIR")
     formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
     require(
         sum(formats.values()) <= 1,
         ", ".join(formats),
         [*filter(formats.get, formats)],
-        "must not be set together: use one of them",
+        "cannot be combined: set only one of them",
     )
     search, settings = options.search_settings(), options.settings()
     names = tuple(options.metric or ())
-    with watched(running.decide_timeout) as patient:
+    with watch_plugins(running.decide_timeout) as patient:
         more = tuple(map(metrics.metric, names))
         chosen = comparison.make_combinations(
             parse_names("--dispatcher", dispatchers), parse_names("--predictor", predictors), settings, search,
@@ -153,16 +159,16 @@ def compare(
         if out is not None:
             require_writable_folder(out)
         if out is not None and not resume:
-            check_comparison_is_new(out, ("compare.csv", *PICTURES))
+            check_comparison_is_new(out, ("compare.csv", *PLOT_FILES))
         workload = part.load(patient.reset)
     if site is not None:
         workload = apply_site_policy(workload, site)
         more = (*more, *site_metrics(site))
     really = recorded_schedule_of(workload)
-    beside = comparison.recorded_rows(really, baseline, more)
+    recorded = comparison.recorded_rows(really, baseline, more)
     for note in workload.notes:
         print_message("note", note)
-    shared = SharedReplayInputs(
+    shared = SharedComparisonInputs(
         part.trace, part.system, part.max_jobs, part.lenient, out, part.format, names, plots, options.policy,
         part.to_dialect(), running.decide_timeout, part.to_date_range(),
     )  # fmt: skip
@@ -189,11 +195,11 @@ def compare(
         )
         if not rows:
             raise typer.Exit(130)
-    rows += beside
+    rows += recorded
     baselines = comparison.find_baselines(rows, baseline)
     title = f"{workload.name} on {workload.system}"
     steps: list[Callable[[], object]] = [
-        partial(echo_json, comparison.comparison_to_json(rows, baselines, more))
+        partial(print_json, comparison.comparison_to_json(rows, baselines, more))
         if running.as_json
         else partial(typer.echo, format_csv(comparison.table_rows(rows, baselines, more)), nl=False)
         if as_csv

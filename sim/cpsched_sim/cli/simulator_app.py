@@ -1,4 +1,4 @@
-"""The application that contains the commands, and their error reporting."""
+"""The application that contains the commands, and its error reporting."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 import typer
 
-from cpsched_sim import cli_shell
-from cpsched_sim.cli_shell import SHORT_HELP, CommandGroup, echo_json
+from cpsched_sim import command_conventions
+from cpsched_sim.command_conventions import SHORT_HELP, ErrorReportingCommandGroup, print_json
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=ErrorReportingCommandGroup,
     help="Replay traces, list dispatchers and predictors, generate workloads.",
     no_args_is_help=True,
     context_settings=SHORT_HELP,
@@ -20,13 +20,13 @@ app = typer.Typer(
 
 
 def add_current_directory() -> None:
-    """Let `package.module:Class` name a module of the current folder, after all installed ones."""
+    """Let `package.module:Class` refer to modules in the current folder, after all installed modules."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
 
 
-__all__ = ["add_current_directory", "app", "echo_json", "reporting"]
+__all__ = ["add_current_directory", "app", "print_json", "reporting"]
 
-reporting = cli_shell.report_errors(first=add_current_directory)
-"""Report a command's errors in one line; plug-ins may be in the current folder."""
+reporting = command_conventions.report_errors(first=add_current_directory)
+"""Report a command's errors in one line, and allow plug-ins in the current folder."""

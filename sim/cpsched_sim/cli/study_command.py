@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cpsched.formatting import format_duration
-from cpsched_sim.cli.options import ParallelRunOptions, grouped
-from cpsched_sim.cli.simulator_app import app, echo_json, reporting
-from cpsched_sim.cli_shell import print_message
+from cpsched_sim.cli.options import ParallelRunOptions, expand_option_groups
+from cpsched_sim.cli.simulator_app import app, print_json, reporting
+from cpsched_sim.command_conventions import print_message
 
 if TYPE_CHECKING:
-    from cpsched_sim.study.campaign import StudyCampaign
     from cpsched_sim.study.result_store import StudyResultStore
+    from cpsched_sim.study.study_cases import StudyCases
     from cpsched_sim.study.study_results import StudyResults
 
-study_app = typer.Typer(help="Run many cases that one file describes, and verify results.", no_args_is_help=True)
+study_app = typer.Typer(help="Run many cases described in one file, and verify results.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
 
 OnEngine = Annotated[
@@ -34,36 +34,36 @@ OnEngine = Annotated[
 
 @study_app.command("run")
 @reporting
-@grouped
+@expand_option_groups
 def study_run(
     *,
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="The study's file; `study example` prints one.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="The study file; `study example` prints one.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results and the report.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the cases and estimate the time from finished ones.")
+        bool, typer.Option("--dry-run", help="Count the cases, and estimate the time from finished cases.")
     ] = False,
     on: OnEngine = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not end.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run each case that FILE describes once; --out keeps the results. Repeat the command to resume."""
-    from cpsched_sim.study.campaign import read_campaign
+    """Run each case that FILE describes once, with results in --out. Repeat the command to resume."""
     from cpsched_sim.study.result_store import StudyResultStore
-    from cpsched_sim.study.study_output import LETTER
+    from cpsched_sim.study.study_cases import read_study
+    from cpsched_sim.study.study_output import MARKDOWN_REPORT
 
     with redirect_stdout(sys.stderr):  # a plug-in may print when it is imported
-        campaign, store = read_campaign(source), StudyResultStore(out)
+        campaign, store = read_study(source), StudyResultStore(out)
     for note in campaign.notes:
         print_message("note", note)
     if dry_run:
         count(campaign, store, running.jobs, retry, running.as_json)
         return
     rows = run_campaign(campaign, store, source.read_bytes(), running, on, retry).rows()
-    print_study(rows, out, running.as_json, lambda: (out / LETTER).read_text(encoding="utf-8"))
+    print_study(rows, out, running.as_json, lambda: (out / MARKDOWN_REPORT).read_text(encoding="utf-8"))
 
 
 def run_campaign(
-    campaign: StudyCampaign,
+    campaign: StudyCases,
     store: StudyResultStore,
     content: bytes,
     running: ParallelRunOptions,
@@ -73,12 +73,12 @@ def run_campaign(
 ) -> StudyResults:
     """Run a campaign with a progress bar and write all results; `content` is the study file.
 
-    `first` is called with the folder locked. Ctrl-C ends the command with exit code 130.
+    `first` is called while the folder is locked. Ctrl-C ends the command with exit code 130.
     """
     from cpsched_sim.experiments.task_executors import make_executor
     from cpsched_sim.file_io import write_atomically
-    from cpsched_sim.study.case_runner import run_cases
     from cpsched_sim.study.study_output import write_all
+    from cpsched_sim.study.study_runner import run_cases
     from cpsched_sim.terminal_tables import progress_bar
 
     out = store.folder
@@ -91,10 +91,10 @@ def run_campaign(
         if altered := before.altered:
             print_message(
                 "note",
-                f"{len(altered)} results have changed since they were stored; their cases run again: {altered[0]}",
+                f"{len(altered)} results have changed since they were stored, so their cases run again: {altered[0]}",
             )
         if others := store.count_foreign_results(campaign):
-            print_message("note", f"{others} results were made with different code, data or settings and are not used")
+            print_message("note", f"{others} results were made with different code, data or settings, and are not used")
         if before.done:
             print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays had already finished")
         write_atomically(out / "study.yaml", content)
@@ -104,8 +104,8 @@ def run_campaign(
                 found = run_cases(campaign, store, engine, retry, show, before)
             except KeyboardInterrupt:
                 done = len(store.load_earlier_results(campaign, retry).done)
-                told = f"{done} of {len(campaign.distinct)} cases are in {out}; repeat the command to resume"
-                print_message("interrupted", told)
+                progress = f"{done} of {len(campaign.distinct)} cases are in {out}; repeat the command to resume"
+                print_message("interrupted", progress)
                 raise typer.Exit(130) from None
         for note in write_all(found):
             print_message("note", note)
@@ -113,68 +113,70 @@ def run_campaign(
 
 
 def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, text: Callable[[], str]) -> None:
-    """Print the results of a study. Exit code 1 if cases have no figures."""
-    from cpsched_sim.study.study_output import PAGE
+    """Print the results of a study. Exit with code 1 if some cases have no figures."""
+    from cpsched_sim.study.study_output import HTML_REPORT
 
     bad = [row for row in rows if row["outcome"] != "ended"]
     if as_json:
-        echo_json({"cases": len(rows), "bad": len(bad), "report": str(out / PAGE)})
+        print_json({"cases": len(rows), "bad": len(bad), "report": str(out / HTML_REPORT)})
     else:
         typer.echo(text(), nl=False)
-        print_message("note", f"the report with plots is in {out / PAGE}")
+        print_message("note", f"the report with plots is in {out / HTML_REPORT}")
     for row in bad:
         print_message("error", f"{row['case'] or row['policy']}, {row['trace']}, seed {row['seed']}: {row['why']}")
     if bad:
         raise typer.Exit(1)
 
 
-def count(campaign: StudyCampaign, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
-    """Print the number of cases, and the estimated time for those not finished."""
+def count(campaign: StudyCases, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
+    """Print the number of cases, and the estimated time for the unfinished ones."""
     done = store.load_earlier_results(campaign, retry).done
     left, costs_s = len(campaign.distinct) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
     excluded = sum(campaign.excluded.values())
     if as_json:
-        echo_json({
+        print_json({
             "cases": len(campaign.cases), "replays": len(campaign.distinct), "finished": len(done), "left": left,
             "excluded": excluded, "estimate_s": estimate_s,
         })  # fmt: skip
         return
-    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays; {excluded} left out")
+    typer.echo(f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays; {excluded} omitted")
     typer.echo(f"{len(done)} finished, {left} to run, {jobs} in parallel")
     typer.echo(f"estimated time: {format_duration(estimate_s)}" if estimate_s is not None else
-               "estimated time: unknown, since no case has run in this folder")  # fmt: skip
+               "estimated time: unknown, because no case has run in this folder")  # fmt: skip
 
 
 @study_app.command("verify")
 @reporting
-@grouped
+@expand_option_groups
 def study_verify(
     *,
     results: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of results, or a file results.jsonl.")],
     file: Annotated[
-        Path | None, typer.Option("--study", metavar="FILE", help="The study's file, if not DIR/study.yaml.")
+        Path | None, typer.Option("--study", metavar="FILE", help="The study file, if it is not DIR/study.yaml.")
     ] = None,
     on: OnEngine = None,
-    sample: Annotated[int, typer.Option(min=0, help="Number of cases to decide again.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice of these cases.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Number of cases to run again.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the random selection of these cases.")] = 0,
     running: ParallelRunOptions,
 ) -> None:
-    """Check results by their digests, and decide a sample of the cases again."""
+    """Check results by their digests, and run a sample of the cases again."""
     from dataclasses import asdict, replace
 
     from cpsched_sim.errors import InputError
     from cpsched_sim.experiments.task_executors import make_executor
-    from cpsched_sim.study.campaign import campaign_at, read_campaign
-    from cpsched_sim.study.study_reproduction import verify
+    from cpsched_sim.study.study_cases import load_stored_study_cases, read_study
+    from cpsched_sim.study.study_reproduction import verify_study_results
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():
-        raise InputError(f"{path}: has no study: set its file with --study")
-    campaign = read_campaign(path) if file is not None else campaign_at(path, results)
-    found = verify(campaign, results, make_executor(on, running.jobs, running.decide_timeout), sample, seed)
+        raise InputError(f"{path}: has no study file: set it with --study")
+    campaign = read_study(path) if file is not None else load_stored_study_cases(path, results)
+    found = verify_study_results(
+        campaign, results, make_executor(on, running.jobs, running.decide_timeout), sample, seed
+    )
     if running.as_json:
-        echo_json(asdict(replace(found)))
+        print_json(asdict(replace(found)))
     else:
         typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them identical")
     if found.other:
@@ -182,7 +184,7 @@ def study_verify(
             "note", f"{len(found.other)} results were made with different code or data, such as {found.other[0]}"
         )
     if found.by_clock:
-        print_message("note", f"{found.by_clock} of the sample have a time limit and cannot be repeated")
+        print_message("note", f"{found.by_clock} cases of the sample have a time limit and cannot be repeated")
     for sentence in found.differs:
         print_message("error", sentence)
     if found.differs:
@@ -192,7 +194,7 @@ def study_verify(
 @study_app.command("example")
 @reporting
 def study_example() -> None:
-    """Print the file of a small study, which needs no trace and runs in about a minute."""
-    from cpsched_sim.study.study_schema import EXAMPLE
+    """Print the file of a small study that needs no trace and runs in about a minute."""
+    from cpsched_sim.study.study_schema import EXAMPLE_STUDY
 
-    typer.echo(EXAMPLE, nl=False)
+    typer.echo(EXAMPLE_STUDY, nl=False)

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from cpsched.formatting import format_count
-from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, WorkloadOptions, grouped
-from cpsched_sim.cli.simulator_app import app, echo_json, reporting
-from cpsched_sim.cli_shell import print_message
-from cpsched_sim.watchdog import watched
+from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, WorkloadOptions, expand_option_groups
+from cpsched_sim.cli.simulator_app import app, print_json, reporting
+from cpsched_sim.command_conventions import print_message
+from cpsched_sim.plugin_watchdog import watch_plugins
 
 
 @app.command()
 @reporting
-@grouped
+@expand_option_groups
 def tune(
     *,
     goal: Annotated[
@@ -26,56 +26,56 @@ def tune(
     ] = None,
     limits: Annotated[
         str | None,
-        typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's figures: awf=103,longest=110; or none."),
+        typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's figures (awf=103,longest=110), or none."),
     ] = None,
     present: Annotated[
         str, typer.Option(metavar="POLICY", help="Current policy: dispatcher / predictor NAME=VALUE ...")
     ] = "lookahead",
-    weeks: Annotated[float, typer.Option(min=0, help="Weeks to use from the end of the trace.")] = 8.0,
+    weeks: Annotated[float, typer.Option(min=0, help="Number of weeks to use from the end of the trace.")] = 8.0,
     window_days: Annotated[float, typer.Option(min=0, help="Length of a window in days.")] = 3.5,
-    window_jobs: Annotated[int, typer.Option(min=100, help="Maximum jobs in a window; longer windows are cut.")] = 4000,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays of each randomized setting.")] = 3,
+    window_jobs: Annotated[int, typer.Option(min=100, help="Maximum jobs per window; longer windows are cut.")] = 4000,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays per randomized setting.")] = 3,
     twin: Annotated[bool, typer.Option("--twin", help="Also show the twin of Slurm's own scheduler.")] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder for replays to reuse; default: the user's cache."),
+        typer.Option(metavar="DIR", help="Folder of replays to reuse; default: the user's cache."),
     ] = None,
     source: WorkloadOptions,
     policy: PolicyPath = None,
     running: ParallelRunOptions,
 ) -> None:
-    """Find the best setting for a goal: chosen on half of TRACE's last weeks, tested on the other half."""
+    """Find the best setting for a goal on half of TRACE's last weeks, and test it on the other half."""
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec
     from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
     from cpsched_sim.file_io import require_writable_folder
-    from cpsched_sim.terminal_tables import print_tuned, progress_bar
+    from cpsched_sim.terminal_tables import print_tuning_result, progress_bar
     from cpsched_sim.tuning import tuner
-    from cpsched_sim.tuning.tuning_windows import halves
-    from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner
+    from cpsched_sim.tuning.tuning_windows import split_last_weeks
+    from cpsched_sim.tuning.window_replays import SettingTrialRunner, TrialResultCache
     from cpsched_sim.workloads.load import apply_site_policy
 
     require(weeks > 0, "--weeks", weeks, "must be positive")
     require(window_days > 0, "--window-days", window_days, "must be positive")
     wanted, spec = Goal.parse(goal, limits), PolicySpec.parse(present, SIMULATION_REGISTRIES)
-    beside = (PolicySpec("slurm"),) if twin else ()
-    folder = _cache() if keep is None else keep
+    also_judged = (PolicySpec("slurm"),) if twin else ()
+    folder = _default_cache_folder() if keep is None else keep
     if keep is not None:
         require_writable_folder(keep)
-    with watched(running.decide_timeout) as patient:
+    with watch_plugins(running.decide_timeout) as patient:
         spec.build(known=SIMULATION_REGISTRIES)
         workload = source.load(patient.reset)
         workload = apply_site_policy(workload, policy) if policy is not None else workload
-        cut, notes = halves(workload, weeks, window_days, window_jobs)
+        cut, notes = split_last_weeks(workload, weeks, window_days, window_jobs)
     for note in (*workload.notes, *notes):
         print_message("note", note)
     kept = TrialResultCache(folder)
-    kept.tidy()
-    question = tuner.TuningRequest(wanted, spec, beside, seeds)
+    kept.delete_unused()
+    question = tuner.TuningRequest(wanted, spec, also_judged, seeds)
     try:
         with progress_bar("tune", "replays", running.quiet) as show:
-            found = tuner.tune(question, cut, TrialRunner(running.jobs, kept, running.decide_timeout), show)
+            found = tuner.tune(question, cut, SettingTrialRunner(running.jobs, kept, running.decide_timeout), show)
     except KeyboardInterrupt:
         print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None
@@ -85,13 +85,13 @@ def tune(
         if each.error:
             print_message("error", f"{each.changes}: {each.error}")
     if running.as_json:
-        echo_json(tuner.as_json(found, (*workload.notes, *notes)))
+        print_json(tuner.tuning_result_to_json(found, (*workload.notes, *notes)))
     else:
-        print_tuned(f"{workload.name} on {workload.system}", found)
+        print_tuning_result(f"{workload.name} on {workload.system}", found)
     if any(each.error for each in found.tried):
         raise typer.Exit(1)
 
 
-def _cache() -> Path:
+def _default_cache_folder() -> Path:
     """Return the default folder of stored replays."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cpsched" / "tune"

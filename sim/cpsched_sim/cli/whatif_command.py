@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cpsched.formatting import format_count
-from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, grouped
-from cpsched_sim.cli.simulator_app import app, echo_json, reporting
-from cpsched_sim.cli_shell import print_message, run_all_steps
-from cpsched_sim.watchdog import watched
+from cpsched_sim.cli.options import ParallelRunOptions, PolicyPath, SystemName, TraceFormatOptions, expand_option_groups
+from cpsched_sim.cli.simulator_app import app, print_json, reporting
+from cpsched_sim.command_conventions import print_message, run_all_steps
+from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
     from cpsched_sim.whatif.findings import WhatIfRequest
-    from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
+    from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
-    from cpsched_sim.whatif.whatif_window import WindowOptions
+    from cpsched_sim.whatif.whatif_window import WindowPeriodOptions
 
-whatif_app = typer.Typer(
-    help="Replay a site's own weeks: first as Slurm ran them, then with changes.", no_args_is_help=True
-)
+whatif_app = typer.Typer(help="Replay a site's own workload as Slurm ran it, then with changes.", no_args_is_help=True)
 app.add_typer(whatif_app, name="whatif")
 
-HOPELESS = 3
+HOPELESS_EXIT_CODE = 3
 """Exit code if the twin differs too much from the real schedule."""
 
 
@@ -35,14 +33,14 @@ class ReplayWindowOptions:
     """The days to replay."""
 
     days: Annotated[float | None, typer.Option(help="Replay only this many days before the end.")] = None
-    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="First day or time.")] = None
-    to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive): a day or time.")] = None
+    from_: Annotated[str | None, typer.Option("--from", metavar="DATE", help="Start, as a day or time.")] = None
+    to: Annotated[str | None, typer.Option("--to", metavar="DATE", help="End (exclusive), as a day or time.")] = None
 
-    def span(self) -> WindowOptions:
-        """Return the options as `WindowOptions`."""
-        from cpsched_sim.whatif.whatif_window import WindowOptions
+    def span(self) -> WindowPeriodOptions:
+        """Return the options as `WindowPeriodOptions`."""
+        from cpsched_sim.whatif.whatif_window import WindowPeriodOptions
 
-        return WindowOptions(self.from_ or "", self.to or "", self.days)
+        return WindowPeriodOptions(self.from_ or "", self.to or "", self.days)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +68,15 @@ class WhatIfCaseOptions:
     remove_partition: Annotated[
         str | None, typer.Option("--remove-partition", help="Case: merge this partition into another.")
     ] = None
-    into: Annotated[str | None, typer.Option(help="Target of the merge; default: the largest.")] = None
+    into: Annotated[str | None, typer.Option(help="Partition to merge into; default: the largest.")] = None
     walltimes: Annotated[
-        float | None, typer.Option(help="Case: time limits reduced to this fraction, but not below the run time.")
+        float | None, typer.Option(help="Case: reduce time limits to this fraction, but not below the run time.")
     ] = None
 
     def cases(self) -> list[WhatIfCase]:
         """Return the cases. Raise `InvalidValue`."""
         from cpsched.errors import require
-        from cpsched_sim.whatif.whatif_cases import cases_of
+        from cpsched_sim.whatif.whatif_cases import build_whatif_cases
 
         given = {"add-nodes": self.add_nodes, "like": self.like, "remove-partition": self.remove_partition,
                  "into": self.into, "walltimes": self.walltimes}  # fmt: skip
@@ -86,12 +84,12 @@ class WhatIfCaseOptions:
         for name, needs in (("like", "add-nodes"), ("into", "remove-partition")):
             require(name not in changes or needs in changes, f"--{name}", changes.get(name), f"requires --{needs}")
         policy = str(self.with_policy) if self.with_policy else None
-        return cases_of(self.with_ or (), self.set_ or (), changes, policy)
+        return build_whatif_cases(self.with_ or (), self.set_ or (), changes, policy)
 
 
 @whatif_app.command("run")
 @reporting
-@grouped
+@expand_option_groups
 def whatif_run(
     *,
     source: Annotated[
@@ -113,16 +111,16 @@ def whatif_run(
     policy: PolicyPath = None,
     licenses: Annotated[
         str | None,
-        typer.Option("--licenses", metavar="NAME=N,...", help="Total of each licence; default: the folder's."),
+        typer.Option("--licenses", metavar="NAME=N,...", help="Total of each licence; default: from the folder."),
     ] = None,
     earlier: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Earlier folder of `collect`: the report shows changes; new nodes start as unavailable.",
+            help="Earlier folder of `whatif collect`: the report shows changes, and new nodes start as unavailable.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays of each randomized dispatcher.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays per randomized dispatcher.")] = 3,
     sessions: Annotated[
         bool, typer.Option("--sessions/--no-sessions", help="Also replay with users who react to their waits.")
     ] = True,
@@ -131,15 +129,15 @@ def whatif_run(
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay a site's own weeks: first as Slurm ran them, then with changes, error bars and a report."""
-    from cpsched_sim.simulation import ReplayPolicySetup
+    """Replay a site's own workload as Slurm ran it, then with changes; write a report with error bars."""
+    from cpsched_sim.simulation import ReplaySpec
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
     from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.licences import parse_totals
-    from cpsched_sim.whatif.replay_tasks import WindowReplayRunner
-    from cpsched_sim.whatif.whatif_cases import TWIN, WhatIfCase, with_site_policy, with_slurm_config_file
+    from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
+    from cpsched_sim.whatif.whatif_cases import TWIN_DISPATCHER, WhatIfCase, with_site_policy, with_slurm_config_file
 
     folder = SlurmCollectionFolder.find(source)
     if folder is not None:
@@ -147,16 +145,18 @@ def whatif_run(
     cases = [with_slurm_config_file(case, config) for case in choice.cases()]
     totals = parse_totals(licenses) if licenses is not None else {}
     whatif_io.check_new(out, resume)
-    with watched(running.decide_timeout):
+    with watch_plugins(running.decide_timeout):
         for case in cases:
-            ReplayPolicySetup(case.spec).build()  # report invalid cases before the first replay
+            ReplaySpec(case.spec).build()  # report invalid cases before the first replay
         site = load_policy(policy) if policy is not None else folder.policy() if folder is not None else None
         window, digests = whatif_io.read_window(
             source, system, period.span(), reading.lenient, reading.format, reading.to_dialect(), site, earlier, totals
         )
     if window.site is not None:
         cases = [with_site_policy(case) for case in cases]
-    plan = WhatIfRequest(with_slurm_config_file(WhatIfCase.parse(TWIN), config), cases, seeds, sessions, anyway)
+    plan = WhatIfRequest(
+        with_slurm_config_file(WhatIfCase.parse(TWIN_DISPATCHER), config), cases, seeds, sessions, anyway
+    )
     for note in whatif_io.list_warnings(window):
         print_message("note", note)
     for hint in filter(None, (case.hint(window) for case in cases)):
@@ -164,18 +164,18 @@ def whatif_run(
     if window.guessed:
         kept = whatif_io.write_system(window, out)
         print_message("note", f"the system was guessed from {window.guessed}: correct {kept} and pass it with --system")
-    replays = WindowReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
-    _answer(replays, plan, resume, out, running.as_json, running.quiet)
+    replays = WhatIfReplayRunner(window, out, digests, running.jobs, running.decide_timeout)
+    _run_and_report(replays, plan, resume, out, running.as_json, running.quiet)
 
 
-def _answer(
-    replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, out: Path, as_json: bool, quiet: bool
+def _run_and_report(
+    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, out: Path, as_json: bool, quiet: bool
 ) -> None:
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.findings import compute_findings
-    from cpsched_sim.whatif.report import short
+    from cpsched_sim.whatif.report import terminal_summary
 
     try:
         with progress_bar("what if", "replays", quiet) as show:
@@ -185,27 +185,27 @@ def _answer(
         raise typer.Exit(130) from None
     found["digests"] = dict(replays.digests)
     run_all_steps(
-        partial(echo_json, found) if as_json else partial(typer.echo, short(found)),
+        partial(print_json, found) if as_json else partial(typer.echo, terminal_summary(found)),
         partial(whatif_io.write_report, found, out),
     )
     if not as_json:
-        print_message("note", f"the report is in {out / whatif_io.PAGE}")
+        print_message("note", f"the report is in {out / whatif_io.HTML_REPORT}")
     if found["fidelity"]["verdict"]["grade"] == "hopeless":
         print_message("error", f"the twin is hopeless: {found['fidelity']['verdict']['why']}")
-        raise typer.Exit(HOPELESS)
+        raise typer.Exit(HOPELESS_EXIT_CODE)
 
 
 @whatif_app.command("collect")
 @reporting
 def whatif_collect(
-    days: Annotated[float, typer.Option(help="Number of days, up to now.")] = 30.0,
+    days: Annotated[float, typer.Option(help="Number of days to collect, ending now.")] = 30.0,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the collected data.")] = Path("whatif"),
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace user and job names by numbers.")] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace user and job names with numbers.")] = False,
 ) -> None:
-    """Collect the last days' data from this host's Slurm, as input of `whatif run`."""
-    from cpsched_sim.whatif.slurm_collection import collect
+    """Collect the last days' data from this host's Slurm as input for `whatif run`."""
+    from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 
-    found = collect(days, out, anonymous)
+    found = collect_from_slurm(days, out, anonymous)
     for name, why in found.lacking.items():
         print_message("note", f"without {name}: {why}")
     for name, lines in found.lines.items():

@@ -17,10 +17,10 @@ app.add_typer(workload_app, name="workload")
 @workload_app.command("eurora")
 @reporting
 def workload_eurora(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file; gzipped if the name ends in .gz.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, gzipped if its name ends in .gz.")],
     days: Annotated[float, typer.Option(help="Number of days.")] = 30.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
-    load: Annotated[float, typer.Option(help="Factor on the jobs per day of Eurora's busiest months.")] = 1.0,
+    load: Annotated[float, typer.Option(help="Factor that scales the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
     """Generate jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
     from cpsched_sim.result_files import check_new
@@ -36,18 +36,18 @@ def workload_eurora(
 @workload_app.command("lublin")
 @reporting
 def workload_lublin(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file; gzipped if the name ends in .gz.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file, gzipped if its name ends in .gz.")],
     jobs: Annotated[int, typer.Option(help="Number of jobs.")] = 10_000,
-    processors: Annotated[int, typer.Option(help="Processors of the machine.")] = 128,
+    processors: Annotated[int, typer.Option(help="Number of processors of the machine.")] = 128,
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
-    load: Annotated[float, typer.Option(help="Factor on the model's jobs per day, about 93.")] = 1.0,
+    load: Annotated[float, typer.Option(help="Factor that scales the model's jobs per day (about 93).")] = 1.0,
 ) -> None:
-    """Generate jobs by the model of Lublin and Feitelson (2003), estimates by Tsafrir et al. (2005), in SWF."""
+    """Generate SWF jobs with the models of Lublin and Feitelson (2003) and Tsafrir et al. (2005)."""
     from cpsched_sim.result_files import check_new
     from cpsched_sim.traces import swf
-    from cpsched_sim.workloads.lublin import header, lublin
+    from cpsched_sim.workloads.lublin import lublin, swf_header
 
     check_new(out)
     records = lublin(jobs, seed, processors, load)
-    swf.write(out, records, header(jobs, seed, processors, load))
+    swf.write(out, records, swf_header(jobs, seed, processors, load))
     typer.echo(f"{out}: {format_count(len(records), 'job')}")

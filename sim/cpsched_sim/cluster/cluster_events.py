@@ -1,30 +1,30 @@
-"""Compiled event processing of a simulated cluster between two rounds: arrivals, ends and starts."""
+"""Process a simulated cluster's events between two rounds in compiled code: arrivals, ends and starts."""
 
 from __future__ import annotations
 
 from cpsched.jit.decorators import kernel, scalar_subroutine, subroutine
-from cpsched.jit.handles import Column, FixedColumn, Handle, Matrix
+from cpsched.jit.shared_structs import Column, FixedColumn, Matrix, SharedStruct
 from cpsched.kernels.fit_rules import QUEUED, STARTED, Starting, add_to_free, exceeds_free, verify_and_take_starts
 from cpsched.kernels.node_classes import OPEN_ENDED
 from cpsched.kernels.scheduling_state import IncrementalNodeClasses, SchedulingState, grow_columns
 from cpsched.model import NEVER
 from cpsched.model.overrun import expected_end
-from cpsched_sim.cluster.incremental_classes import drop_empty_classes, rebuild_classes, shift_lines
+from cpsched_sim.cluster.incremental_node_classes import drop_empty_classes, rebuild_classes, shift_profiles
 
 WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
-"""Phases of a job; 0 before its arrival."""
+"""Phases of a job; before its arrival, the phase is 0."""
 
 PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
-"""When `advance` stops.
+"""When `advance_cluster` stops.
 
 - PAUSE_WHERE_NEEDED: at a round in which a job may start.
 - PAUSE_ALWAYS: at every round.
-- NO_ROUND: only at its limit, which becomes the current time, with a round due after any event.
+- NO_ROUND: only at its limit, which becomes the current time; a round is due after any event.
 - ASK_ALWAYS: at every round; each round with a non-empty queue is reported as one in which a job may start.
 """
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
-"""Why `advance` stopped.
+"""Why `advance_cluster` stopped.
 
 - NOTHING_LEFT: no event is left at or before the limit.
 - MAY_START: at a round in which a job may start.
@@ -33,7 +33,7 @@ NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
 """
 
 
-class SimulatedClusterState(Handle):
+class SimulatedClusterState(SharedStruct):
     """The state of a simulated cluster."""
 
     arrived: int
@@ -44,17 +44,17 @@ class SimulatedClusterState(Handle):
     """Total number of jobs that have ended."""
     rounds: int
     skipped: int
-    """Number of rounds in which no job could start, so the dispatcher was not called."""
+    """Number of rounds in which the dispatcher was not called, because no job could start."""
     due: int
     """Whether a round is due now."""
     again_s: int
-    """The time of a round requested by the dispatcher; NEVER if none was requested."""
+    """The time of the round that the dispatcher requested; NEVER if it requested none."""
     fault: int
-    """Position of the start that broke a rule; -1 if none did."""
+    """Position of the start that broke a rule; -1 if no start did."""
     overrun: int
-    """How the expected end of a running job is revised when the job exceeds its estimate."""
+    """How to revise a running job's expected end once the job exceeds its estimate."""
     on_nodes: int
-    """Whether node groups are maintained; not needed for a counted pool."""
+    """Whether node classes are maintained, which a counted pool does not need."""
     site: SchedulingState
     carried: IncrementalNodeClasses
     free: Matrix
@@ -66,7 +66,7 @@ class SimulatedClusterState(Handle):
     heap: Column
     """Running jobs, as a heap ordered by real end, then slot."""
     ended: Column
-    """Ended jobs not yet collected, in order of their ends."""
+    """Ended jobs that have not been collected, in order of their ends."""
     phase: Column
     run_s: Column
     """Real run time."""
@@ -143,7 +143,7 @@ def remove_running(running: Column, end_s: FixedColumn, count: int, slot: int) -
 
 
 @subroutine
-def end_until(state: SimulatedClusterState, to_s: int) -> None:
+def end_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
     """End the jobs whose real end is at or before `to_s`, in order of arrival."""
     site, heap, end_at = state.site, state.heap, state.end_at
     if site.active == 0 or end_at[heap[0]] > to_s:
@@ -161,12 +161,12 @@ def end_until(state: SimulatedClusterState, to_s: int) -> None:
         a, b = jobs.place_at[slot], jobs.place_at[slot] + jobs.place_count[slot]
         add_to_free(jobs, slot, site.machine, places.node[a:b], places.units[a:b], state.free, state.total_free, 1)
         if state.on_nodes and not site.groups.stale:
-            shift_lines(state.carried, site, slot, OPEN_ENDED, jobs.end_s[slot], 1)
+            shift_profiles(state.carried, site, slot, OPEN_ENDED, jobs.end_s[slot], 1)
 
 
 @subroutine
-def revise_overdue(site: SchedulingState, overrun: int) -> int:
-    """Postpone the expected end of each running job that is past it; return the number of these jobs.
+def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
+    """Postpone the expected ends of running jobs that have passed; return the number of these jobs.
 
     The running jobs are sorted by (`end_s`, slot) before and after.
     """
@@ -178,7 +178,7 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
         end_s[slot] = expected_end(start_s[slot], estimate_s[slot], walltime_s[slot], now_s, overrun)
         overdue += 1
 
-    # Process the jobs from last to first; each moves up to the position given by its new end.
+    # Process the overdue jobs from last to first; each moves to the position of its new end.
     for i in range(overdue - 1, -1, -1):
         slot, j = running[i], i
         while j + 1 < count and (
@@ -191,8 +191,8 @@ def revise_overdue(site: SchedulingState, overrun: int) -> int:
 
 
 @subroutine
-def revise_expected(state: SimulatedClusterState) -> None:
-    """Revise expected ends that have passed, in the running table and in the availability lines."""
+def revise_expected_ends(state: SimulatedClusterState) -> None:
+    """Revise the expected ends that have passed, both of running jobs and in the availability profiles."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
     if site.active == 0 or jobs.end_s[running[0]] > now_s:
@@ -203,14 +203,14 @@ def revise_expected(state: SimulatedClusterState) -> None:
             slot = running[i]
             start_s, estimate_s, walltime_s = jobs.start_s[slot], jobs.estimate_s[slot], jobs.walltime_s[slot]
             later_s = expected_end(start_s, estimate_s, walltime_s, now_s, state.overrun)
-            shift_lines(state.carried, site, slot, jobs.end_s[slot], later_s, -1)
+            shift_profiles(state.carried, site, slot, jobs.end_s[slot], later_s, -1)
             i += 1
-    revise_overdue(site, state.overrun)
+    revise_overdue_ends(site, state.overrun)
 
 
 @subroutine
-def refresh_classes(state: SimulatedClusterState) -> None:
-    """Rebuild stale node groups; remove empty groups if there are many."""
+def refresh_node_classes(state: SimulatedClusterState) -> None:
+    """Rebuild node classes if they are stale, and remove empty classes if there are many."""
     if not state.on_nodes:
         return
     if state.site.groups.stale:
@@ -223,7 +223,7 @@ def refresh_classes(state: SimulatedClusterState) -> None:
 
 
 @subroutine
-def may_any_start(state: SimulatedClusterState) -> bool:
+def can_any_job_start(state: SimulatedClusterState) -> bool:
     """Return whether any queued job fits the total free resources; if not, no dispatcher can start a job."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
@@ -234,7 +234,7 @@ def may_any_start(state: SimulatedClusterState) -> bool:
 
 
 @subroutine
-def submit_until(state: SimulatedClusterState, to_s: int) -> None:
+def submit_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
     """Queue the jobs submitted at or before `to_s`."""
     site, arrivals, submit_s = state.site, state.arrivals, state.site.jobs.submit_s
     while state.arrived < len(arrivals) and submit_s[arrivals[state.arrived]] <= to_s:
@@ -274,21 +274,21 @@ def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int
             if now_s > limit_s:
                 if pause == NO_ROUND:
                     site.now_s = max(site.now_s, limit_s)
-                    revise_expected(state)
-                    refresh_classes(state)
+                    revise_expected_ends(state)
+                    refresh_node_classes(state)
                 return NOTHING_LEFT
             site.now_s = max(site.now_s, now_s)
             if state.again_s <= now_s:
                 state.again_s = NEVER
-            submit_until(state, now_s)
-            end_until(state, now_s)
+            submit_jobs_until(state, now_s)
+            end_jobs_until(state, now_s)
             if pause == NO_ROUND:
                 state.due = 1
                 continue
-        revise_expected(state)
+        revise_expected_ends(state)
         state.rounds += 1
-        if (pause == ASK_ALWAYS and site.queued > 0) or may_any_start(state):
-            refresh_classes(state)
+        if (pause == ASK_ALWAYS and site.queued > 0) or can_any_job_start(state):
+            refresh_node_classes(state)
             return MAY_START
         state.skipped += 1
         if pause in (PAUSE_ALWAYS, ASK_ALWAYS):
@@ -314,7 +314,7 @@ def start_jobs(
     if fault >= 0:
         return fault
 
-    # New placements are appended to the entries in use.
+    # Append new placements to the entries in use.
     places, first, last = jobs.places, offsets[0], offsets[len(slots)]
     used = places.used
     grow_columns(places, "node units", used, used + last - first)
@@ -335,13 +335,13 @@ def start_jobs(
         insert_running(site.running, end_s, site.active, slot)
         site.active += 1
         if state.on_nodes and not site.groups.stale:
-            shift_lines(state.carried, site, slot, OPEN_ENDED, end_s[slot], -1)
-    close_queue(state)
+            shift_profiles(state.carried, site, slot, OPEN_ENDED, end_s[slot], -1)
+    compact_queue(state)
     return -1
 
 
 @subroutine
-def close_queue(state: SimulatedClusterState) -> None:
+def compact_queue(state: SimulatedClusterState) -> None:
     """Remove started and cancelled jobs from the queue."""
     site, kept = state.site, 0
     queue, phase = site.queue, state.phase
@@ -352,33 +352,66 @@ def close_queue(state: SimulatedClusterState) -> None:
     site.queued = kept
 
 
+@subroutine
+def insert_queued(state: SimulatedClusterState, slot: int) -> None:
+    """Insert a job into the queue, which is in order of arrival."""
+    site, submit_s = state.site, state.site.jobs.submit_s
+    queue, i = site.queue, site.queued
+    while i > 0 and (
+        submit_s[queue[i - 1]] > submit_s[slot] or (submit_s[queue[i - 1]] == submit_s[slot] and queue[i - 1] > slot)
+    ):
+        queue[i] = queue[i - 1]
+        i -= 1
+    queue[i] = slot
+    site.queued += 1
+
+
 # ---------------------------------------------------------------------------------------------- API
 
 
 @kernel
-def advance(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
+def advance_cluster(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
     """Call `advance_to_next_round` from Python."""
     return advance_to_next_round(state, pause, limit_s)
 
 
 @kernel
-def start(state: SimulatedClusterState, starts: Starting) -> int:
+def start_cluster_jobs(state: SimulatedClusterState, starts: Starting) -> int:
     """Call `start_jobs` from Python."""
     slots, offsets, nodes, units = starts
     return start_jobs(state, slots, offsets, nodes, units)
 
 
 @kernel
-def step(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
-    """Call `start` and `advance`; if a start breaks a rule, return FAULTY and set `fault` in the state."""
+def step_cluster(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
+    """Call `start_cluster_jobs` and `advance_cluster`; if a start breaks a rule, return FAULTY and set `fault` in the
+    state."""
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
     return FAULTY if state.fault >= 0 else advance_to_next_round(state, pause, NEVER - 1)
 
 
 @kernel
-def cancel(state: SimulatedClusterState, slot: int) -> int:
+def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> int:
+    """End a running job now, and return the number of running jobs; with `requeue`, put it back into the queue."""
+    site, heap, at = state.site, state.heap, 0
+    while heap[at] != slot:
+        at += 1
+    state.end_at[slot] = site.now_s
+    push_end(heap, state.end_at, at, slot)
+    end_jobs_until(state, site.now_s)
+    if requeue:
+        state.ended_count -= 1
+        state.over -= 1
+        state.phase[slot] = WAITING
+        site.jobs.start_s[slot] = NEVER
+        insert_queued(state, slot)
+    return site.active
+
+
+@kernel
+def cancel_queued_job(state: SimulatedClusterState, slot: int) -> int:
     """Remove a queued job from the queue; return the new length of the queue."""
     state.phase[slot] = OVER
-    close_queue(state)
+    compact_queue(state)
     return state.site.queued

@@ -1,4 +1,4 @@
-"""Replay a trace: events in whole seconds, at most one scheduling round per second, every decision verified.
+"""Replay a trace in whole seconds, with at most one scheduling round per second and every decision verified.
 
 Within one second, all submissions are processed in trace order, then all ends, then one round. A job that ends at t
 frees its resources before the round at t. A job started at t occupies [t, t + run).
@@ -31,12 +31,14 @@ from cpsched.model import (
     Snapshot,
     Starts,
 )
+from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
-from cpsched.site.admission import QueueLimitStatus, decide_within
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within
 from cpsched_sim.cluster import replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
-from cpsched_sim.cluster.compiled_loop import run_rounds
-from cpsched_sim.cluster.simulated_cluster import SimulatedCluster, read_only_view
+from cpsched_sim.cluster.compiled_replay_loop import run_rounds
+from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption
+from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.cluster.site_accounting import SimulatedAccounting
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
@@ -45,30 +47,31 @@ SchedulingOverhead = float | Literal["measured"] | None
 """Duration of a decision on the simulated clock: zero, the measured time, or a fixed number of milliseconds."""
 
 Progress = Callable[[int, int], None]
-"""Callback called periodically with (number of ended jobs, total number of jobs)."""
+"""A callback that periodically receives the number of ended jobs and the total number of jobs."""
 
-PROGRESS_EVERY = 1000
+PROGRESS_INTERVAL_ROUNDS = 1000
 """Number of decided rounds between two calls of `Progress`."""
 
 SLOW_ROUND_NS = 100_000_000
-"""`Progress` is called immediately after a decision that took longer."""
+"""`Progress` is called immediately after a decision that takes longer."""
 
 COMPILED_FROM_JOBS = 100_000
-"""Minimum number of jobs for the compiled loop. Shorter replays end before the loop is compiled, and have the time of
-each decision measured.
+"""Minimum number of jobs for the compiled loop; a shorter replay ends before the loop would be compiled.
 """
 
 PREDICTION_BATCH = 10_000
-"""Number of jobs predicted between two calls of `Progress`, if all jobs can be predicted in advance."""
+"""Number of jobs to predict between two calls of `Progress` if all jobs are predicted in advance."""
 
-NOTHING_FITS = "nothing-fits"
-"""Path of rounds in which no queued job fits the free resources; the dispatcher is not called."""
+NOTHING_FITS_PATH = "nothing-fits"
+"""Path of rounds that do not call the dispatcher, because no queued job fits the free resources."""
 
 
-FAILED = Decision(NO_STARTS, Effort("failed"))
-"""The decision of a round in which the policy failed; see `Schedule.violations`."""
+EVERY_JOB_STARTED = Decision(NO_STARTS, Effort("empty-queue"))
+"""The decision of a round in which preemption started the last pending jobs."""
+FAILED_DECISION = Decision(NO_STARTS, Effort("failed"))
+"""The decision of a round in which the policy failed (see `Schedule.violations`)."""
 
-UNNAMED_FAULT = "the cluster rejected the starts of a round without naming a rule"
+UNNAMED_FAULT = "the cluster rejected the starts of a round without stating a rule"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +103,8 @@ class Schedule:
     violations: tuple[str, ...] = ()
     overran: int = 0
     """Number of jobs that ran longer than predicted at their arrival."""
+    preemptions: tuple[Preemption, ...] = ()
+    """The starts that stopped running jobs, in order. A requeued job's times are those of its last run."""
 
     def placement_of(self, index: int) -> Placement:
         """Return the placement of the job at trace index `index`; empty if it did not run."""
@@ -157,13 +162,16 @@ class TraceReplay:
         self.total = len(trace)
         self.arrivals, self.refused = self.state.load(trace)
         self.site = SimulatedAccounting(site, self.state) if site is not None else None
+        preempts = site is not None and site.preemption is not None
+        self.preemption = SimulatedPreemption(site, self.state) if site is not None and preempts else None
+        self.preemptions: list[Preemption] = []
         self.paths: dict[str, int] = {}
         self.dispatch_ns: list[int] = []
         self.violations: list[str] = []
         self.predicted = 0
         self.again_s: int | None = None
-        self.predictor_learns = self.asks_learns(lambda: policy.predictor_learns)
-        self.dispatcher_learns = self.asks_learns(lambda: policy.dispatcher_learns)
+        self.predictor_learns = self.query_learning(lambda: policy.predictor_learns)
+        self.dispatcher_learns = self.query_learning(lambda: policy.dispatcher_learns)
         if not self.predictor_learns:
             self.predict(self.arrivals)
 
@@ -171,7 +179,7 @@ class TraceReplay:
         """Run every round until no event is left."""
         began = replay_clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
-        pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
+        pause = ASK_ALWAYS if self.decides_every_round else pause
         learns, decided = self.predictor_learns or self.dispatcher_learns or self.site is not None, 0
         step, starts = self.state.step, NO_STARTS
         while found := step(starts, pause) or self.wait_for_limits():
@@ -183,9 +191,14 @@ class TraceReplay:
             elif found == MAY_START:
                 starts = self.decide()
                 decided += 1
-                if decided % PROGRESS_EVERY == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
+                if decided % PROGRESS_INTERVAL_ROUNDS == 0 or self.dispatch_ns[-1] > SLOW_ROUND_NS:
                     self.report_progress()
         return self.build_schedule(replay_clock.cpu_s() - began)
+
+    @property
+    def decides_every_round(self) -> bool:
+        """Return whether the policy decides even if no job fits: it asks to, or a job may start by preemption."""
+        return self.preemption is not None or bool(getattr(self.policy.dispatcher, "every_round", False))
 
     @property
     def is_compilable(self) -> bool:
@@ -202,7 +215,7 @@ class TraceReplay:
         )
 
     def run_compiled(self) -> Schedule:
-        """Run every round in the compiled loop (`cpsched_sim.cluster.compiled_loop`) and return the schedule."""
+        """Run every round in the compiled loop (`cpsched_sim.cluster.compiled_replay_loop`) and return the schedule."""
         began, dispatcher = replay_clock.cpu_s(), cast(ListSchedulerDispatcher, self.policy.dispatcher)
         run_rounds(self.state, dispatcher.scheme, self.paths, self.violations, self.report_progress)
         if self.strict and self.violations:
@@ -210,7 +223,7 @@ class TraceReplay:
         return self.build_schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
-        """If no event is left but jobs wait at a limit, let usage decay; return 0 if they would wait forever."""
+        """If jobs wait at a limit and no event is left, let usage decay; return 0 if they would wait forever."""
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
@@ -219,7 +232,7 @@ class TraceReplay:
         self.state.skip_to(self.state.now_s + seconds)
         return MAY_START
 
-    def asks_learns(self, learns: Callable[[], bool]) -> bool:
+    def query_learning(self, learns: Callable[[], bool]) -> bool:
         """Return whether a part of the policy learns; if the query fails, record a violation and return False."""
         try:
             return learns()
@@ -265,7 +278,7 @@ class TraceReplay:
             self.predicted = arrived
 
     def predict(self, slots: IntArray) -> None:
-        """Predict the run times of jobs; the walltime is the fallback."""
+        """Predict the run times of jobs, with the walltime as fallback."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
@@ -275,7 +288,7 @@ class TraceReplay:
                 self.report_progress()
 
     def decide(self) -> Starts:
-        """Run one round and return the policy's starts; they are verified and applied when time advances.
+        """Run one round and return the policy's starts, which are verified and applied when time advances.
 
         A failed round starts no job and counts as a violation.
         """
@@ -284,7 +297,7 @@ class TraceReplay:
             decision = self.make_decision()
         except PolicyError as fault:
             self.record_fault(fault)
-            decision = FAILED
+            decision = FAILED_DECISION
         self.record_decision(decision)
         took = replay_clock.wall_ns() - began
         self.dispatch_ns.append(took)
@@ -296,21 +309,52 @@ class TraceReplay:
 
     def record_decision(self, decision: Decision) -> None:
         """Record a decision, and the next round requested by the dispatcher."""
-        self.decision = decision
-        if decision.again_s != self.again_s:  # most decisions request none: every call counts
-            self.again_s = decision.again_s
+        self.decision, again_s = decision, decision.again_s
+        if self.preemption is not None:
+            chance_s = self.preemption.next_chance_s(self.state.snapshot())
+            again_s = min(filter(None, (again_s, chance_s)), default=None)
+        if again_s != self.again_s:  # most decisions request no further round, so this skips a call in most rounds
+            self.again_s = again_s
             self.state.state.again_s = NEVER if self.again_s is None else self.again_s
 
     def make_decision(self) -> Decision:
         """Return the policy's decision for the current time, within the site's limits."""
         limits = self.site.begin_round() if self.site is not None else None
+        if self.preemption is not None and self.site is not None and limits is not None:
+            snapshot = self.state.snapshot()
+            for preemption in self.preemption.plan(snapshot, self.all_limits(limits, snapshot) or limits):
+                self.preempt(preemption)
+            limits = self.site.begin_round()
+            if not self.state.queue_length:
+                return EVERY_JOB_STARTED
         decision = self.decide_within_limits(limits, self.state.snapshot(), "starts")
         if self.site is not None:
             self.site.on_started(decision.starts.slots.tolist())
         return decision
 
-    def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
+    def preempt(self, preemption: Preemption) -> None:
+        """Stop the victims of a preemption, and start its job on their nodes."""
+        state, site = self.state, self.site
+        for run in preemption.victims:
+            state.preempt(state.jobs[run.slot].id, run.requeued)
+            state.take_ended_slots()  # the policy does not learn run times from victims
+            if site is not None:
+                site.on_ended([run.slot])
+        state.apply(Starts.of({preemption.slot: preemption.placement}))
+        if site is not None:
+            site.on_started([preemption.slot])
+        if preemption.victims:
+            self.preemptions.append(preemption)
+
+    def all_limits(
+        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
+    ) -> PendingJobLimitsAndUsage | None:
+        """Return the limits that a round must respect, from those of the site."""
+        return limits
+
+    def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
         """Return the policy's decision within the limits and the power cap, neither of which the cluster checks."""
+        limits = self.all_limits(limits, snapshot)
         if limits is None and snapshot.cluster.power is None:  # fast path for most rounds
             self.snapshot = snapshot
             return self.policy.decide(snapshot, need)
@@ -327,15 +371,17 @@ class TraceReplay:
     def build_schedule(self, cpu_s: float) -> Schedule:
         """Return the schedule so far."""
         state, table, n = self.state, self.state.table, self.total
-        started = table.start_s[:n] != NEVER
+        start_s, end_s = table.start_s[:n], state.state.end_at[:n]
+        started = start_s != NEVER
+        overran = int((started & (end_s - start_s > table.estimate_s[:n])).sum())
         paths = dict(self.paths)
         if state.state.skipped:
-            paths[NOTHING_FITS] = state.state.skipped
+            paths[NOTHING_FITS_PATH] = state.state.skipped
         return Schedule(
-            start_s=table.start_s[:n].copy(),
-            end_s=np.where(started, state.state.end_at[:n], NEVER),
-            place_at=table.place_at[:n].copy(),
-            place_count=table.place_count[:n].copy(),
+            start_s=read_only_view(start_s),
+            end_s=np.where(started, end_s, NEVER),
+            place_at=read_only_view(table.place_at[:n]),
+            place_count=read_only_view(table.place_count[:n]),
             place_node=read_only_view(table.place_node),
             place_units=read_only_view(table.place_units),
             rounds=state.state.rounds,
@@ -345,7 +391,8 @@ class TraceReplay:
             processors=self.processors_by_job(),
             refused={**self.refused, **self.jobs_blocked_by_limits(started)},
             violations=tuple(self.violations),
-            overran=int((started & (state.state.end_at[:n] - table.start_s[:n] > table.estimate_s[:n])).sum()),
+            overran=overran,
+            preemptions=tuple(self.preemptions),
         )
 
     def jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
@@ -356,11 +403,13 @@ class TraceReplay:
         return {slot: why for slot, why in whys if why is not None}
 
     def processors_by_job(self) -> IntArray:
-        """Return each job's processors (first resource); for a job that never ran, the requested number."""
+        """Return each job's processors (first resource), or the requested number if it never ran."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
-        # Prefix sums over the placement pool: the difference of two entries is the sum over the nodes between them.
+        if not len(whole):
+            return held
+        # Prefix sums over the placement pool: the difference of two sums is the sum over the entries between them.
         pool = self.state.cluster.capacity[table.place_node, 0]
         upto = np.concatenate(([0], np.cumsum(pool)))
         at = table.place_at[whole]
@@ -374,4 +423,4 @@ def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Map
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
         jobs = f"{len(left):,} of {format_count(len(trace), 'job')} never started ({ids})"
-        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: it started none although no job was running")
+        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: it started no jobs even though none were running")

@@ -1,4 +1,4 @@
-"""A simulated cluster in columns: free resources, queue, running jobs and their real run times.
+"""A simulated cluster as columns: free resources, queue, running jobs and their real run times.
 
 The replay and the bridge's mock adapter share this module. The caller sets the time.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from cpsched.errors import InvalidValue
 from cpsched.feasibility import why_infeasible
@@ -38,24 +37,18 @@ from cpsched.model import (
     Starts,
     frozen_array,
 )
+from cpsched.model.job_table import read_only_view
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import cluster_events
 from cpsched_sim.cluster.cluster_events import SimulatedClusterState
-from cpsched_sim.traces.trace_columns import TraceColumns, TraceJobView
+from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 
-FIRST_ROOM = 64
-
-
-def read_only_view(array: npt.NDArray[np.int64]) -> IntArray:
-    """Return a read-only view of an array."""
-    view = array.view()
-    view.setflags(write=False)
-    return view
+INITIAL_CAPACITY = 64
 
 
 class SimulatedCluster:
-    """The state of a simulated cluster, with values in its API and columns by slot internally.
+    """The state of a simulated cluster: objects in its API, columns by slot internally.
 
     A slot is a job's position in order of submission. `overrun` defines how the expected end of a running job is
     revised when the job exceeds its estimate. Snapshots are views, valid until the next call that changes the cluster.
@@ -68,7 +61,7 @@ class SimulatedCluster:
         self.site = self.state.site
         self._refusals: dict[Request, str | None] = {}
         self._free_view = read_only_view(self.state.free)
-        self._name_columns()
+        self._create_column_views()
 
     # ------------------------------------------------------------------------------------------ state
 
@@ -93,7 +86,7 @@ class SimulatedCluster:
         return self.table.jobs
 
     def next_end_s(self) -> int | None:
-        """Return the real end of the running job that ends next, or None if no job is running."""
+        """Return the next real end of a running job, or None if no job is running."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
@@ -136,12 +129,12 @@ class SimulatedCluster:
     # ------------------------------------------------------------------------------------------ events
 
     def submit(self, job: Job, run_s: int) -> str | None:
-        """Queue `job` with its real run time; return the reason if the job can never run, else None."""
+        """Queue `job` with its real run time; if it can never run, return the reason, else None."""
         if job.id in self.table.slots():
             raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
         if reason is None:
-            slot = self._add(job, run_s)
+            slot = self._add_job(job, run_s)
             self.site.queue[self.site.queued] = slot
             self.state.phase[slot] = cluster_events.WAITING
             self.site.queued += 1
@@ -152,13 +145,20 @@ class SimulatedCluster:
         slot = self.slot_of(job_id)
         if self.state.phase[slot] != cluster_events.WAITING:
             raise InvalidValue("job", job_id, "is not in the queue")
-        cluster_events.cancel(self.state, slot)
+        cluster_events.cancel_queued_job(self.state, slot)
+
+    def preempt(self, job_id: int, requeue: bool) -> None:
+        """Stop a running job now; with `requeue`, it waits again. Raise `InvalidValue` if it is not running."""
+        slot = self.slot_of(job_id)
+        if self.state.phase[slot] != cluster_events.ACTIVE:
+            raise InvalidValue("job", job_id, "is not running")
+        cluster_events.stop_running_job(self.state, slot, int(requeue))
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Assign a slot to every job, to arrive at its submission; return (slots by arrival, slot -> refusal)."""
+        """Give every job a slot and schedule its arrival; return (slots by arrival, slot -> refusal)."""
         first, items = len(self.jobs), TraceColumns.of(trace)
-        self._grow(first + len(items))
-        self._fill(items)
+        self._grow_columns(first + len(items))
+        self._fill_columns(items)
         reasons = list(map(self.why_infeasible, items.requests))
         is_refused = np.array([reason is not None for reason in reasons], np.bool_)[items.request]
         refused = {first + at: cast(str, reasons[items.request[at]]) for at in np.flatnonzero(is_refused).tolist()}
@@ -176,8 +176,8 @@ class SimulatedCluster:
         return self.take_ended()
 
     def skip_to(self, to_s: int) -> None:
-        """Advance to `to_s` without a round; a round becomes due after any event."""
-        cluster_events.advance(self.state, cluster_events.NO_ROUND, to_s)
+        """Advance to `to_s` without a round, which becomes due after any event."""
+        cluster_events.advance_cluster(self.state, cluster_events.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
         """Start one queued job now. Raise `InvalidValue` if the start breaks the fit rule."""
@@ -197,14 +197,16 @@ class SimulatedCluster:
         """Start jobs now and return -1; if a start breaks the fit rule, start none and return its position."""
         if not len(starts):
             return -1
-        return cluster_events.start(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
+        return cluster_events.start_cluster_jobs(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
 
     def step(self, starts: Starts, pause: int) -> int:
-        """Start jobs now, then advance; see `cpsched_sim.cluster.cluster_events.step`."""
-        return cluster_events.step(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
+        """Start jobs now, then advance (see `cpsched_sim.cluster.cluster_events.step_cluster`)."""
+        return cluster_events.step_cluster(
+            self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause
+        )
 
     def slot_of_start(self, position: int) -> int:
-        """Return the slot of the start at a position of the latest plan."""
+        """Return the slot of the start at a position in the latest plan."""
         return int(copy_starts(self.site.draft)[0][position])
 
     def take_ended(self) -> list[EndedJob]:
@@ -223,31 +225,36 @@ class SimulatedCluster:
 
     # ------------------------------------------------------------------------------------------ columns
 
-    def _name_columns(self) -> None:
+    def _create_column_views(self) -> None:
         """Create views of the columns that grow with the number of jobs."""
         self._queue_view, self._running_view = read_only_view(self.site.queue), read_only_view(self.site.running)
         self._fixed_table = self.table.read_only()
 
-    def _add(self, job: Job, run_s: int) -> int:
+    def _add_job(self, job: Job, run_s: int) -> int:
         slot = len(self.jobs)
         if slot == len(self.state.run_s):
-            self._grow(2 * slot + 1)
-        self._fill(TraceColumns.of([TraceJob(job, run_s)]))
+            self._grow_columns(2 * slot + 1)
+        self._fill_columns(TraceColumns.of([TraceJob(job, run_s)]))
         return slot
 
-    def _fill(self, items: TraceColumns) -> None:
+    def _fill_columns(self, items: TraceColumns) -> None:
         first, table, requests = len(self.jobs), self.table, items.requests
         part = slice(first, first + len(items))
         table.submit_s[part] = items.submit_s
         table.walltime_s[part] = table.estimate_s[part] = items.walltime_s
         table.units[part] = items.per_job(request.units for request in requests)
-        table.sharing[part] = items.per_job(request.sharing for request in requests)
-        table.node_set[part] = items.per_job(request.node_set for request in requests)
-        table.priority[part], table.tier[part] = items.priority, items.tier
         for r in range(len(self.cluster.resources)):
             table.per_unit[part, r] = items.per_job(request.per_unit[r] for request in requests)
+        for column, values in (
+            (table.sharing, items.per_job(request.sharing for request in requests)),
+            (table.node_set, items.per_job(request.node_set for request in requests)),
+            (table.priority, items.priority),
+            (table.tier, items.tier),
+        ):
+            if values.any():  # the columns begin with zeros
+                column[part] = values
         self.state.run_s[part] = items.run_s
-        new = TraceJobView(items)
+        new = SchedulerVisibleJobs(items)
         if not first:
             self._replace_jobs(new)
         elif isinstance(self.jobs, list):
@@ -257,16 +264,20 @@ class SimulatedCluster:
 
     def _replace_jobs(self, jobs: Sequence[Job]) -> None:
         self.table.replace(jobs=jobs)
-        self._name_columns()
+        self._create_column_views()
 
-    def _grow(self, room: int) -> None:
+    def _grow_columns(self, room: int) -> None:
         """Grow every column to at least `room` slots."""
         more = room - len(self.state.run_s)
         if more <= 0:
             return
 
         def longer(column: IntArray, value: int = 0) -> IntArray:
-            return np.concatenate((column, np.full((more, *column.shape[1:]), value, np.int64)))
+            found = np.zeros((room, *column.shape[1:]), np.int64)  # zeros that are never overwritten use no memory
+            found[: len(column)] = column
+            if value:
+                found[len(column) :] = value
+            return found
 
         table, state, site = self.table, self.state, self.site
         columns = ("submit_s", "walltime_s", "estimate_s", "units", "per_unit", "sharing", "node_set", "priority",
@@ -275,14 +286,14 @@ class SimulatedCluster:
         own = ("heap", "ended", "phase", "run_s", "end_at")
         state.replace(**{name: longer(getattr(state, name)) for name in own})
         site.replace(queue=longer(site.queue), running=longer(site.running))
-        self._name_columns()
+        self._create_column_views()
 
 
 def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
     """Return an empty table with capacity for the given jobs."""
 
     def column(value: int = 0) -> IntArray:
-        return np.full(FIRST_ROOM, value, np.int64)
+        return np.full(INITIAL_CAPACITY, value, np.int64)
 
     return JobTable(
         jobs=jobs,
@@ -290,7 +301,7 @@ def new_table(jobs: Sequence[Job], resources: int) -> JobTable:
         walltime_s=column(),
         estimate_s=column(),
         units=column(),
-        per_unit=np.zeros((FIRST_ROOM, resources), np.int64),
+        per_unit=np.zeros((INITIAL_CAPACITY, resources), np.int64),
         sharing=column(),
         node_set=column(),
         priority=column(),
@@ -307,7 +318,7 @@ def new_state(cluster: Cluster, table: JobTable, overrun: int, now_s: int) -> Si
     """Return the state of an idle cluster."""
 
     def column() -> IntArray:
-        return np.zeros(FIRST_ROOM, np.int64)
+        return np.zeros(INITIAL_CAPACITY, np.int64)
 
     free, resources = cluster.capacity.copy(), len(cluster.resources)
     groups = no_node_classes(resources)

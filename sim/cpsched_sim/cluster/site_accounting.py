@@ -1,4 +1,4 @@
-"""A site's policy during a replay: usage by account, the resulting priorities, and limits that have been reached."""
+"""A site's policy during a replay: usage by account, priorities, and the limits that jobs have reached."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from cpsched.model import NEVER, IntArray
 from cpsched.site.accounts import AccountingLimits
-from cpsched.site.admission import QueueLimitStatus
-from cpsched.site.limit_checks import JobLimitAttributes, JobLimitChecks, JobLimitTable, LimitUsageMinutes
-from cpsched.site.multifactor import (
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import ApplicableJobLimits, JobLimitAttributes, JobLimitTable, LimitUsageMinutes
+from cpsched.site.multifactor_priority import (
     ClusterSize,
-    PriorityInputs,
+    PriorityInputColumns,
     basic_priorities,
     normalized_priority,
     priority_points,
@@ -20,12 +20,12 @@ from cpsched.site.multifactor import (
 )
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.fair_share import DecayedUsage, FairShareTree, FloatArray, classic_fair_share, fair_tree
-from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, resources_of
+from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, slurm_resource_names
 
-WAITS_A_HALF_LIFE, MOST_WAITS = 10, 200
-"""While the only change is decaying usage: rounds per half-life, and the maximum number of rounds without a start."""
-WALL = "wall"
-"""The name of accumulated run time, used alongside the names of resources."""
+ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
+"""While usage only decays: rounds per half-life, and the maximum number of rounds without a start."""
+WALL_TIME = "wall"
+"""Name of the accumulated run time, used alongside the names of resources."""
 
 
 class SimulatedAccounting:
@@ -42,14 +42,16 @@ class SimulatedAccounting:
         self.basic = policy.file.priority.kind == "basic"
         capacity = state.cluster.capacity
         self.machine = ClusterSize(len(capacity), int(capacity[:, 0].sum()))
-        self.resources = resources_of(state.cluster)
+        self.resources = slurm_resource_names(state.cluster)
         self.present = dict(zip(self.resources, capacity.sum(axis=0).tolist(), strict=True)) | {"node": len(capacity)}
         rows = self.site.accounts.associations
         self.tree = FairShareTree.from_accounts(self.site.accounts)
         self.qos_names = list(self.site.qos)
         self.qos_at = {name: len(rows) + at for at, name in enumerate(self.qos_names)}
         self._read_jobs()
-        fading = _fading_limits([*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)])
+        fading = _resources_with_decaying_limits(
+            [*(q.limits for q in self.site.qos.values()), *(row.limits for row in rows)]
+        )
         self.kept = sorted({"cpu", *fading})
         half_life_s = policy.file.fair_share.half_life_days * 86_400
         begin_s = int(state.table.submit_s[: len(state.jobs)].min(initial=0))
@@ -59,11 +61,11 @@ class SimulatedAccounting:
             self.use["cpu"].used[at] = policy.used_s.get((row.account, row.user), 0.0)
         self.fair_share: FloatArray = np.zeros(len(rows))
         self.due_s = begin_s
-        self.running: dict[int, JobLimitChecks] = {}
+        self.running: dict[int, ApplicableJobLimits] = {}
         self.chosen: list[int] = []
         self.book = JobLimitTable(self.site)
         self.fades = bool(fading)
-        self.standings: dict[int, JobLimitChecks] = {}
+        self.standings: dict[int, ApplicableJobLimits] = {}
         self.waited = 0
         """Number of consecutive waits for usage to decay since the last start."""
 
@@ -109,18 +111,18 @@ class SimulatedAccounting:
 
     # ------------------------------------------------------------------------------------------ events
 
-    def begin_round(self) -> QueueLimitStatus:
-        """Update usage to the current time, rank the queue, and return the limits with their usage."""
+    def begin_round(self) -> PendingJobLimitsAndUsage:
+        """Bring usage up to date, rank the queue, and return the limits with their usage."""
         now_s = self.state.now_s
-        self._note_begun()
+        self._record_started_jobs()
         if now_s >= self.due_s:
-            self._renew(now_s)
+            self._refresh_shares_and_limits(now_s)
         queue = self.state.site.queue[: self.state.queue_length]
-        self.state.table.priority[queue] = self._priorities(queue, now_s)
+        self.state.table.priority[queue] = self._compute_priorities(queue, now_s)
         for slot in queue.tolist():
             if self.state.jobs[slot].id not in self.standings:
                 self.standings[self.state.jobs[slot].id] = self.book.limits_of(self.claims[slot])
-        return QueueLimitStatus(self.standings, self._used(now_s))
+        return PendingJobLimitsAndUsage(self.standings, self._usage_of_running_jobs(now_s))
 
     def on_started(self, slots: Sequence[int]) -> None:
         """Record the starts chosen in a round; the next round checks whether they succeeded."""
@@ -131,29 +133,29 @@ class SimulatedAccounting:
     def wait_s(self) -> int:
         """Return how long to wait for usage to decay without other events; 0 after too many waits without a start."""
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
-        if not self.fades or not half_life_s or self.waited >= MOST_WAITS:
+        if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:
             return 0
         self.waited += 1
-        return max(self.policy.file.priority.calc_period_s, round(half_life_s / WAITS_A_HALF_LIFE))
+        return max(self.policy.file.priority.calc_period_s, round(half_life_s / ROUNDS_PER_HALF_LIFE))
 
     def on_ended(self, slots: Iterable[int]) -> None:
         """Record ended jobs."""
-        self._note_begun()
+        self._record_started_jobs()
         for slot in slots:
             if self.running.pop(slot, None) is not None:
-                self._charge(slot, int(self.state.state.end_at[slot]), -1)
+                self._change_usage_rate(slot, int(self.state.state.end_at[slot]), -1)
 
-    def _note_begun(self) -> None:
+    def _record_started_jobs(self) -> None:
         start_s = self.state.table.start_s
         for slot in self.chosen:
             if start_s[slot] != NEVER and slot not in self.running:
                 self.running[slot] = self.book.limits_of(self.claims[slot])
-                self._charge(slot, int(start_s[slot]), 1)
+                self._change_usage_rate(slot, int(start_s[slot]), 1)
         self.chosen.clear()
 
-    def _charge(self, slot: int, at_s: int, sign: int) -> None:
+    def _change_usage_rate(self, slot: int, at_s: int, sign: int) -> None:
         """Add the usage of a job from `at_s` on (`sign` 1), or stop adding it (-1)."""
-        amounts = dict(self.claims[slot].tres) | {WALL: 1}
+        amounts = dict(self.claims[slot].tres) | {WALL_TIME: 1}
         for name in self.kept:
             rate = sign * amounts.get(name, 0) * self.factor[slot]
             self.use[name].add_rate(int(self.association[slot]), rate, at_s)
@@ -162,7 +164,7 @@ class SimulatedAccounting:
 
     # ------------------------------------------------------------------------------------------ figures
 
-    def _renew(self, now_s: int) -> None:
+    def _refresh_shares_and_limits(self, now_s: int) -> None:
         """Recompute fair-share factors and the state of limits on accumulated usage."""
         period_s = self.policy.file.priority.calc_period_s
         self.due_s = now_s + period_s
@@ -176,28 +178,28 @@ class SimulatedAccounting:
             else:
                 self.fair_share = classic_fair_share(tree, used, entry.dampening, entry.algorithm == "depth-oblivious")
         if self.fades:
-            self.book = JobLimitTable(self.site, self._spent())
+            self.book = JobLimitTable(self.site, self._compute_usage_minutes())
             self.standings.clear()
             self.running = {slot: self.book.limits_of(self.claims[slot]) for slot in self.running}
 
-    def _spent(self) -> LimitUsageMinutes:
+    def _compute_usage_minutes(self) -> LimitUsageMinutes:
         tree = self.tree
         rows = range(len(tree.parents))
         totals = {name: tree.sum_subtrees(use.used[: len(tree.parents)]) / 60 for name, use in self.use.items()}
         of_qos = {name: use.used[len(tree.parents) :] / 60 for name, use in self.use.items()}
-        kept = [name for name in self.kept if name != WALL]
+        kept = [name for name in self.kept if name != WALL_TIME]
         return LimitUsageMinutes(
             {qos: {name: int(of_qos[name][at]) for name in kept} for at, qos in enumerate(self.qos_names)},
             {at: {name: int(totals[name][at]) for name in kept} for at in rows},
-            {qos: float(of_qos[WALL][at]) for at, qos in enumerate(self.qos_names)} if WALL in totals else {},
-            {at: float(totals[WALL][at]) for at in rows} if WALL in totals else {},
+            {qos: float(of_qos[WALL_TIME][at]) for at, qos in enumerate(self.qos_names)} if WALL_TIME in totals else {},
+            {at: float(totals[WALL_TIME][at]) for at in rows} if WALL_TIME in totals else {},
         )
 
-    def _priorities(self, queue: IntArray, now_s: int) -> IntArray:
+    def _compute_priorities(self, queue: IntArray, now_s: int) -> IntArray:
         if self.basic:
             return self.by_arrival[queue]
         nothing = np.zeros(len(queue))
-        jobs = PriorityInputs(
+        jobs = PriorityInputColumns(
             accrue_s=np.maximum(1, self.state.table.submit_s[queue]),
             fair_share=self.fair_share[self.association[queue]],
             nodes=self.nodes[queue],
@@ -209,7 +211,7 @@ class SimulatedAccounting:
         )
         return priority_points(jobs, self.weights, self.machine, now_s).total()
 
-    def _used(self, now_s: int) -> list[int]:
+    def _usage_of_running_jobs(self, now_s: int) -> list[int]:
         if not self.book.counts_time:
             return self.book.usage(self.running.values())
         left = []
@@ -220,12 +222,12 @@ class SimulatedAccounting:
 
     def blocking_limit(self, slot: int) -> str | None:
         """Return the limit that blocks a job forever, or None."""
-        return self.standings.get(self.state.jobs[slot].id, JobLimitChecks()).barred
+        return self.standings.get(self.state.jobs[slot].id, ApplicableJobLimits()).barred
 
 
-def _fading_limits(every: Iterable[AccountingLimits]) -> set[str]:
+def _resources_with_decaying_limits(every: Iterable[AccountingLimits]) -> set[str]:
     """Return the resources with limits on decaying usage."""
     found = set[str]()
     for limits in every:
-        found |= {*limits.group_tres_minutes, *([WALL] if limits.group_wall_min is not None else [])}
+        found |= {*limits.group_tres_minutes, *([WALL_TIME] if limits.group_wall_min is not None else [])}
     return found

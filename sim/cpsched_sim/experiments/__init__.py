@@ -1,1 +1,1 @@
-"""Many replays: run in parallel, stored under keys, and compared."""
+"""Run many replays in parallel, store them under keys, and compare them."""

@@ -1,8 +1,8 @@
 """Run tasks on a Dask cluster (extra `dask`). Only this module imports `distributed`.
 
 A worker runs each task in its own process, so that time and memory limits hold and a crash does not end the worker. If
-a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines; workers check their
-digests. `python -m cpsched_sim.experiments.dask` is the process of a task.
+a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines, and workers check
+their digests. `python -m cpsched_sim.experiments.dask` runs one task.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from typing_extensions import override
 
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import Heard, TaskExecutor, TaskFailure, Work, execute_task
+from cpsched_sim.experiments.runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
 
-_PARENT_DIED = 1
-"""PR_SET_PDEATHSIG of Linux's prctl(2)."""
-RETRIES = 3
-"""Number of workers that may die while running a task before the task fails."""
-_ERRORS_SHOWN = 300
+_PR_SET_PDEATHSIG = 1
+"""PR_SET_PDEATHSIG of prctl(2) on Linux."""
+MAX_WORKER_DEATHS = 3
+"""Number of workers that may die while running a task before that task fails."""
+_MAX_ERROR_CHARS = 300
 
 
-def make_executor(on: str, patience_s: float) -> DaskExecutor:
+def make_executor(on: str, stall_limit_s: float) -> DaskExecutor:
     """Return the executor for an address, a scheduler file or a function. Raise `InputError`."""
-    distributed, own = _distributed(), None
+    distributed, own = _import_distributed(), None
     try:
         if "://" in on:
             client = distributed.Client(on, timeout="15s", set_as_default=False)
         elif on.endswith(".json"):
             client = distributed.Client(scheduler_file=str(Path(on)), timeout="15s", set_as_default=False)
         else:
-            made = _made_by(on)
+            made = _call_executor_factory(on)
             own = None if isinstance(made, distributed.Client) else made
             client = made if own is None else distributed.Client(made, timeout="15s", set_as_default=False)
     except Exception as error:  # a user's function may raise any exception
         if own is not None:
             own.close()
         raise InputError(f"--on {on}: {type(error).__name__}: {error}") from error
-    return DaskExecutor(client, patience_s, own)
+    return DaskExecutor(client, stall_limit_s, own)
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
@@ -63,16 +63,16 @@ def _distributed() -> Any:
     return distributed
 
 
-def _made_by(words: str) -> Any:
+def _call_executor_factory(name_or_path: str) -> Any:
     """Return the result of calling `module:function` or `file.py:function`."""
-    made = _function(words)()
+    made = _find_function(name_or_path)()
     if made is None:
         raise ValueError("the function must return a Dask cluster or a Dask client")
     return made
 
 
-def _function(words: str) -> Callable[[], Any]:
-    home, colon, name = words.rpartition(":")
+def _find_function(name_or_path: str) -> Callable[[], Any]:
+    home, colon, name = name_or_path.rpartition(":")
     if not colon:
         raise ValueError("must be tcp://HOST:PORT, a scheduler file, or module:function")
     if not home.endswith(".py"):
@@ -89,18 +89,23 @@ def _function(words: str) -> Callable[[], Any]:
 
 @dataclass(frozen=True, slots=True)
 class DaskExecutor(TaskExecutor):
-    """A task executor on a Dask cluster, accessed through its client."""
+    """A task executor on a Dask cluster, accessed through a client."""
 
     client: Any
-    patience_s: float
+    stall_limit_s: float
     own: Any = None
-    """A cluster created for this study, which is closed at the end."""
+    """The cluster created for this study, which is closed at the end."""
 
     @override
     def __call__(
-        self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = inf
+        self,
+        work: Work,
+        tasks: Mapping[int, Any],
+        on_result: TaskCallback,
+        on_poll: Callable[[], None],
+        limit_s: float = inf,
     ) -> None:
-        distributed = _distributed()
+        distributed = _import_distributed()
         path = [each for each in sys.path if each]
         bound_s = limit_s if isfinite(limit_s) else None
         study = uuid4().hex  # task names must be unique, because the scheduler may serve other studies
@@ -108,8 +113,8 @@ class DaskExecutor(TaskExecutor):
         try:
             futures = {
                 self.client.submit(
-                    run_in_subprocess, pickle.dumps((work, task, self.patience_s)), bound_s, path,
-                    key=f"cpsched-{study}-{at}", pure=False, retries=RETRIES,
+                    run_in_subprocess, pickle.dumps((work, task, self.stall_limit_s)), bound_s, path,
+                    key=f"cpsched-{study}-{at}", pure=False, retries=MAX_WORKER_DEATHS,
                 ): at
                 for at, task in tasks.items()
             }  # fmt: skip
@@ -121,10 +126,10 @@ class DaskExecutor(TaskExecutor):
                 except (TimeoutError, distributed.TimeoutError):
                     finished = set()
                 for future in finished:
-                    heard(futures[future], _outcome(future))
+                    on_result(futures[future], _read_outcome(future))
                     future.release()
                 left -= finished
-                looked()
+                on_poll()
         finally:
             try:
                 self.client.cancel([future for future in futures if not future.done()], force=True)
@@ -134,42 +139,42 @@ class DaskExecutor(TaskExecutor):
                     self.own.close()
 
 
-def _outcome(future: Any) -> Any:
+def _read_outcome(future: Any) -> Any:
     if future.status != "finished":
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__}: {error}" if error is not None else future.status
-        return TaskFailure(escape_controls(why[:_ERRORS_SHOWN]))
+        return TaskFailure(escape_controls(why[:_MAX_ERROR_CHARS]))
     found = future.result()
     return pickle.loads(found) if isinstance(found, bytes) else found  # pickled by this program's own workers
 
 
 def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
-    """Run a task in a subprocess of a worker; return its pickled result or a failure."""
+    """Run a task in a worker's subprocess; return its pickled result or a failure."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         [sys.executable, "-m", "cpsched_sim.experiments.dask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=environment, process_group=0,
     )  # fmt: skip
     try:
-        said, _ = process.communicate(given, timeout=limit_s)
+        result, _ = process.communicate(given, timeout=limit_s)
     except subprocess.TimeoutExpired:
         return TaskFailure.from_timeout()
     finally:
         with suppress(ProcessLookupError):  # kill the process and its children
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return TaskFailure.from_exit_code(process.returncode) if process.returncode else said
+    return TaskFailure.from_exit_code(process.returncode) if process.returncode else result
 
 
 def main() -> None:
     """Run the task from standard input and write its result to standard output. End when the parent worker ends."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     out = os.dup(1)
     os.dup2(2, 1)
-    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # plug-in children must not write to the result
-    work, task, patience_s = pickle.loads(sys.stdin.buffer.read())
-    outcome = execute_task(work, task, patience_s, lambda share: None)
+    os.register_at_fork(after_in_child=lambda: os.dup2(2, out))  # children of a plug-in must not write to the result
+    work, task, stall_limit_s = pickle.loads(sys.stdin.buffer.read())
+    outcome = execute_task(work, task, stall_limit_s, lambda share: None)
     with os.fdopen(out, "wb") as file:
         pickle.dump(outcome, file)
 

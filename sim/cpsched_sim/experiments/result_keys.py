@@ -1,4 +1,4 @@
-"""Keys of results: a result is reused only if inputs and code are equal."""
+"""Keys of results, which are reused only if inputs and code are equal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from cpsched.errors import CpschedError
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
-from cpsched_sim.file_io import sha256_of
+from cpsched_sim.file_io import file_sha256
 
-OWN = ("cpsched", "cpsched_sim")
+OWN_PACKAGES = ("cpsched", "cpsched_sim")
 LIBRARIES = ("ortools",)
-"""Libraries whose version may affect decisions."""
+"""Libraries whose versions may affect decisions."""
 
 
 def hash_inputs(inputs: Mapping[str, Any]) -> str:
@@ -34,12 +34,12 @@ def code_identity() -> str:
     sources.
     """
     releases = [f"{name} {installed_version(name)}" for name in LIBRARIES]
-    files = [sha256_of(path) for name in OWN for path in plugin_files(name)]
+    files = [file_sha256(path) for name in OWN_PACKAGES for path in plugin_files(name)]
     return hashlib.sha256("\n".join([*releases, *files]).encode()).hexdigest()
 
 
 def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
-    """Return the digests of the plug-ins' source files by path; unknown names have none."""
+    """Return digests of the plug-ins' source files by path; unknown names have none."""
     found = dict[str, str]()
     for catalogue, words in (
         (SIMULATION_REGISTRIES.dispatchers, dispatcher),
@@ -53,9 +53,9 @@ def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
 
 def plugin_identity(module: str) -> dict[str, str]:
     """Return the digests of a plug-in's source files by path; empty for modules of this project."""
-    if module.partition(".")[0] in OWN:
+    if module.partition(".")[0] in OWN_PACKAGES:
         return {}
-    return {str(path): sha256_of(path) for path in plugin_files(module)}
+    return {str(path): file_sha256(path) for path in plugin_files(module)}
 
 
 def plugin_files(module: str) -> list[Path]:
@@ -70,8 +70,8 @@ def plugin_files(module: str) -> list[Path]:
         return []
     if "site-packages" in path.parts:
         return [path]
-    beside = (init.parent.rglob("*.py") for init in path.parent.glob("*/__init__.py"))
-    return sorted({*path.parent.glob("*.py"), *(each for package in beside for each in package)})
+    siblings = (init.parent.rglob("*.py") for init in path.parent.glob("*/__init__.py"))
+    return sorted({*path.parent.glob("*.py"), *(each for package in siblings for each in package)})
 
 
 def installed_version(name: str) -> str:

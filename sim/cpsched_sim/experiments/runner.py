@@ -1,8 +1,8 @@
-"""Run many replays in parallel: each in a process on this machine, or on a Dask cluster.
+"""Run many replays in parallel, in processes on this machine or on a Dask cluster.
 
-Because each replay has its own process, a replay that crashes, runs out of memory or raises does not affect the others.
-All processes are forked by a server, a fresh process that has only imported the modules that a replay needs. Therefore,
-no state of this process leaks into a replay, and only the first replay waits for the imports (most of a second).
+Because each replay has its own process, one that crashes, runs out of memory or raises does not affect the others. All
+processes are forked by a server, a fresh process that has only imported the modules that a replay needs. Therefore, no
+state of this process affects a replay, and only the first replay waits for the imports (almost a second).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import Any, Literal, Protocol
 from typing_extensions import override
 
 from cpsched.errors import CpschedError
-from cpsched_sim.watchdog import LIMIT_S, watched
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S, watch_plugins
 
 Tell = Callable[..., None]
-"""Callback of a replay: called with (done, total), or without arguments to report progress."""
+"""A replay's callback: called with (done, total), or without arguments to report only that it progresses."""
 Work = Callable[[Any, Tell], Any]
 """A function that runs one task. It must be defined at module level, because other processes import it by name."""
 Fractions = Callable[[float, int], None]
-"""Callback called with (finished replays including fractions, total number of replays)."""
-SHARE_EVERY = 0.01
-_IMPORTED_ONCE = (
+"""A callback that receives the number of finished replays, including fractions, and the total number."""
+PROGRESS_SHARE_STEP = 0.01
+_PRELOADED_MODULES = (
     "__main__", "cpsched_sim.experiments.runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
     "cpsched_sim.cluster.replay", "numba",
 )  # fmt: skip
@@ -52,7 +52,7 @@ class TaskFailure:
     wall_s: float | None = None
     """Wall-clock time in seconds since its process started."""
     cpu_s: float | None = None
-    """CPU time in seconds when it was killed; known only if it was late."""
+    """CPU time in seconds when it was killed; known only for a late task."""
     share: float = 0.0
     """The fraction of the task that was done."""
 
@@ -67,27 +67,32 @@ class TaskFailure:
     @classmethod
     def from_timeout(cls, wall_s: float | None = None, cpu_s: float | None = None) -> TaskFailure:
         """Return the outcome of a process that exceeded its time limit."""
-        return cls("it took too long", "late", wall_s, cpu_s)
+        return cls("it exceeded its time limit", "late", wall_s, cpu_s)
 
 
-Heard = Callable[[int, Any], None]
-"""Callback called with the number of a task and its fraction done (float), `TaskFailure`, or result."""
+TaskCallback = Callable[[int, Any], None]
+"""A callback that receives a task's number, and either the fraction done (float), a `TaskFailure` or the result."""
 
 
 class TaskExecutor(Protocol):
     """Runs tasks. Any exception, including Ctrl-C, ends the running tasks."""
 
     def __call__(
-        self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = math.inf
+        self,
+        work: Work,
+        tasks: Mapping[int, Any],
+        heard: TaskCallback,
+        on_poll: Callable[[], None],
+        limit_s: float = math.inf,
     ) -> None:
-        """Run all tasks, each for at most `limit_s` seconds. Call `looked` about once a second."""
+        """Run all tasks, each for at most `limit_s` seconds. Call `on_poll` about once a second."""
 
 
-def run_all(
+def run_tasks(
     work: Work,
     tasks: Mapping[int, Any],
     engine: TaskExecutor,
-    on_result: Heard,
+    on_result: TaskCallback,
     progress: Fractions | None = None,
     done: int = 0,
     limit_s: float = math.inf,
@@ -102,17 +107,17 @@ def run_all(
         on_result(at, replace(message, share=shares[at]) if isinstance(message, TaskFailure) else message)
         shares[at] = 1.0
 
-    def looked() -> None:
+    def on_poll() -> None:
         if progress is not None:
             progress(done + sum(shares.values()), done + len(shares))
 
-    looked()
+    on_poll()
     if tasks:
-        engine(work, tasks, heard, looked, limit_s)
-        looked()
+        engine(work, tasks, heard, on_poll, limit_s)
+        on_poll()
 
 
-def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float], object]) -> Any:
+def execute_task(work: Work, task: Any, stall_limit_s: float, send: Callable[[float], object]) -> Any:
     """Run a task in this process; `send` periodically receives the fraction done.
 
     A plug-in's output is redirected to standard error, and a hanging plug-in is stopped.
@@ -121,13 +126,13 @@ def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float
 
     def tell(*done: float) -> None:
         nonlocal reported
-        if len(done) == 2 and (share := done[0] / max(1, done[1])) >= reported + SHARE_EVERY:
+        if len(done) == 2 and (share := done[0] / max(1, done[1])) >= reported + PROGRESS_SHARE_STEP:
             reported = share
             send(min(0.999, share))
 
     began_s = time.monotonic()
     try:
-        with watched(patience_s) as patient:
+        with watch_plugins(stall_limit_s) as patient:
             return work(task, patient.resetting_callback(tell))
     except BrokenPipeError:
         raise
@@ -141,76 +146,81 @@ def execute_task(work: Work, task: Any, patience_s: float, send: Callable[[float
 class LocalProcessExecutor(TaskExecutor):
     """The default executor: at most `count` processes on this machine at a time.
 
-    A process ends after its task unless `reuse` is set, which helps because loading kernels takes longer than a short
-    replay.
+    A process ends after its task unless `reuse` is set. Reuse saves time, because loading kernels takes longer than a
+    short replay.
     """
 
     count: int = 2
-    patience_s: float = LIMIT_S
+    stall_limit_s: float = STALL_TIMEOUT_S
     reuse: bool = False
 
     @override
     def __call__(
-        self, work: Work, tasks: Mapping[int, Any], heard: Heard, looked: Callable[[], None], limit_s: float = math.inf
+        self,
+        work: Work,
+        tasks: Mapping[int, Any],
+        heard: TaskCallback,
+        on_poll: Callable[[], None],
+        limit_s: float = math.inf,
     ) -> None:
         waiting = list(tasks)[::-1]
-        running: dict[Connection, _Child] = {}
+        running: dict[Connection, _TaskProcess] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < self.count:
                     at = waiting.pop()
-                    _begin(running, at, (work, tasks[at], self.patience_s))
+                    _start_process(running, at, (work, tasks[at], self.stall_limit_s))
                 for pipe in wait(list(running), timeout=1.0):
                     assert isinstance(pipe, Connection)
                     child = running[pipe]
-                    message = _received(pipe, child)
+                    message = _receive_message(pipe, child)
                     heard(child.at, message)
                     if isinstance(message, float):
                         continue
                     if self.reuse and waiting and child.process.is_alive():
                         child.at, child.began_s = waiting.pop(), time.monotonic()
-                        with suppress(OSError):  # if the process died, the pipe reports it next
+                        with suppress(OSError):  # if the process has died, the pipe reports this next
                             pipe.send(tasks[child.at])
                     else:
                         del running[pipe]
-                        _end(child.process)
+                        _end_process(child.process)
                 for pipe, child in list(running.items()):
                     if (wall_s := time.monotonic() - child.began_s) > limit_s:
-                        cpu_s = _cpu_s(child.process)
-                        _end(child.process)
+                        cpu_s = _read_cpu_s(child.process)
+                        _end_process(child.process)
                         del running[pipe]
                         heard(child.at, TaskFailure.from_timeout(wall_s, cpu_s))
-                looked()
+                on_poll()
         finally:
             for child in running.values():
-                _end(child.process)
+                _end_process(child.process)
 
 
 @dataclass(slots=True)
-class _Child:
+class _TaskProcess:
     process: ForkServerProcess
     at: int
     began_s: float
 
 
-def _begin(running: dict[Connection, _Child], at: int, given: tuple[Work, Any, float]) -> None:
+def _start_process(running: dict[Connection, _TaskProcess], at: int, given: tuple[Work, Any, float]) -> None:
     """Start a process with its first task."""
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(list(_IMPORTED_ONCE))  # has no effect if the server is already running
+    server.set_forkserver_preload(list(_PRELOADED_MODULES))  # has no effect if the server is already running
     ours, theirs = server.Pipe()
-    process = server.Process(target=_begun, args=(dict(os.environ), *given, theirs), daemon=True)
-    with _interrupts_held():
+    process = server.Process(target=_run_with_parent_environment, args=(dict(os.environ), *given, theirs), daemon=True)
+    with _block_interrupts():
         process.start()
-        running[ours] = _Child(process, at, time.monotonic())
+        running[ours] = _TaskProcess(process, at, time.monotonic())
     theirs.close()
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C within the `with` block; processes started in the block never receive it.
+def _block_interrupts() -> Iterator[None]:
+    """Block Ctrl-C within the `with` block, so that processes started there never receive it.
 
     Processes inherit the signal mask. The handler is for this process, because a signal may reach its other threads
-    despite the mask. The resource tracker is started first, because starting it would remove the mask.
+    despite the mask. The resource tracker is started first, because its start would remove the mask.
     """
     resource_tracker.ensure_running()
     held: list[int] = []
@@ -225,7 +235,7 @@ def _interrupts_held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _received(pipe: Connection, child: _Child) -> object:
+def _receive_message(pipe: Connection, child: _TaskProcess) -> object:
     """Return the next message of a process."""
     try:
         return pipe.recv()
@@ -234,8 +244,8 @@ def _received(pipe: Connection, child: _Child) -> object:
         return TaskFailure.from_exit_code(child.process.exitcode, time.monotonic() - child.began_s)
 
 
-def _end(process: ForkServerProcess) -> None:
-    """End a process and its children, which remain in its process group unless they leave it."""
+def _end_process(process: ForkServerProcess) -> None:
+    """End a process and its children, unless they have left its process group."""
     assert process.pid is not None
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -243,7 +253,7 @@ def _end(process: ForkServerProcess) -> None:
     process.join()
 
 
-def _cpu_s(process: ForkServerProcess) -> float | None:
+def _read_cpu_s(process: ForkServerProcess) -> float | None:
     """Return the CPU time of a process so far in seconds, or None if the operating system does not report it."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -252,25 +262,27 @@ def _cpu_s(process: ForkServerProcess) -> float | None:
         return None
 
 
-def _begun(environment: Mapping[str, str], work: Work, task: Any, patience_s: float, pipe: Connection) -> None:
-    """Run tasks with the parent process's environment, because the server's environment is older.
+def _run_with_parent_environment(
+    environment: Mapping[str, str], work: Work, task: Any, stall_limit_s: float, pipe: Connection
+) -> None:
+    """Run tasks with the parent process's environment, because the server's is older.
 
-    A plug-in's children cannot send messages on behalf of this process, hide its death, or outlive it.
+    A plug-in's children cannot send messages in place of this process, hide that it has ended, or outlive it.
     """
     os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(2, 1)  # only the command itself writes to standard output
-    _end_without(pipe)
+    _exit_with_parent(pipe)
     os.register_at_fork(after_in_child=pipe.close)
     with suppress(BrokenPipeError, EOFError):
         while True:
-            pipe.send(execute_task(work, task, patience_s, pipe.send))
+            pipe.send(execute_task(work, task, stall_limit_s, pipe.send))
             task = pipe.recv()
 
 
-def _end_without(pipe: Connection) -> None:
-    """End this process and its children when the parent process has ended."""
+def _exit_with_parent(pipe: Connection) -> None:
+    """End this process and its children once the parent process has ended."""
     gone = select.poll()
     gone.register(pipe, 0)  # poll() always reports errors such as a closed pipe, even with an empty event mask
 

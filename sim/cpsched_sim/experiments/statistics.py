@@ -16,10 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-DRAWS = 2000
-LEVEL = 0.95
+BOOTSTRAP_DRAWS = 2000
+CONFIDENCE_LEVEL = 0.95
 """The confidence level of intervals."""
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+_T_QUANTILES = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+)
 """Quantiles of Student's t distribution at 0.975, for 1, 2, ... degrees of freedom."""
 _ROUNDING = 1e-12
 
@@ -27,13 +43,17 @@ _ROUNDING = 1e-12
 @cache
 def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
     """Return how often each unit occurs in each draw: float64[DRAWS, units]."""
-    found = np.random.default_rng(seed).multinomial(units, np.full(units, 1 / units), size=DRAWS).astype(np.float64)
+    found = (
+        np.random.default_rng(seed)
+        .multinomial(units, np.full(units, 1 / units), size=BOOTSTRAP_DRAWS)
+        .astype(np.float64)
+    )
     found.flags.writeable = False
     return found
 
 
 def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
-    """Return the confidence interval of a value, given its value in each draw; None if no value is a number.
+    """Return a value's confidence interval, given its value in each draw; None if no value is a number.
 
     The bounds are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3),
     because a small sample varies less than its population.
@@ -42,33 +62,35 @@ def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | N
     if not len(known) or units < 2:
         return None
     freedom = units - 1
-    wide = math.sqrt(units / freedom) * (_T[freedom - 1] if freedom <= len(_T) else 2.0)
+    wide = math.sqrt(units / freedom) * (_T_QUANTILES[freedom - 1] if freedom <= len(_T_QUANTILES) else 2.0)
     end = NormalDist().cdf(-wide)
     low, high = np.quantile(known, (end, 1 - end))
     return float(low), float(high)
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """Return a number suitable for JSON: None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None
 
 
 def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
-    """Return the margin of error of each sample's mean; infinite if the sample has too few units.
+    """Return the margin of error for each sample's mean; infinite for a sample with too few units.
 
-    All intervals `mean ± margin` hold simultaneously with probability `LEVEL`. They are studentized: in `LEVEL` of the
-    draws, the largest deviation in units of the standard error is below the factor used.
+    All intervals `mean ± margin` hold simultaneously with probability `CONFIDENCE_LEVEL`. They are studentized: in this
+    share of the draws, the largest deviation is at most the used factor times the standard error.
     """
-    found = [_studentized(sample) for sample in samples]
-    factor = float(np.quantile(np.max([deviations for _, deviations in found], axis=0), LEVEL, method="higher"))
+    found = [_studentize_mean(sample) for sample in samples]
+    factor = float(
+        np.quantile(np.max([deviations for _, deviations in found], axis=0), CONFIDENCE_LEVEL, method="higher")
+    )
     return [error * factor if error > _ROUNDING else 0.0 for error, _ in found]
 
 
-def _studentized(sample: FloatArray) -> tuple[float, FloatArray]:
-    """Return the standard error of a mean, and each draw's deviation in units of the draw's own standard error."""
+def _studentize_mean(sample: FloatArray) -> tuple[float, FloatArray]:
+    """Return a mean's standard error, and each draw's deviation in units of the draw's own standard error."""
     units = len(sample)
     if units < 2:
-        return math.inf, np.full(DRAWS, _ROUNDING)
+        return math.inf, np.full(BOOTSTRAP_DRAWS, _ROUNDING)
     weights, centred = draw_resample_counts(units) / units, sample - sample.mean()
     means = weights @ centred
     errors = np.sqrt(np.maximum(weights @ centred**2 - means**2, 0) / (units - 1))

@@ -1,14 +1,14 @@
-"""Choose where replays run: in processes on this machine, or on the executor given by `--on`."""
+"""Choose where replays run: in processes on this machine, or on the executor that `--on` specifies."""
 
 from __future__ import annotations
 
 from cpsched_sim.experiments import dask
 from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskExecutor
-from cpsched_sim.watchdog import LIMIT_S
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 
-def make_executor(on: str | None, processes: int, patience_s: float = LIMIT_S) -> TaskExecutor:
-    """Return the executor for `--on`, or for `processes` processes on this machine. Raise `UnusableObject`.
+def make_executor(on: str | None, processes: int, stall_limit_s: float = STALL_TIMEOUT_S) -> TaskExecutor:
+    """Return the executor for `--on`, or for `processes` processes on this machine. Raise `InputError`.
 
     tcp://HOST:8786            the scheduler of a Dask cluster
     scheduler.json             a Dask scheduler file
@@ -16,5 +16,5 @@ def make_executor(on: str | None, processes: int, patience_s: float = LIMIT_S) -
                                closed after the study; with `dask_jobqueue.SLURMCluster`, workers are Slurm jobs
     """
     if on is None:
-        return LocalProcessExecutor(processes, patience_s)
-    return dask.make_executor(on, patience_s)
+        return LocalProcessExecutor(processes, stall_limit_s)
+    return dask.make_executor(on, stall_limit_s)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cpsched_sim.errors import InputError
 
-_DATED = re.compile(r"\d{8}(?:\.gz)?$", re.ASCII)
+_DATED_NAME = re.compile(r"\d{8}(?:\.gz)?$", re.ASCII)
 
 
 def has_dated_files(folder: Path) -> bool:
@@ -19,14 +19,14 @@ def has_dated_files(folder: Path) -> bool:
 
 
 def dated_files(path: Path) -> list[Path]:
-    """Return the files of a folder named YYYYMMDD or YYYYMMDD.gz, oldest first, or `[path]` for a file.
+    """Return a folder's files that are named YYYYMMDD or YYYYMMDD.gz, oldest first, or `[path]` for a file.
 
     Raise `InputError` if a folder cannot be listed or has no such file.
     """
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(file for file in path.iterdir() if _DATED.match(file.name) and file.is_file())
+        found = sorted(file for file in path.iterdir() if _DATED_NAME.match(file.name) and file.is_file())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if not found:

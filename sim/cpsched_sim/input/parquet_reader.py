@@ -12,53 +12,53 @@ import numpy as np
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_LINES
 
-KIND = "a Parquet table"
-"""The description that `cpsched_sim.input.sniff` gives a Parquet file."""
-BATCH = 4096
+PARQUET_KIND = "a Parquet table"
+"""How `cpsched_sim.input.file_type_guess` describes a Parquet file."""
+BATCH_ROWS = 4096
 """Number of rows in memory at a time, in addition to the file's own row groups."""
-_LACKING = "is a Parquet table, which pyarrow reads: pip install 'cpsched[study]'"
+_PYARROW_MISSING = "is a Parquet table, which requires pyarrow: pip install 'cpsched[study]'"
 
 
-def columns_of(path: Path) -> tuple[str, ...]:
-    """Return the column names. Raise `InputError` if the file is not a Parquet table, or without pyarrow."""
-    return tuple(_opened(path).schema_arrow.names)
+def parquet_column_names(path: Path) -> tuple[str, ...]:
+    """Return the column names. Raise `InputError` without pyarrow, or if the file is not a Parquet table."""
+    return tuple(_open_parquet(path).schema_arrow.names)
 
 
-def rows_of(path: Path, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_parquet_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield rows, numbered from 1, with the given columns; a missing value is None.
 
     - A time is whole seconds since 1970, an interval whole seconds; fractions are truncated. A time without a zone is
       UTC.
     - A list of numbers is a NumPy array, any other list is a list.
 
-    Raise `InputError` like `columns_of`, and `InvalidTrace` at the row where a damaged file ends.
+    Raise `InputError` like `parquet_column_names`, and `InvalidTrace` at the row where a damaged file ends.
     """
-    file, number = _opened(path), 0
+    file, number = _open_parquet(path), 0
     names = [name for name in file.schema_arrow.names if name in columns]
     try:
-        for batch in file.iter_batches(batch_size=BATCH, columns=names):
-            lists = [_values(column) for column in batch.columns]
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            lists = [_convert_column(column) for column in batch.columns]
             for values in zip(*lists, strict=True):
                 number += 1
                 yield number, dict(zip(names, values, strict=True))
             if number > MAX_LINES:
-                raise InvalidTrace(path, number, "rows", f"{number:,}", f"must not be more than {MAX_LINES:,}")
+                raise InvalidTrace(path, number, "rows", f"{number:,}", f"must be at most {MAX_LINES:,}")
     except (ValueError, NotImplementedError, OSError) as error:  # pyarrow's own errors derive from these
         raise InvalidTrace(path, number + 1, "file", path.name, f"must be readable to its end: {error}") from error
 
 
-def _opened(path: Path) -> Any:
+def _open_parquet(path: Path) -> Any:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise InputError(f"{path}: {_LACKING}") from error
+        raise InputError(f"{path}: {_PYARROW_MISSING}") from error
     try:
         return ParquetFile(path)
     except (ValueError, NotImplementedError, OSError) as error:
         raise InputError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def _values(column: Any) -> list[Any]:
+def _convert_column(column: Any) -> list[Any]:
     import pyarrow as pa
 
     kind = column.type
@@ -66,19 +66,19 @@ def _values(column: Any) -> list[Any]:
         column = column.cast(pa.timestamp("s", kind.tz), safe=False).cast(pa.int64())
     elif pa.types.is_duration(kind):
         column = column.cast(pa.duration("s"), safe=False).cast(pa.int64())
-    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type):
-        return _arrays(column)
+    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_numeric_type(kind.value_type):
+        return _split_list_column(column)
     return list(column.to_pylist())
 
 
-def _is_number(kind: Any) -> bool:
+def _is_numeric_type(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _arrays(column: Any) -> list[Any]:
-    """Return each list as a slice of one array; a missing number is NaN."""
+def _split_list_column(column: Any) -> list[Any]:
+    """Return each list as a slice of one array, with NaN for a missing number."""
     numbers = column.values.to_numpy(zero_copy_only=False)
     ends = column.offsets.to_numpy()
     parts = [np.asarray(numbers[first:last]) for first, last in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Read text files line by line: plain or gzipped, UTF-8 with or without a byte order mark, any line ending."""
+"""Read text files line by line: plain or gzipped UTF-8, with or without a byte order mark, any line ending."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from typing import IO, BinaryIO
 from typing_extensions import override
 
 from cpsched_sim.errors import InputError, InvalidTrace
+from cpsched_sim.input.file_type_guess import GZIP, special_kind
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
-from cpsched_sim.input.sniff import GZIP, special_kind
 
 _BLOCK_BYTES = 1 << 18
-"""Number of bytes read at a time; larger blocks are slower, because their columns exceed the processor's cache."""
+"""Number of bytes to read at a time. Larger blocks are slower, because they exceed the processor's cache."""
 
 
-class _Unpacking(gzip.GzipFile):
+class _SizeLimitedGzipFile(gzip.GzipFile):
     """A gzip file limited to `most_ratio` times its packed size, as protection against decompression bombs."""
 
     def __init__(self, path: Path, most_ratio: int) -> None:
         super().__init__(path, "rb")
-        self._most = max(MAX_UNPACKED_BYTES, most_ratio * path.stat().st_size)
-        self._unpacked = 0
+        self._max_bytes = max(MAX_UNPACKED_BYTES, most_ratio * path.stat().st_size)
+        self._unpacked_bytes = 0
 
     @override
     def read(self, size: int | None = -1) -> bytes:
-        return self._within_bounds(super().read(size))
+        return self._check_unpacked_size(super().read(size))
 
     def read1(self, size: int = -1) -> bytes:
         """Read some bytes. Raise `OSError` if the limit is exceeded."""
-        return self._within_bounds(super().read1(size))
+        return self._check_unpacked_size(super().read1(size))
 
     @override
     def readline(self, size: int | None = -1) -> bytes:
-        return self._within_bounds(super().readline(size))
+        return self._check_unpacked_size(super().readline(size))
 
-    def _within_bounds(self, data: bytes) -> bytes:
-        self._unpacked += len(data)
-        if self._unpacked > self._most:
-            raise OSError(f"unpacks to more than {self._most:,} bytes, the limit for its size")
+    def _check_unpacked_size(self, data: bytes) -> bytes:
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > self._max_bytes:
+            raise OSError(f"unpacks to more than {self._max_bytes:,} bytes, the limit for its size")
         return data
 
 
-def _open(path: Path, most_ratio: int) -> BinaryIO:
+def _open_binary(path: Path, most_ratio: int) -> BinaryIO:
     """Open a file, unpacking gzip (detected by its first bytes). Raise `InputError`."""
     if kind := special_kind(path):
-        raise InputError(f"{path}: is {kind}, not a file")
+        raise InputError(f"{path}: must be a file, but is {kind}")
     try:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP
-        return _Unpacking(path, most_ratio) if packed else path.open("rb")  # type: ignore[return-value]
+        return _SizeLimitedGzipFile(path, most_ratio) if packed else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 
@@ -66,16 +66,17 @@ def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
     Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it unpacks to more than
     `most_ratio` times its size.
     """
-    return io.TextIOWrapper(_open(path, most_ratio), encoding="utf-8-sig", errors="replace")
+    return io.TextIOWrapper(_open_binary(path, most_ratio), encoding="utf-8-sig", errors="replace")
 
 
 def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
-    """Yield blocks of whole lines, each with its line feed, after the first `skip` lines; they are not yet decoded.
+    """Yield blocks of whole lines as bytes, each line with its line feed, after the first `skip` lines.
 
-    Raise `InputError`, or what reading a damaged file raises. Raise `OSError` for a line that `lines_of` would cut.
+    Raise `InputError`, the exceptions of reading a damaged file, or `OSError` for a line that `read_text_lines` would
+    cut.
     """
     mark = codecs.BOM_UTF8
-    with _open(path, MAX_UNPACKED_RATIO) as file:
+    with _open_binary(path, MAX_UNPACKED_RATIO) as file:
         while block := file.read(_BLOCK_BYTES):
             block += file.readline(4 * MAX_LINE_CHARS)
             if not block.endswith(b"\n"):
@@ -91,8 +92,8 @@ def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
                 yield block
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines; a damaged file raises `InvalidTrace` at the line where it ends.
+def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines; raise `InvalidTrace` at the line where a damaged file ends.
 
     A line longer than `MAX_LINE_CHARS` is cut to one character more, so that the caller can detect it.
     """
@@ -102,7 +103,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
             for text in iter(partial(file.readline, MAX_LINE_CHARS + 1), ""):
                 number += 1
                 if len(text) > MAX_LINE_CHARS:
-                    _skip_rest(file, text)
+                    _skip_rest_of_line(file, text)
                 yield number, text
                 if number == MAX_LINES:
                     raise InvalidTrace(path, number, "lines", f"{number:,}", "must not exceed this number")
@@ -111,6 +112,6 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
             raise InvalidTrace(path, number + 1, "file", path.name, rule) from error
 
 
-def _skip_rest(file: IO[str], text: str) -> None:
+def _skip_rest_of_line(file: IO[str], text: str) -> None:
     while text and not text.endswith("\n"):
         text = file.readline(MAX_LINE_CHARS)

@@ -1,9 +1,9 @@
-"""Untrusted YAML files: a small, strict subset of YAML, read into plain values with their line numbers.
+"""Read untrusted files in a small, strict subset of YAML, as plain values with their line numbers.
 
-Accepted are mappings, lists and scalars (text, whole numbers, numbers, true and false, null); dates are text. Rejected
-with line and rule are tags (`!!int x`), duplicate keys, control characters, encodings other than UTF-8, several
-documents in a file, whole numbers beyond 64 bits, and sizes beyond the limits. Aliases count once per use, which limits
-bombs.
+The reader accepts mappings, lists and scalars (text, numbers, true and false, null); dates are text. It rejects tags
+(`!!int x`), duplicate keys, control characters, encodings other than UTF-8, several documents in a file, whole numbers
+beyond 64 bits, and sizes beyond the limits. Errors state the line and the rule. Each use of an alias counts, to limit
+decompression bombs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cpsched_sim.errors import InputError, InvalidFile
+from cpsched_sim.input.file_type_guess import special_kind
 from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_INTEGER, MAX_YAML_VALUES
-from cpsched_sim.input.sniff import special_kind
 
 M = TypeVar("M", bound=BaseModel)
 
-_MOST_BROKEN = 6
+_MAX_BROKEN_RULES = 6
 """Maximum number of broken rules in one message."""
-_TYPED = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
-_NESTING = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
-_UNNESTING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
+_TYPED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
+_NESTING_EVENTS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
+_UNNESTING_EVENTS = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
-class FileSection(BaseModel):
-    """A part of a file; unknown keys are errors."""
+class StrictFileSection(BaseModel):
+    """A part of a file, in which unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -49,7 +49,7 @@ class YamlTree:
         """Return the line of the deepest existing part of `where` (keys and positions from the top)."""
         line, node = 1, self.root
         for step in where:
-            below = _child(node, step)
+            below = _find_child_node(node, step)
             if below is None:
                 break
             line, node = below
@@ -64,8 +64,8 @@ class YamlTree:
         *above, last = old
         holder, node = self.content, self.root
         for step in above:
-            holder, node = holder[step], None if node is None else next(_pairs_of(node, step))[1]
-        pair = None if node is None else next(_pairs_of(node, last))
+            holder, node = holder[step], None if node is None else next(_find_key_nodes(node, step))[1]
+        pair = None if node is None else next(_find_key_nodes(node, last))
         if pair and isinstance(node, yaml.MappingNode):
             node.value.remove(pair)
         value = holder.pop(last)
@@ -76,7 +76,7 @@ class YamlTree:
         for step in above:
             holder = holder.setdefault(step, {})
             if pair and isinstance(node, yaml.MappingNode):
-                below = next(_pairs_of(node, step), None)
+                below = next(_find_key_nodes(node, step), None)
                 if below is None:
                     mark, end = pair[0].start_mark, pair[1].end_mark
                     section = yaml.MappingNode("tag:yaml.org,2002:map", [], mark, end)
@@ -96,19 +96,19 @@ class YamlTree:
         try:
             return model.model_validate(self.content if content is None else content)
         except ValidationError as error:
-            first, *others = error.errors()[:_MOST_BROKEN]
-            rule = _rule(model, first)
+            first, *others = error.errors()[:_MAX_BROKEN_RULES]
+            rule = _broken_rule_text(model, first)
             for each in others:
                 where = [*at, *each["loc"]]
                 place = f"line {self.line_of(where)}: {'.'.join(map(str, where))}"
-                rule += f"; also wrong: {place}: {_value(each)}: {_rule(model, each)}"
-            raise self.make_error([*at, *first["loc"]], _value(first), rule) from error
+                rule += f"; also wrong: {place}: {_broken_value(each)}: {_broken_rule_text(model, each)}"
+            raise self.make_error([*at, *first["loc"]], _broken_value(first), rule) from error
 
 
 def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
     """Read a YAML file. Raise `error` at the line that breaks a rule, or `InputError` if the file is missing."""
     if kind := special_kind(path):
-        raise InputError(f"{path}: is {kind}, not a file")
+        raise InputError(f"{path}: must be a file, but is {kind}")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_YAML_BYTES + 1)
@@ -145,7 +145,7 @@ def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) ->
         ) from problem
     except (ValueError, OverflowError) as problem:  # a version or an escape sequence with a number out of range
         raise error(path, 1, "yaml", path.name, f"must be YAML: {problem}") from problem
-    return YamlTree(path, _Values(path, error).of(root) if root is not None else None, root, error)
+    return YamlTree(path, _YamlValueConverter(path, error).of(root) if root is not None else None, root, error)
 
 
 def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
@@ -153,18 +153,18 @@ def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
     depth = values = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 1
-        depth += isinstance(event, _NESTING) - isinstance(event, _UNNESTING)
+        depth += isinstance(event, _NESTING_EVENTS) - isinstance(event, _UNNESTING_EVENTS)
         values += isinstance(event, yaml.ScalarEvent)
         if depth > MAX_YAML_DEPTH:
-            raise error(path, line, "yaml", "nesting", f"must not be deeper than {MAX_YAML_DEPTH}")
+            raise error(path, line, "yaml", "nesting", f"must not be nested deeper than {MAX_YAML_DEPTH}")
         if values > MAX_YAML_VALUES:
-            raise error(path, line, "yaml", "values", f"must not be more than {MAX_YAML_VALUES:,}")
+            raise error(path, line, "yaml", "values", f"must be at most {MAX_YAML_VALUES:,}")
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            raise error(path, line, "yaml", tag, "must not be used: tags are not supported")
+            raise error(path, line, "yaml", tag, "must be removed: tags are not supported")
 
 
-class _Values:
+class _YamlValueConverter:
     """Converts nodes to plain values and counts them."""
 
     def __init__(self, path: Path, error: type[InvalidFile]) -> None:
@@ -178,53 +178,53 @@ class _Values:
         self._count += 1
         if self._count > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
             rule = f"must not expand to more than {MAX_YAML_VALUES:,} values, or contain themselves"
-            raise self._wrong(node, "yaml", "aliases", rule)
+            raise self._make_error(node, "yaml", "aliases", rule)
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, depth)
+            return self._convert_mapping(node, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.of(below, depth + 1) for below in node.value]
-        return self._scalar(node)
+        return self._convert_scalar(node)
 
-    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+    def _convert_mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise self._wrong(key, "yaml", "a list or mapping", "must not be a key")
+                raise self._make_error(key, "yaml", "a list or mapping", "must not be a key")
             if key.value in found:
-                raise self._wrong(key, key.value, "given twice", "must occur only once")
-            found[self._text(key)] = self.of(value, depth + 1)
+                raise self._make_error(key, key.value, "given twice", "must occur only once")
+            found[self._convert_text(key)] = self.of(value, depth + 1)
         return found
 
-    def _scalar(self, node: yaml.Node) -> Any:
-        if node.tag not in _TYPED:
-            return self._text(node)
+    def _convert_scalar(self, node: yaml.Node) -> Any:
+        if node.tag not in _TYPED_TAGS:
+            return self._convert_text(node)
         kind = node.tag.rpartition(":")[2]
         build: Callable[[yaml.Node], Any] = getattr(self._scalars, f"construct_yaml_{kind}")
         try:
             value = build(node)
         except (ValueError, OverflowError) as problem:
-            raise self._wrong(node, "number", node.value, "must be a number") from problem
+            raise self._make_error(node, "number", node.value, "must be a number") from problem
         if kind == "int" and abs(value) > MAX_YAML_INTEGER:
-            raise self._wrong(node, "number", node.value, "must be within 64 bits")
+            raise self._make_error(node, "number", node.value, "must be within 64 bits")
         return value
 
-    def _text(self, node: yaml.Node) -> str:
+    def _convert_text(self, node: yaml.Node) -> str:
         text: str = node.value
         if not all(c.isprintable() or c in "\n\t" or c.isspace() for c in text):
-            raise self._wrong(node, "text", text, "must not contain control characters")
+            raise self._make_error(node, "text", text, "must not contain control characters")
         return text
 
-    def _wrong(self, node: yaml.Node, field: str, value: object, rule: str) -> InvalidFile:
+    def _make_error(self, node: yaml.Node, field: str, value: object, rule: str) -> InvalidFile:
         return self._error(self._path, node.start_mark.line + 1, field, value, rule)
 
 
-def _pairs_of(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Yield (key, value) for a key of a mapping."""
+def _find_key_nodes(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """Yield the (key, value) nodes of a key in a mapping."""
     if isinstance(node, yaml.MappingNode):
         yield from (pair for pair in node.value if pair[0].value == key)
 
 
-def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
+def _find_child_node(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
     """Return (line, node) of `step` below `node`."""
     if isinstance(node, yaml.MappingNode):
         return next(((k.start_mark.line + 1, v) for k, v in node.value if k.value == str(step)), None)
@@ -233,14 +233,14 @@ def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | N
     return None
 
 
-_RULES = {
+_RULE_TEXTS = {
     "bool": "must be true or false",
     "int": "must be a whole number",
     "float": "must be a number",
     "string": "must be text",
     "path": "must be a path",
-    "model": "must be a mapping of settings; leave the line out for the defaults",
-    "dict": "must be a mapping; leave the line out for the defaults",
+    "model": "must be a mapping of settings; omit the line for the defaults",
+    "dict": "must be a mapping; omit the line for the defaults",
     "list": "must be a list",
     "tuple": "must be a list",
     "missing": "must be given",
@@ -251,45 +251,49 @@ _RULES = {
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
 }
-"""By kind of broken rule, pydantic's name or its first part: the rule in our words."""
+"""The text for each kind of broken rule, by pydantic's name for it or the first part of that name."""
 
 
-def _rule(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
-    """Return the broken rule in this project's words, or in pydantic's if it is rare."""
+def _broken_rule_text(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
+    """Return the broken rule as text: this project's, or pydantic's for rare rules."""
     kind = str(broken["type"])
     if kind == "extra_forbidden":
-        return f"no such setting{_meant(model, broken['loc'])}"
-    words = _RULES.get(kind) or _RULES.get(kind.partition("_")[0]) or str(broken["msg"]).removeprefix("Value error, ")
+        return f"no such setting{_suggest_setting(model, broken['loc'])}"
+    words = (
+        _RULE_TEXTS.get(kind)
+        or _RULE_TEXTS.get(kind.partition("_")[0])
+        or str(broken["msg"]).removeprefix("Value error, ")
+    )
     limits = {name: str(value).removesuffix(".0") for name, value in broken.get("ctx", {}).items()}
-    return words.format(**limits) if kind in _RULES or kind.partition("_")[0] in _RULES else words
+    return words.format(**limits) if kind in _RULE_TEXTS or kind.partition("_")[0] in _RULE_TEXTS else words
 
 
-def _value(broken: Mapping[str, Any]) -> object:
+def _broken_value(broken: Mapping[str, Any]) -> object:
     return plain_text(None if broken["type"] == "missing" else broken["input"])
 
 
 def plain_text(value: object) -> object:
-    """Return a value for a message: lists and mappings are replaced by the name of their kind."""
+    """Return a value for a message, with lists and mappings replaced by the names of their kinds."""
     if value is None:
         return "nothing"
     return value if isinstance(value, str | int | float | bool) else type(value).__name__
 
 
-def _meant(model: type[BaseModel], where: Sequence[str | int]) -> str:
-    """Return a suggestion for an unknown setting, the most similar one in any section, or ""."""
+def _suggest_setting(model: type[BaseModel], where: Sequence[str | int]) -> str:
+    """Return a suggestion for an unknown setting: the most similar setting in any section, or ""."""
     kind: Any = model
     for step in where[:-1]:
         field = getattr(kind, "model_fields", {}).get(step)
         kind = field.annotation if field is not None else None
     name = str(where[-1])
     close = get_close_matches(name, getattr(kind, "model_fields", ()), 1)
-    close = close or [path for path in names_below(model) if path.endswith(f".{name}")]
+    close = close or [path for path in iterate_setting_names(model) if path.endswith(f".{name}")]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def names_below(model: type[BaseModel]) -> Iterator[str]:
-    """Yield every setting of a model and its sections as a dotted name."""
+def iterate_setting_names(model: type[BaseModel]) -> Iterator[str]:
+    """Yield the dotted name of every setting of a model and its sections."""
     for name, field in model.model_fields.items():
         yield name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from (f"{name}.{below}" for below in names_below(field.annotation))
+            yield from (f"{name}.{below}" for below in iterate_setting_names(field.annotation))

@@ -1,4 +1,4 @@
-"""Plots of results for notebooks and papers: each function returns a `Chart`, which a notebook displays.
+"""Plots of results for notebooks and papers. Each function returns a `Chart`, which a notebook displays.
 
 from cpsched_sim import compare, draw_bars
 draw_bars(compare("day.csv.gz", ["easy", "list-saf"])).save("bars.png")
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """A plot. `figure` is matplotlib's figure and may be changed before it is shown or saved."""
+    """A plot. `figure` is a matplotlib figure, which may be changed before it is shown or saved."""
 
     figure: Figure
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the plot in the format given by the file name: png, svg or pdf. Raise the exceptions of matplotlib."""
+        """Write the plot in the file name's format: png, svg or pdf. Raise the same exceptions as matplotlib."""
         self.figure.savefig(path, dpi=120)
         return Path(path)
 
@@ -42,34 +42,34 @@ class Chart:
 
 
 def draw_bars(results: Comparison | Simulation) -> Chart:
-    """Draw the metrics as bars, one panel per metric. Raise `UnusableObject` without matplotlib."""
-    rows, title = _rows(results)
+    """Draw the metrics as bars, one panel per metric. Raise `InputError` without matplotlib."""
+    rows, title = _successful_rows(results)
     drawn = [metric for metric in METRICS if metric.drawn] + list(results.more)
     summaries = {row.name: row.summary for row in rows if row.summary is not None}
-    return Chart(comparison_plots.draw_metric_bars(summaries, drawn, comparison_plots.styles_of(rows), title))
+    return Chart(comparison_plots.draw_metric_bars(summaries, drawn, comparison_plots.line_styles(rows), title))
 
 
 def draw_distributions(results: Comparison | Simulation) -> Chart:
     """Draw the distributions of waits and bounded slowdowns: the share of jobs up to each value."""
-    rows, title = _rows(results)
+    rows, title = _successful_rows(results)
     measures = {row.name: row.measures for row in rows if row.measures is not None}
-    return Chart(comparison_plots.draw_distributions(measures, comparison_plots.styles_of(rows), title))
+    return Chart(comparison_plots.draw_distributions(measures, comparison_plots.line_styles(rows), title))
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
     """Draw usage and due share by account over time. Raise `InvalidValue` without a site policy."""
-    rows, title = _rows(results)
+    rows, title = _successful_rows(results)
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())
-    require(of_site, "policy", None, "must be set for simulate or compare: shares come from a site's policy")
+    require(of_site, "policy", None, "must be set in simulate or compare, because shares come from a site's policy")
     return Chart(comparison_plots.draw_account_shares(summaries, title))
 
 
 def draw_utilization(results: Comparison | Simulation) -> Chart:
     """Draw waiting jobs and used processors over time, one line per combination."""
-    rows, title = _rows(results)
+    rows, title = _successful_rows(results)
     figure, (waiting, use) = comparison_plots.new_figure(2, 3.6)
-    styles = comparison_plots.styles_of(rows)
+    styles = comparison_plots.line_styles(rows)
     for row in rows:
         if (jobs := row.measures) is None:
             continue
@@ -94,8 +94,8 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
     return Chart(figure)
 
 
-def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
-    """Return the successful rows, at least one, and a title."""
+def _successful_rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
+    """Return the successful rows (at least one) and a title."""
     comparison_plots.require_matplotlib()
     if isinstance(results, Simulation):
         policy = results.setup.policy
@@ -103,5 +103,5 @@ def _rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], st
         return [row], f"{results.workload.name} on {results.workload.system}"
     require(isinstance(results, Comparison), "results", type(results).__name__, "must be a comparison or a simulation")
     done = [row for row in results.rows if row.summary is not None]
-    require(bool(done), "results", results.title, "must have a combination that succeeded")
+    require(bool(done), "results", results.title, "must contain at least one successful combination")
     return done, results.title

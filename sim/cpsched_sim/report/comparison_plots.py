@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from cpsched_sim.comparison import ComparisonRow
 
-SQUASHED = 30
-"""The axis is logarithmic if one bar is this many times as long as the median."""
+LOG_SCALE_RATIO = 30
+"""Ratio of the longest bar to the median at which the axis becomes logarithmic."""
 
 
-PICTURES = ("bars.png", "ecdf.png", "shares.png")
-"""The files of `write_comparison`; the last requires a site's policy."""
+PLOT_FILES = ("bars.png", "ecdf.png", "shares.png")
+"""The files that `write_comparison` creates; the last requires a site policy."""
 
 
 def require_matplotlib() -> None:
@@ -38,7 +38,7 @@ def require_matplotlib() -> None:
 def write_comparison(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Plot the successful combinations, whose rows have their measures, in `bars.png` and `ecdf.png`.
+    """Plot the successful combinations, whose rows have `measures`, in `bars.png` and `ecdf.png`.
 
     Colours distinguish dispatchers, line styles predictors. Files are written atomically. Raise `InputError`.
     """
@@ -48,14 +48,14 @@ def write_comparison(
     drawn = [metric for metric in METRICS if metric.drawn] + list(more)
     measures = {name: row.measures for name, row in done.items() if row.measures is not None}
     summaries = {name: row.summary for name, row in done.items() if row.summary is not None}
-    styles = styles_of(list(done.values()))
+    styles = line_styles(list(done.values()))
     pictures = [draw_metric_bars(summaries, drawn, styles, title), draw_distributions(measures, styles, title)]
     if all("accounts" in summary for summary in summaries.values()):
         pictures.append(draw_account_shares(summaries, title))
-    return [save(picture, folder / name) for picture, name in zip(pictures, PICTURES, strict=False)]
+    return [save_png(picture, folder / name) for picture, name in zip(pictures, PLOT_FILES, strict=False)]
 
 
-def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
+def line_styles(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
     """Return colour and line style by row name: one colour per dispatcher, one line style per predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
@@ -69,11 +69,11 @@ def styles_of(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
 
 
 def escape_mathtext(text: str) -> str:
-    """Escape `text`: matplotlib parses `$` as mathematics and omits labels starting with `_` from legends."""
+    """Escape `text`, because matplotlib parses `$` as math and omits labels that start with `_` from legends."""
     return (f"\u200b{text}" if text.startswith("_") else text).replace("$", r"\$")
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save_png(figure: Figure, path: Path) -> Path:
     """Write the figure as a PNG, atomically. Raise `InputError`."""
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format="png")
@@ -81,10 +81,10 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def scale_of(values: Sequence[float]) -> dict[str, Any]:
-    """Return arguments of `set_xscale`: logarithmic if one bar would dwarf the others."""
+def x_scale_arguments(values: Sequence[float]) -> dict[str, Any]:
+    """Return the arguments of `set_xscale`: logarithmic if one bar is much longer than the others."""
     positive = [value for value in values if value > 0]
-    if not positive or max(positive) <= SQUASHED * sorted(positive)[len(positive) // 2]:
+    if not positive or max(positive) <= LOG_SCALE_RATIO * sorted(positive)[len(positive) // 2]:
         return {"value": "linear"}
     if len(positive) == len(values):
         return {"value": "log"}
@@ -107,13 +107,13 @@ def draw_metric_bars(
     styles: Mapping[str, Mapping[str, Any]],
     title: str,
 ) -> Figure:
-    """Draw a panel for each metric, with a bar for each combination."""
+    """Draw one panel per metric, with one bar per combination."""
     figure, panels = new_figure(len(drawn), 1.2 + 0.35 * len(done))
     names = list(done)[::-1]
     for column, (axes, metric) in enumerate(zip(panels, drawn, strict=True)):
         values = [done[name][metric.name] for name in names]
         drawn_bars = axes.barh(range(len(names)), values, color=[styles[name]["color"] for name in names])
-        axes.set_xscale(**scale_of(values))
+        axes.set_xscale(**x_scale_arguments(values))
         axes.bar_label(drawn_bars, fmt="{:,.4g}", padding=3)
         axes.margins(x=0.25)
         axes.set_xlabel(metric.label)
@@ -123,36 +123,36 @@ def draw_metric_bars(
     return figure
 
 
-MOST_ACCOUNTS = 8
-"""Maximum number of accounts in a plot: those with the largest shares."""
+MAX_ACCOUNTS = 8
+"""Maximum number of accounts in a plot, largest shares first."""
 
 
-MOST_POINTS = 60
-"""Maximum points of a line; longer ones are averaged over several days."""
+MAX_POINTS = 60
+"""Maximum number of points of a line; longer lines are averaged over several days."""
 
 
-def _thinned(values: Sequence[float]) -> tuple[list[float], list[float]]:
+def _average_days(values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return (days, means) of a line with a value for each day."""
-    step = -(-len(values) // MOST_POINTS)
+    step = -(-len(values) // MAX_POINTS)
     parts = [values[at : at + step] for at in range(0, len(values), step)]
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
 def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Draw usage and due share by account over time: one panel per combination, one colour per account."""
+    """Draw usage and due share over time, with one panel per combination and one colour per account."""
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
-        accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MOST_ACCOUNTS]
+        accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MAX_ACCOUNTS]
         for place, (account, row) in enumerate(accounts):
-            days, used = _thinned(row["used_by_window"])
+            days, used = _average_days(row["used_by_window"])
             axes.plot(days, used, color=f"C{place}", label=escape_mathtext(account))
-            axes.plot(days, _thinned(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
+            axes.plot(days, _average_days(row["due_by_window"])[1], color=f"C{place}", linestyle=":", linewidth=1)
         axes.set_title(escape_mathtext(name), fontsize="small")
         axes.set_xlabel("day")
         axes.set_ylim(0, 1)
         axes.grid(alpha=0.3)
     first = panels if len(done) == 1 else panels[0]
-    first.set_ylabel("share of all use (dotted: due)")
+    first.set_ylabel("share of total usage (dotted: due share)")
     axes.legend(fontsize="small", loc="best")
     figure.suptitle(escape_mathtext(title))
     return figure
@@ -161,7 +161,7 @@ def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Fi
 def draw_distributions(
     measures: Mapping[str, ScheduleData], styles: Mapping[str, Mapping[str, Any]], title: str
 ) -> Figure:
-    """Draw waits and bounded slowdowns as the share of jobs up to each value, one line per combination."""
+    """Draw the cumulative distributions of waits and bounded slowdowns, one line per combination."""
     figure, (waits, slowdowns) = new_figure(2, 3.6)
     for name, jobs in measures.items():
         style = {**styles[name], "label": escape_mathtext(name)}

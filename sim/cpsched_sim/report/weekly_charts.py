@@ -1,4 +1,4 @@
-"""Plots of a site's weeks as SVG for a page; colours are CSS variables and therefore follow dark mode."""
+"""Plot a site's weeks as SVG for a page. Colours are CSS variables, so they follow dark mode."""
 
 from __future__ import annotations
 
@@ -9,29 +9,34 @@ from typing import Any
 
 from cpsched_sim.report.comparison_plots import escape_mathtext, require_matplotlib
 
-INK, QUIET, BAND = "#101011", "#101012", "#101013"
-LINES = tuple(f"#10102{at}" for at in range(8))
-"""Placeholder colours that no drawing uses by accident; the page's style defines the real ones."""
-_NAMES = {INK: "ink", QUIET: "quiet", BAND: "band", **{color: f"line{at}" for at, color in enumerate(LINES)}}
+INK, MUTED, BAND = "#101011", "#101012", "#101013"
+LINE_COLOURS = tuple(f"#10102{at}" for at in range(8))
+"""Placeholder colours that occur nowhere else in a drawing; the page's style defines the real ones."""
+_COLOUR_NAMES = {
+    INK: "ink",
+    MUTED: "quiet",
+    BAND: "band",
+    **{color: f"line{at}" for at, color in enumerate(LINE_COLOURS)},
+}
 _WIDTH = 7.6
 Line = tuple[Sequence[float], Sequence[float]]
 """Width and height."""
 
 
 def draw_dot_plot(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
-    """Draw differences (name, value, low, high) with their intervals; `band` is the range without significance."""
+    """Draw differences (name, value, low, high) with their intervals; shade the range within `band` of 0."""
     require_matplotlib()
-    figure, axes = _new(0.75 + 0.34 * len(rows))
+    figure, axes = _new_figure(0.75 + 0.34 * len(rows))
     if band > 0:
         axes.axvspan(-band, band, color=BAND, linewidth=0)
-    axes.axvline(0, color=QUIET, linewidth=1)
+    axes.axvline(0, color=MUTED, linewidth=1)
     for at, (_, value, low, high) in enumerate(rows):
-        axes.plot([low, high], [at, at], color=LINES[0], linewidth=3, solid_capstyle="round")
+        axes.plot([low, high], [at, at], color=LINE_COLOURS[0], linewidth=3, solid_capstyle="round")
         axes.plot([value], [at], "o", color=INK, markersize=6)
     axes.set_yticks(range(len(rows)), [escape_mathtext(row[0]) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(label, loc="right")
-    return _svg(figure, axes, name, label)
+    return _render_svg(figure, axes, name, label)
 
 
 def draw_line_plot(
@@ -41,11 +46,13 @@ def draw_line_plot(
     name: str,
     logarithmic: bool = False,
 ) -> str:
-    """Draw lines by name, each (x, y)."""
+    """Draw one line per name, given as its x and y coordinates."""
     require_matplotlib()
-    figure, axes = _new(3.2)
+    figure, axes = _new_figure(3.2)
     for at, (title, (x, y)) in enumerate(series.items()):
-        style = {"color": QUIET, "linestyle": "--"} if at == 0 else {"color": LINES[(at - 1) % len(LINES)]}
+        style = (
+            {"color": MUTED, "linestyle": "--"} if at == 0 else {"color": LINE_COLOURS[(at - 1) % len(LINE_COLOURS)]}
+        )
         axes.plot(x, y, label=escape_mathtext(title), linewidth=1.6, **style)
     if logarithmic:
         axes.set_xscale("symlog", linthresh=60)
@@ -55,10 +62,10 @@ def draw_line_plot(
     legend = axes.legend(fontsize="small", frameon=False)
     for text in legend.get_texts():
         text.set_color(INK)
-    return _svg(figure, axes, name, f"{up} by {across}")
+    return _render_svg(figure, axes, name, f"{up} by {across}")
 
 
-def _new(height: float) -> Any:
+def _new_figure(height: float) -> Any:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -70,7 +77,7 @@ def _new(height: float) -> Any:
     return figure, axes
 
 
-def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
+def _render_svg(figure: Any, axes: Any, name: str, label: str) -> str:
     """Return the drawing as an SVG element with unique ids and the page's colours and fonts."""
     from matplotlib import rc_context
 
@@ -79,7 +86,7 @@ def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
     for part in (axes.xaxis.label, axes.yaxis.label):
         part.set_color(INK)
     for spine in axes.spines.values():
-        spine.set_color(QUIET)
+        spine.set_color(MUTED)
     axes.grid(axis="x", color=BAND, linewidth=0.8)
     axes.set_axisbelow(True)
     drawn = io.StringIO()
@@ -89,7 +96,7 @@ def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(url\(#|href="#)', rf"\1{name}-", text)
-    for color, variable in _NAMES.items():
+    for color, variable in _COLOUR_NAMES.items():
         text = text.replace(color, f"var(--{variable})")
     head, rest = text.split(">", 1)
     head = re.sub(r' (width|height)="[^"]*"', "", head)
@@ -97,5 +104,5 @@ def _svg(figure: Any, axes: Any, name: str, label: str) -> str:
 
 
 def plain_label(text: str) -> str:
-    """Return a text that is safe in an HTML attribute."""
+    """Return text that is safe in an HTML attribute."""
     return re.sub(r'[<>&"]', " ", text)

@@ -3,5 +3,5 @@
 - `policy_file`: the policy file and its values.
 - `sacctmgr_dumps`: the output of `sacctmgr` and `sshare`.
 - `fair_share`: fair-share factors as in Slurm.
-- `fairness`: use compared with shares.
+- `fairness`: usage compared with shares.
 """

@@ -1,6 +1,6 @@
-"""Fair-share factors: Slurm's Fair Tree, its classic formula, and usage that decays with time.
+"""Fair-share factors: Slurm's Fair Tree, Slurm's classic formula, and usage that decays over time.
 
-An association is a user in an account, or an account in another one; index 0 is the root. `usage` is each user's
+An association is a user in an account, or an account in another account; index 0 is the root. `usage` is each user's
 decayed usage; an account's usage is the sum over its descendants.
 """
 
@@ -18,8 +18,8 @@ from cpsched.site.accounts import AssociationTree
 
 FloatArray = npt.NDArray[np.float64]
 
-LN2 = 0.693
-"""Slurm's value of the natural logarithm of 2."""
+SLURM_LN2 = 0.693
+"""Slurm's value for the natural logarithm of 2."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FairShareTree:
     """Shares, with one entry per association; parents precede their children.
 
     - `parents`: index of the parent; -1 for the root, which is entry 0.
-    - `shares`: a number relative to the siblings' numbers; None means the parent's own (`fairshare=parent`).
+    - `shares`: a number relative to the siblings' numbers; None means the parent's share (`fairshare=parent`).
     - `users`: whether the entry is a user.
     """
 
@@ -45,7 +45,7 @@ class FairShareTree:
 
     @cached_property
     def parent_of_entry(self) -> tuple[int, ...]:
-        """Return the parent whose share each entry divides; accounts with their parent's share are skipped."""
+        """Return the ancestor whose share each entry divides, skipping accounts that use their parent's share."""
         found = [-1]
         for parent in self.parents[1:]:
             while parent > 0 and self.shares[parent] is None:
@@ -55,7 +55,7 @@ class FairShareTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Return, by parent, the entries that divide its share, without accounts that use their parent's share."""
+        """Return the entries that divide each parent's share, without accounts that use their parent's share."""
         found: list[list[int]] = [[] for _ in self.parents]
         for at, giver in enumerate(self.parent_of_entry):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
@@ -64,7 +64,7 @@ class FairShareTree:
 
     @cached_property
     def shares_among_siblings(self) -> FloatArray:
-        """Return each share as a fraction of those of all siblings."""
+        """Return each share as a fraction of the sum over all siblings."""
         levels = [sum(self.shares[child] or 0 for child in below) for below in self.children]
         part = np.ones(len(self.parents))
         for at, giver in enumerate(self.parent_of_entry[1:], start=1):
@@ -80,7 +80,7 @@ class FairShareTree:
         return part
 
     def sum_subtrees(self, usage: npt.ArrayLike) -> FloatArray:
-        """Return the usage of every entry including its descendants."""
+        """Return each entry's usage, including its descendants'."""
         total = np.array(usage, dtype=np.float64)
         for at in range(len(self.parents) - 1, 0, -1):
             total[self.parents[at]] += total[at]
@@ -88,11 +88,11 @@ class FairShareTree:
 
 
 def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
-    """Return the Fair Tree factor of each user, with 1 for the first; 0 for accounts.
+    """Return each user's Fair Tree factor, 1 for the first user; 0 for accounts.
 
     Siblings are ranked by the ratio of their share to their usage (`LevelFS`), and an account's users precede those of
     any sibling ranked below it. Users with equal ratios share a rank. The children of accounts with equal ratios are
-    not merged: Slurm's documentation says that they are, but Slurm up to 26.05 does not merge them.
+    not merged. Slurm's documentation says that they are, but Slurm up to 26.05 does not merge them.
     """
     used = tree.sum_subtrees(usage)
     people = sum(tree.users)
@@ -143,7 +143,7 @@ def classic_fair_share(
         if tree.shares[at] is None:
             effective[at] = effective[giver]
         elif depth_oblivious:
-            effective[at] = _oblivious(tree, at, part, effective)
+            effective[at] = _depth_oblivious_usage(tree, at, part, effective)
         else:
             level = tree.shares_among_siblings[at]
             siblings = any(tree.shares[child] for child in tree.children[giver])
@@ -154,8 +154,8 @@ def classic_fair_share(
     return np.where(share > 0, factor, 0.0)
 
 
-def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
-    """Return the effective usage independent of the tree's depth: the parent's ratio, scaled by the entry's own."""
+def _depth_oblivious_usage(tree: FairShareTree, at: int, part: FloatArray, effective: FloatArray) -> float:
+    """Return the effective usage for `DEPTH_OBLIVIOUS`: the parent's ratio, scaled by the entry's own."""
     giver, share = tree.parent_of_entry[at], tree.normalized_shares
     if not (share[at] and share[giver] and effective[giver] and part[at]):
         return float(part[at])
@@ -168,15 +168,15 @@ def _oblivious(tree: FairShareTree, at: int, part: FloatArray, effective: FloatA
 
 def decay_per_second(half_life_s: float) -> float:
     """Return the factor by which usage decays per second; 1 without decay (`PriorityDecayHalfLife=0`)."""
-    return 1.0 - LN2 / half_life_s if half_life_s else 1.0
+    return 1.0 - SLURM_LN2 / half_life_s if half_life_s else 1.0
 
 
 @dataclass(slots=True)
 class DecayedUsage:
     """Usage by association that decays with a half-life and grows at constant rates.
 
-    Values are resource seconds; a rate is the amount of resources in use. Slurm sums at every tick; this class uses the
-    closed form for any time.
+    Values are resource seconds; a rate is the amount of resources in use. Slurm sums at every tick, whereas this class
+    uses the closed form for any time.
     """
 
     used: FloatArray

@@ -1,4 +1,4 @@
-"""Fairness: usage compared with shares, and the distribution of slowdown over users."""
+"""Measure fairness: usage compared with shares, and the distribution of slowdowns over users."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WINDOW_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AccountUsage:
+class AccountUsageByWindow:
     """Usage by account in consecutive windows, beginning with the first submission.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
-    - `due`: float64[A, K], the part of the window's usage that is due to each account: by its share, but at most what
-      its jobs could have used (see `account_usage`).
+    - `due`: float64[A, K], the part of the window's usage due to each account: by its share, but at most what its jobs
+    could have used (see `account_usage`).
     """
 
     accounts: tuple[str, ...]
@@ -40,17 +40,17 @@ class AccountUsage:
 
     @property
     def misallocated_share(self) -> float:
-        """Return the fraction of the usage that went to accounts to which it was not due, from 0 to 1.
+        """Return the fraction of usage, from 0 to 1, that exceeded what was due to the accounts.
 
-        In each window, this is half the sum of |fraction used - fraction due|. Windows are averaged with their usage as
-        weights.
+        In each window, this is half the sum of |fraction used - fraction due|. The mean over windows is weighted by
+        their usage.
         """
         total = self.used.sum(axis=0)
         apart = np.abs(self.usage_shares - self.due).sum(axis=0) / 2
         return float((apart * total).sum() / total.sum()) if total.sum() else 0.0
 
 
-def shares_of(policy: SitePolicy) -> dict[str, float]:
+def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
     """Return, for each account with users, its share of the machine, computed level by level."""
     accounts = policy.site.accounts
     part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
@@ -60,11 +60,13 @@ def shares_of(policy: SitePolicy) -> dict[str, float]:
     return found
 
 
-def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S) -> AccountUsage:
-    """Return the usage of the jobs that ran, by account and window of `window_s` seconds, and the usage due.
+def account_usage(
+    measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S
+) -> AccountUsageByWindow:
+    """Return the usage of jobs that ran and the usage due, by account and window of `window_s` seconds.
 
-    The total usage of a window is divided by shares, but an account is due at most what its jobs in the system could
-    have used in that window. The remainder is divided among the others, by shares.
+    The total usage of a window is divided by shares. But no account is due more than its jobs in the system could have
+    used in that window. The others divide the remainder by shares.
     """
     names = tuple(sorted({job.account for job in measures.jobs}))
     at = {name: place for place, name in enumerate(names)}
@@ -84,11 +86,11 @@ def account_usage(measures: ScheduleData, shares: Mapping[str, float], window_s:
         demand = np.bincount(row[there], processors * could_s, len(names)).astype(np.float64)
         due[:, k] = max_min_share(float(used[:, k].sum()), share, demand)
     total = used.sum(axis=0)
-    return AccountUsage(names, used, np.divide(due, total, out=np.zeros_like(due), where=total > 0))
+    return AccountUsageByWindow(names, used, np.divide(due, total, out=np.zeros_like(due), where=total > 0))
 
 
 def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
-    """Divide `amount` by shares, giving each at most its demand; the remainder goes to the others by shares."""
+    """Divide `amount` by shares, up to each account's demand; the others divide the remainder by shares."""
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
     while amount > 1e-9 and open_.any():
@@ -102,15 +104,15 @@ def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> Float
     return got
 
 
-def mean_by(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
-    """Return the mean of a column by account, QOS or user of the jobs."""
+def mean_by_owner(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
+    """Return a column's mean by the jobs' account, QOS or user."""
     names, row = np.unique([getattr(job, key) for job in jobs], return_inverse=True)
     means = np.bincount(row, values) / np.bincount(row)
     return dict(zip(names.tolist(), means.tolist(), strict=True))
 
 
 def gini(values: npt.ArrayLike) -> float:
-    """Return the Gini index: 0 if all values are equal, approaching 1 if one has everything."""
+    """Return the Gini index: 0 if all values are equal, almost 1 if one of many has everything."""
     column = np.sort(np.asarray(values, np.float64))
     n, total = len(column), column.sum()
     return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
@@ -125,33 +127,33 @@ def jain(values: npt.ArrayLike) -> float:
 
 def user_slowdowns(measures: ScheduleData) -> list[float]:
     """Return the mean bounded slowdown of each user."""
-    return list(mean_by(measures.jobs, measures.bounded_slowdown, "user").values())
+    return list(mean_by_owner(measures.jobs, measures.bounded_slowdown, "user").values())
 
 
 USER_GINI = Metric(
-    "user_gini", "Gini users", "", "Gini index of the mean bounded slowdown of users", "Gini 1912", "lower",
+    "user_gini", "Gini users", "", "Gini index of the users' mean bounded slowdowns", "Gini 1912", "lower",
     lambda m: gini(user_slowdowns(m)),
 )  # fmt: skip
 USER_JAIN = Metric(
-    "user_jain", "Jain users", "", "Jain's index of the mean bounded slowdown of users", "Jain et al. 1984", "higher",
+    "user_jain", "Jain users", "", "Jain's index of the users' mean bounded slowdowns", "Jain et al. 1984", "higher",
     lambda m: jain(user_slowdowns(m)),
 )  # fmt: skip
 
 
 def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
     """Return the metrics that a site policy adds to every table."""
-    shares = shares_of(policy)
+    shares = account_machine_shares(policy)
     distance = Metric(
         "share_distance", "off share", "",
-        "part of all use that went to other accounts than due by share, in windows of a day", "cpsched",
+        "share of usage by accounts beyond what was due to them, in windows of one day", "cpsched",
         "lower", lambda m: account_usage(m, shares).misallocated_share,
     )  # fmt: skip
     return distance, USER_GINI, USER_JAIN
 
 
-def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
-    """Return jobs, waits, and usage compared with the share, for each account and QOS."""
-    shares, use = shares_of(policy), account_usage(measures, shares_of(policy))
+def fairness_breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
+    """Return jobs, waits, and usage compared with the share, by account and QOS."""
+    shares, use = account_machine_shares(policy), account_usage(measures, account_machine_shares(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown
     of_use = dict(zip(use.accounts, (use.used.sum(axis=1) / total if total else use.used[:, 0]).tolist(), strict=True))
@@ -160,7 +162,7 @@ def breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
         ones = np.ones(len(measures.jobs))
         names, row = np.unique([getattr(job, key) for job in measures.jobs], return_inverse=True)
         jobs = dict(zip(names.tolist(), np.bincount(row, ones).astype(int).tolist(), strict=True))
-        wait, bsld = mean_by(measures.jobs, waits, key), mean_by(measures.jobs, slow, key)
+        wait, bsld = mean_by_owner(measures.jobs, waits, key), mean_by_owner(measures.jobs, slow, key)
         return {name: {"jobs": jobs[name], "mean_wait_s": wait[name], "bsld": bsld[name]} for name in jobs}
 
     accounts = {

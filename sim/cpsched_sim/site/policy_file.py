@@ -9,13 +9,17 @@
     partitions: { "1": { tier: 2, factor: 10, qos: normal } }
     priority: { fair_share: 100000, age: 1000, max_age: 7-00:00:00 }
     fair_share: { algorithm: fair-tree, half_life_days: 7 }
-    users: { others: spread }    # each user without an account: to the account with the fewest users for its share
+    users: { others: spread }    # each other user joins the account with the fewest users for its share
+    preemption: { type: qos, mode: requeue, exempt_time: "00:10:00" }
     enforce: [limits]
     dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
 
+With `preemption`, jobs of a QOS stop running jobs of the QOS in its list `preempt`, or, with `type: partition_prio`,
+jobs of a partition stop those of partitions with a lower `tier`.
+
 Limits have Slurm's names and spelling. `dumps` are files in the same folder with the output of
-`sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`. The entries of the policy file are added to
-theirs.
+`sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`. The policy file's entries are
+added to those of the dumps.
 """
 
 from __future__ import annotations
@@ -31,36 +35,61 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cpsched.errors import CpschedError
 from cpsched.model import Cluster, Job
-from cpsched.parsing.slurm_limits import AT_SUBMISSION, FIELDS, UNMODELLED, parse_limits, parse_minutes
+from cpsched.parsing.slurm_limits import (
+    LIMIT_FIELDS,
+    SUBMISSION_LIMITS,
+    UNMODELLED_LIMITS,
+    parse_exempt_s,
+    parse_limits,
+    parse_minutes,
+    parse_preempt_mode,
+)
 from cpsched.site.accounts import NO_LIMITS, AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.multifactor import PriorityWeights
+from cpsched.site.multifactor_priority import PriorityWeights
+from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched_sim.errors import InvalidPolicy
-from cpsched_sim.input.yaml_tree import FileSection, YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_tree, read_tree
 from cpsched_sim.site.fair_share import FairShareTree
 from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_usage
 from cpsched_sim.traces.trace_job import TraceJob
 
 MAX_ENTRIES = 100_000
 """Maximum number of accounts, users or QOS in one file."""
-SHORTEST_HALF_LIFE_DAYS = 0.001
+MIN_HALF_LIFE_DAYS = 0.001
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
-"""A number relative to the siblings' numbers; `parent` is the parent's share."""
+"""A number relative to the siblings' numbers; `parent` means the parent's share."""
 LimitWords = Mapping[str, str | int]
 
 
-class _WithLimits(FileSection):
+def _parse_mode(word: object) -> object:
+    """Return the mode that YAML read, possibly as a boolean: `off` is false in YAML 1.1."""
+    return "off" if word is False else parse_preempt_mode(word) if isinstance(word, str) else word
+
+
+def _parse_exempt_time(word: object) -> object:
+    """Return an exempt time in seconds; None if it is not set."""
+    return parse_exempt_s(word) if isinstance(word, str) else word
+
+
+Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_mode)]
+"""What happens to preempted jobs; None means the cluster's mode."""
+ExemptTime = Annotated[Count | None, BeforeValidator(_parse_exempt_time)]
+"""How long a job runs before it may be preempted, in Slurm's format."""
+
+
+class _LimitsSchema(StrictFileSection):
     limits: LimitWords = Field(default_factory=dict)
 
     @field_validator("limits")
     @classmethod
-    def _are_limits(cls, words: LimitWords) -> LimitWords:
+    def _check_limits(cls, words: LimitWords) -> LimitWords:
         for name in words:
-            if name in UNMODELLED:
+            if name in UNMODELLED_LIMITS:
                 raise ValueError(f"{name} is not modelled")
-            if name not in FIELDS and name not in AT_SUBMISSION:
-                raise ValueError(f"{name} is not a known limit: {', '.join(FIELDS)}")
+            if name not in LIMIT_FIELDS and name not in SUBMISSION_LIMITS:
+                raise ValueError(f"{name} is not a known limit: {', '.join(LIMIT_FIELDS)}")
         parse_limits({name: str(text) for name, text in words.items()})
         return words
 
@@ -69,15 +98,15 @@ class _WithLimits(FileSection):
         return parse_limits({name: str(text) for name, text in self.limits.items()})
 
 
-class UserPolicySchema(_WithLimits):
-    """One user in an account; `shares: parent` means the account's own."""
+class UserPolicySchema(_LimitsSchema):
+    """One user in an account; `shares: parent` means the account's own share."""
 
     shares: Shares = 1
     priority: Count = 0
     qos: str = ""
 
 
-class AccountPolicySchema(_WithLimits):
+class AccountPolicySchema(_LimitsSchema):
     """One account. `users` is a list of names, or a mapping of names to entries."""
 
     shares: Shares = 1
@@ -87,8 +116,8 @@ class AccountPolicySchema(_WithLimits):
 
     @field_validator("users", mode="before")
     @classmethod
-    def _names_are_texts(cls, users: object) -> object:
-        """Convert numbers to text: SWF numbers its users, and 17 in a list is the user "17"."""
+    def _convert_names_to_text(cls, users: object) -> object:
+        """Convert numbers to text, because SWF identifies users by number: 17 in a list is the user "17"."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
     def entries(self) -> dict[str, UserPolicySchema]:
@@ -98,7 +127,7 @@ class AccountPolicySchema(_WithLimits):
         )
 
 
-class QosPolicySchema(_WithLimits):
+class QosPolicySchema(_LimitsSchema):
     """One quality of service."""
 
     priority: Count = 0
@@ -106,18 +135,35 @@ class QosPolicySchema(_WithLimits):
     factor_on_limits: bool = False
     limit_factor: Annotated[float, Field(gt=0, le=1e6)] | None = None
     over_partition: bool = False
+    preempt: Sequence[Name] = ()
+    preempt_mode: Mode = None
+    preempt_exempt_time: ExemptTime = None
 
 
-class PartitionPolicySchema(FileSection):
-    """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS whose limits it has."""
+class PartitionPolicySchema(StrictFileSection):
+    """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS with its limits."""
 
     tier: Count = 0
     factor: Count = 1
     qos: str = ""
+    preempt_mode: Mode = None
 
 
-class PriorityWeightsSchema(FileSection):
-    """Weights of the factors (Slurm: PriorityWeight*), and options of their calculation."""
+class PreemptionSchema(StrictFileSection):
+    """Which running jobs are preempted (Slurm: PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters)."""
+
+    type: Literal["qos", "partition_prio"]
+    mode: Mode = "requeue"
+    exempt_time: ExemptTime = None
+    youngest_first: bool = False
+    reorder_count: Annotated[int, Field(ge=0, le=1000)] = 1
+    strict_order: bool = False
+    victims: Literal["slurm", "least-work"] = "slurm"
+    """Who selects the jobs to stop: Slurm, or `cheapest_victims` among as many jobs as Slurm would stop."""
+
+
+class PriorityWeightsSchema(StrictFileSection):
+    """Weights of the factors (Slurm: PriorityWeight*), and options for computing the factors."""
 
     kind: Literal["multifactor", "basic"] = "multifactor"
     age: Count = 0
@@ -134,7 +180,7 @@ class PriorityWeightsSchema(FileSection):
 
     @field_validator("max_age")
     @classmethod
-    def _is_a_time(cls, text: str) -> str:
+    def _check_time(cls, text: str) -> str:
         if not parse_minutes(text):
             raise ValueError("must be a time such as 7-00:00:00")
         return text
@@ -147,8 +193,8 @@ class PriorityWeightsSchema(FileSection):
         )  # fmt: skip
 
 
-class FairSharePolicySchema(FileSection):
-    """How use is compared with shares."""
+class FairSharePolicySchema(StrictFileSection):
+    """How usage is compared with shares."""
 
     algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
     half_life_days: Annotated[float, Field(ge=0, le=36_500)] = 7.0
@@ -156,17 +202,17 @@ class FairSharePolicySchema(FileSection):
 
     @field_validator("half_life_days")
     @classmethod
-    def _is_none_or_some_time(cls, days: float) -> float:
+    def _check_half_life(cls, days: float) -> float:
         """Reject half-lives of about a second, for which Slurm's decay per second is meaningless."""
-        if 0 < days < SHORTEST_HALF_LIFE_DAYS:
-            raise ValueError(f"must be 0 (use never decays), or at least {SHORTEST_HALF_LIFE_DAYS}")
+        if 0 < days < MIN_HALF_LIFE_DAYS:
+            raise ValueError(f"must be 0 (usage never decays) or at least {MIN_HALF_LIFE_DAYS}")
         return days
 
 
-class UnlistedUsersSchema(FileSection):
-    """The accounts of users of the trace that no account lists.
+class UnlistedUsersSchema(StrictFileSection):
+    """The accounts for users in the trace who are not listed in any account.
 
-    `others` is an account's name, or `spread`: each user, in order of their first jobs, goes to the account with the
+    `others` is an account's name, or `spread`: each user, in order of their first jobs, joins the account with the
     fewest users for its share. `qos` is the QOS of a job whose queue is not in `qos_by_queue`.
     """
 
@@ -175,15 +221,15 @@ class UnlistedUsersSchema(FileSection):
     qos_by_queue: Mapping[Name, str] = Field(default_factory=dict)
 
 
-class SlurmDumpsSchema(FileSection):
-    """Files beside the policy file with the output of Slurm's commands."""
+class SlurmDumpsSchema(StrictFileSection):
+    """Files with the output of Slurm's commands, in the policy file's folder."""
 
     associations: str = ""
     qos: str = ""
     shares: str = ""
 
 
-class SitePolicyFile(FileSection):
+class SitePolicyFile(StrictFileSection):
     """The content of a policy file."""
 
     accounts: Annotated[Mapping[Name, AccountPolicySchema], Field(max_length=MAX_ENTRIES)] = Field(default_factory=dict)
@@ -192,11 +238,12 @@ class SitePolicyFile(FileSection):
     priority: PriorityWeightsSchema = Field(default_factory=PriorityWeightsSchema)
     fair_share: FairSharePolicySchema = Field(default_factory=FairSharePolicySchema)
     users: UnlistedUsersSchema = Field(default_factory=UnlistedUsersSchema)
+    preemption: PreemptionSchema | None = None
     enforce: Sequence[Literal["limits", "safe"]] = ("limits",)
     dumps: SlurmDumpsSchema = Field(default_factory=SlurmDumpsSchema)
 
     @model_validator(mode="after")
-    def _names_what_it_has(self) -> SitePolicyFile:
+    def _check_references(self) -> SitePolicyFile:
         if not self.dumps.associations:
             for name, account in self.accounts.items():
                 if account.parent and account.parent not in (*self.accounts, "root"):
@@ -207,6 +254,7 @@ class SitePolicyFile(FileSection):
                 raise ValueError(f"users.others is {self.users.others}: it must be spread or an account")
         if not self.dumps.qos:
             named = {*self.users.qos_by_queue.values(), self.users.qos, *(p.qos for p in self.partitions.values())}
+            named.update(*(entry.preempt for entry in self.qos.values()))
             if missing := sorted(named - {"", *self.qos}):
                 raise ValueError(f"qos {missing[0]} is used but not defined in qos")
         return self
@@ -216,9 +264,8 @@ class SitePolicyFile(FileSection):
 class SitePolicy:
     """A site's policy in a simulation.
 
-    `site` has the accounts and QOS of the file; `with_users_of` adds the users of a trace. `used_s` is the use before
-    the
-    trace, in processor seconds by (account, user).
+    `site` contains the file's accounts and QOS; `with_users_of` adds the users of a trace. `used_s` is the usage before
+    the trace, in processor seconds by (account, user).
     """
 
     name: str
@@ -233,24 +280,48 @@ class SitePolicy:
         """Return the largest factor of a partition."""
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
+    @cached_property
+    def preemption(self) -> PreemptionRules | None:
+        """Return which jobs preempt which; None if the site does not preempt."""
+        entry = self.file.preemption
+        if entry is None:
+            return None
+        partitions, qos = self.file.partitions, self.site.qos
+        mode = entry.mode or "off"
+        if entry.type == "partition_prio":
+            modes = {name: each.preempt_mode for name, each in partitions.items() if each.preempt_mode is not None}
+            tiers = {name: each.tier for name, each in partitions.items()}
+            return PreemptionRules("partition_prio", mode, tiers=tiers, modes=dict[str, PreemptMode](modes))
+        return PreemptionRules(
+            "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
+            modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode is not None},
+        )  # fmt: skip
+
+    def exempt_s(self, job: Job) -> int:
+        """Return how long a job runs before it may be preempted, in seconds."""
+        for qos in self.site.qos_by_precedence(job.qos, job.queue):
+            if qos.preempt_exempt_s is not None:
+                return qos.preempt_exempt_s
+        return (self.file.preemption and self.file.preemption.exempt_time) or 0
+
     def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """Return the policy with all users of these jobs, and the jobs with account, QOS and tier set.
+        """Return the policy with the users of all these jobs, and the jobs with account, QOS and tier set.
 
         A job that already has a QOS keeps it.
         """
         jobs = list(jobs)
-        policy = replace(self, site=replace(self.site, accounts=self._with_users(jobs)))
+        policy = replace(self, site=replace(self.site, accounts=self._accounts_with_users(jobs)))
         made: dict[tuple[str, str, str, str], dict[str, object]] = {}
         found = []
         for item in jobs:
             job = item.job
             key = (job.user, job.account, job.queue, job.qos)
             if key not in made:
-                made[key] = policy._place(job)  # noqa: SLF001
+                made[key] = policy._assign_job(job)  # noqa: SLF001
             found.append(replace(item, job=replace(job, **made[key])))  # type: ignore[arg-type]
         return policy, found
 
-    def _place(self, job: Job) -> dict[str, object]:
+    def _assign_job(self, job: Job) -> dict[str, object]:
         accounts, entry = self.site.accounts, self.file.partitions.get(job.queue, PartitionPolicySchema())
         own = job.account if accounts.find(job.account, job.user, job.queue) is not None else ""
         account = own or accounts.default_account(job.user)
@@ -259,8 +330,8 @@ class SitePolicy:
         qos = job.qos or self.file.users.qos_by_queue.get(job.queue) or default or self.file.users.qos
         return {"account": account, "qos": qos, "tier": entry.tier}
 
-    def _with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
-        """Add every user of the trace to the account that lists the user, or else to the one selected by `others`."""
+    def _accounts_with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
+        """Add every user of the trace to the account that lists the user, or to the account selected by `others`."""
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
@@ -285,16 +356,16 @@ class SitePolicy:
 
 
 def load_policy(path: Path) -> SitePolicy:
-    """Read a policy file. Raise `InvalidPolicy` with the line, or `UnusableObject` if the file is missing."""
-    return _policy(path, read_tree(path, InvalidPolicy))
+    """Read a policy file. Raise `InvalidPolicy` with the line, or `InputError` if the file is missing."""
+    return _build_policy(path, read_tree(path, InvalidPolicy))
 
 
 def parse_policy(path: Path, text: str) -> SitePolicy:
-    """Parse a text; `path` appears in messages and is the base of dumps."""
-    return _policy(path, parse_tree(path, text, InvalidPolicy))
+    """Parse a policy file. `path` appears in messages, and the dumps are in its folder."""
+    return _build_policy(path, parse_tree(path, text, InvalidPolicy))
 
 
-def _policy(path: Path, tree: YamlTree) -> SitePolicy:
+def _build_policy(path: Path, tree: YamlTree) -> SitePolicy:
     if tree.content is None:
         raise tree.make_error((), "empty", "must set accounts, qos, priority or limits")
     file = tree.to_model(SitePolicyFile)
@@ -302,10 +373,13 @@ def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     rows = read_associations(folder / dumps.associations) if dumps.associations else [Association("root", parent=-1)]
     qos = read_qos(folder / dumps.qos) if dumps.qos else {}
     try:
-        accounts = AssociationTree(tuple(_accounts(file, rows)))
+        accounts = AssociationTree(tuple(_list_associations(file, rows)))
     except (CpschedError, KeyError) as error:
         raise tree.make_error(("accounts",), "accounts", str(error).strip("'")) from error
-    qos |= {name: _qos(name, entry) for name, entry in file.qos.items()}
+    qos |= {name: _build_qos(name, entry) for name, entry in file.qos.items()}
+    for name in sorted(qos) if file.preemption is not None else ():
+        if qos[name].preempt_mode == "suspend":
+            raise tree.make_error(("preemption",), "suspend", f"PreemptMode of QOS {name} is not simulated")
     partition_qos = {name: entry.qos for name, entry in file.partitions.items() if entry.qos}
     enforced = "limits" in file.enforce or "safe" in file.enforce
     site = SiteLimitPolicy(accounts, qos, partition_qos, enforced, "safe" in file.enforce)
@@ -314,8 +388,8 @@ def _policy(path: Path, tree: YamlTree) -> SitePolicy:
     return SitePolicy(path.name, file, site, used_s, sha256(words.encode()).hexdigest())
 
 
-def _accounts(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
-    """Return the associations of a dump, then those of the file, parents first."""
+def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
+    """Return the associations of the dump, then those of the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
     while left:
@@ -334,27 +408,27 @@ def _accounts(file: SitePolicyFile, rows: list[Association]) -> list[Association
     for name, entry in file.accounts.items():
         handed_down = entry.read_limits()
         for user, own in entry.entries().items():
-            limits = own.read_limits() if own.limits else _for_each_user(handed_down)
+            limits = own.read_limits() if own.limits else _per_user_limits(handed_down)
             rows.append(Association(name, user, "", at[name], own.shares, own.priority, limits, own.qos))
     return rows
 
 
-def _for_each_user(limits: AccountingLimits) -> AccountingLimits:
-    """Return the per-user limits of an account, which apply to each of its users."""
+def _per_user_limits(limits: AccountingLimits) -> AccountingLimits:
+    """Return an account's per-user limits, which apply to each of its users."""
     return replace(
         NO_LIMITS, jobs=limits.jobs, wall_min=limits.wall_min, tres=limits.tres, tres_a_node=limits.tres_a_node,
         tres_minutes=limits.tres_minutes,
     )  # fmt: skip
 
 
-def _qos(name: str, entry: QosPolicySchema) -> Qos:
+def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
     return Qos(
         name, entry.priority, entry.read_limits(), entry.usage_factor, entry.factor_on_limits, entry.limit_factor,
-        entry.over_partition,
+        entry.over_partition, frozenset(entry.preempt), entry.preempt_mode, entry.preempt_exempt_time,
     )  # fmt: skip
 
 
-def resources_of(cluster: Cluster) -> tuple[str, ...]:
-    """Return Slurm's names for a cluster's resources; the first resource is processors."""
+def slurm_resource_names(cluster: Cluster) -> tuple[str, ...]:
+    """Return Slurm's names for a cluster's resources, the first of which is processors."""
     names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
     return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

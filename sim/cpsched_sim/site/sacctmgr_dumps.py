@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cpsched.errors import InvalidValue
-from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_limits, parse_pipe_table
+from cpsched.parsing.slurm_limits import (
+    has_flag,
+    parse_exempt_s,
+    parse_flags,
+    parse_limits,
+    parse_pipe_table,
+    parse_preempt_mode,
+)
 from cpsched.site.accounts import AccountingLimits, Association, Qos
 from cpsched_sim.errors import InputError, InvalidPolicy
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_DUMP_BYTES = 64 * 1024 * 1024
 
-ONE_CLUSTER = "must be of one cluster: print its associations with sacctmgr -P show assoc Cluster=NAME"
+ONE_CLUSTER_RULE = "must be from one cluster: print its associations with sacctmgr -P show assoc Cluster=NAME"
 
 Row = Mapping[str, str]
 
@@ -27,15 +34,15 @@ def read_associations(path: Path) -> list[Association]:
     users: list[tuple[int, Row]] = []
     waiting: list[tuple[int, Row]] = []
     cluster, roots = "", 0
-    for line, row in _rows(path, ("Account", "User", "Share")):
+    for line, row in _read_rows(path, ("Account", "User", "Share")):
         theirs = row.get("Cluster", "")
         roots += row["Account"] == "root" and not row["User"]
         if (cluster and theirs != cluster) or roots > 1:
-            raise InvalidPolicy(path, line, "Cluster", theirs or "a second root", ONE_CLUSTER)
+            raise InvalidPolicy(path, line, "Cluster", theirs or "a second root", ONE_CLUSTER_RULE)
         cluster = theirs
         (users if row["User"] else waiting).append((line, row))
     while waiting:
-        left = [(line, row) for line, row in waiting if not _add(rows, accounts, path, line, row)]
+        left = [(line, row) for line, row in waiting if not _add_account(rows, accounts, path, line, row)]
         if len(left) == len(waiting):
             line, row = left[0]
             raise InvalidPolicy(path, line, "ParentName", row.get("ParentName", ""), "must be an account of this dump")
@@ -43,11 +50,11 @@ def read_associations(path: Path) -> list[Association]:
     for line, row in users:
         if row["Account"] not in accounts:
             raise InvalidPolicy(path, line, "Account", row["Account"], "must be an account of this dump")
-        rows.append(_association(path, line, row, accounts[row["Account"]]))
+        rows.append(_parse_association(path, line, row, accounts[row["Account"]]))
     return rows or [Association("root", parent=-1)]
 
 
-def _add(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
+def _add_account(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
     """Add an account if its parent exists; return whether it was added.
 
     sacctmgr prints no parent for accounts directly below the root.
@@ -56,14 +63,14 @@ def _add(rows: list[Association], accounts: dict[str, int], path: Path, line: in
     if name != "root" and parent not in accounts:
         return False
     accounts[name] = len(rows)
-    rows.append(_association(path, line, row, -1 if name == "root" else accounts[parent]))
+    rows.append(_parse_association(path, line, row, -1 if name == "root" else accounts[parent]))
     return True
 
 
-def _association(path: Path, line: int, row: Row, parent: int) -> Association:
+def _parse_association(path: Path, line: int, row: Row, parent: int) -> Association:
     return Association(
-        row["Account"], row["User"], row.get("Partition", ""), parent, _shares(path, line, row["Share"]),
-        _whole(path, line, "Priority", row.get("Priority", "")), _limits(path, line, row),
+        row["Account"], row["User"], row.get("Partition", ""), parent, _parse_shares(path, line, row["Share"]),
+        _parse_whole_number(path, line, "Priority", row.get("Priority", "")), _parse_limits(path, line, row),
         row.get("Def QOS") or row.get("DefaultQOS") or "",
     )  # fmt: skip
 
@@ -71,56 +78,65 @@ def _association(path: Path, line: int, row: Row, parent: int) -> Association:
 def read_qos(path: Path) -> dict[str, Qos]:
     """Return the QOS of a dump by name."""
     found = {}
-    for line, row in _rows(path, ("Name", "Priority")):
+    for line, row in _read_rows(path, ("Name", "Priority")):
         flags = parse_flags(row.get("Flags", ""))
+        try:
+            mode = parse_preempt_mode(row.get("PreemptMode", ""))
+            exempt_s = parse_exempt_s(row.get("PreemptExemptTime", ""))
+        except InvalidValue as error:
+            raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
         found[row["Name"]] = Qos(
             row["Name"],
-            _whole(path, line, "Priority", row["Priority"]),
-            _limits(path, line, row),
-            _real(path, line, "UsageFactor", row.get("UsageFactor", "")) if row.get("UsageFactor") else 1.0,
+            _parse_whole_number(path, line, "Priority", row["Priority"]),
+            _parse_limits(path, line, row),
+            _parse_number(path, line, "UsageFactor", row.get("UsageFactor", "")) if row.get("UsageFactor") else 1.0,
             has_flag(flags, "UsageFactorSafe"),
-            _real(path, line, "LimitFactor", row.get("LimitFactor", "")) or None,
+            _parse_number(path, line, "LimitFactor", row.get("LimitFactor", "")) or None,
             has_flag(flags, "OverPartQOS"),
+            frozenset(filter(None, row.get("Preempt", "").split(","))),
+            mode,
+            exempt_s,
         )
     return found
 
 
 def read_usage(path: Path) -> dict[tuple[str, str], float]:
-    """Return the usage so far, in processor seconds by (account, user)."""
-    rows = _rows(path, ("Account", "User", "RawUsage"))
+    """Return past usage in processor seconds by (account, user)."""
+    rows = _read_rows(path, ("Account", "User", "RawUsage"))
     return {
-        (row["Account"].strip(), row["User"]): _real(path, line, "RawUsage", row["RawUsage"])
+        (row["Account"].strip(), row["User"]): _parse_number(path, line, "RawUsage", row["RawUsage"])
         for line, row in rows
         if row["User"]
     }
 
 
-def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
+def _read_rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, Row]]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidPolicy(path, 1, "file", path.name, f"must not be larger than {MAX_BYTES:,} bytes")
+        if path.stat().st_size > MAX_DUMP_BYTES:
+            raise InvalidPolicy(path, 1, "file", path.name, f"must not be larger than {MAX_DUMP_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         raise InputError(f"{path}: {problem.strerror or problem}") from problem
-    headings = text.partition("\n")[0].split("|")  # same line splitting as in `parse_pipe_table`
+    headings = text.partition("\n")[0].split("|")  # split lines as `parse_pipe_table` does
     for name in needed:
         if name not in headings:
-            raise InvalidPolicy(path, 1, name, headings[0], f"must be a column: print with -P, {', '.join(needed)}")
+            rule = f"must be a column: run sacctmgr with -P and the columns {', '.join(needed)}"
+            raise InvalidPolicy(path, 1, name, headings[0], rule)
     return list(enumerate(parse_pipe_table(text), start=2))
 
 
-def _limits(path: Path, line: int, row: Row) -> AccountingLimits:
+def _parse_limits(path: Path, line: int, row: Row) -> AccountingLimits:
     try:
         return parse_limits(row)
     except InvalidValue as error:
         raise InvalidPolicy(path, line, error.field, error.value, error.rule) from error
 
 
-def _shares(path: Path, line: int, text: str) -> int | None:
-    return None if text == "parent" else _whole(path, line, "Share", text or "1")
+def _parse_shares(path: Path, line: int, text: str) -> int | None:
+    return None if text == "parent" else _parse_whole_number(path, line, "Share", text or "1")
 
 
-def _whole(path: Path, line: int, field: str, text: str) -> int:
+def _parse_whole_number(path: Path, line: int, field: str, text: str) -> int:
     if not text:
         return 0
     if not text.isdigit():
@@ -128,7 +144,7 @@ def _whole(path: Path, line: int, field: str, text: str) -> int:
     return int(text)
 
 
-def _real(path: Path, line: int, field: str, text: str) -> float:
+def _parse_number(path: Path, line: int, field: str, text: str) -> float:
     try:
         return float(text or 0)
     except ValueError as error:

@@ -8,36 +8,36 @@ from typing import Any
 
 import yaml
 
-from cpsched_sim.document import ReportTable
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.result_keys import hash_inputs
-from cpsched_sim.experiments.statistics import LEVEL
-from cpsched_sim.study.campaign import StudyCampaign
+from cpsched_sim.experiments.statistics import CONFIDENCE_LEVEL
+from cpsched_sim.report_document import ReportTable
 from cpsched_sim.study.case_execution import ENDED
 from cpsched_sim.study.policy_ranking import GeometricMeanRatio, compare_policies
 from cpsched_sim.study.result_store import StudyResultStore
-from cpsched_sim.study.study_report import heading
-from cpsched_sim.study.study_reproduction import results_in
+from cpsched_sim.study.study_cases import StudyCases
+from cpsched_sim.study.study_report import metric_heading
+from cpsched_sim.study.study_reproduction import read_study_results
 from cpsched_sim.study.study_results import decision_ms
 
-SUITE = Path(__file__).with_name("benchmark.yaml")
-TRAINING = Path(__file__).with_name("benchmark-training.yaml")
-TABLE = "benchmark.md"
-DECISION = "decision_cpu_ms"
-BASELINE = "easy"
+SUITE_FILE = Path(__file__).with_name("benchmark.yaml")
+TRAINING_FILE = Path(__file__).with_name("benchmark-training.yaml")
+TABLE_FILE = "benchmark.md"
+DECISION_METRIC = "decision_cpu_ms"
+BASELINE_DISPATCHER = "easy"
 """The baseline of all ratios."""
 
 
-def make_suite(
+def make_benchmark_study(
     own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False
 ) -> dict[str, Any]:
-    """Return the suite as the mapping of a study, with the dispatchers in `own` after those of the suite.
+    """Return the suite as a study's mapping, with the dispatchers in `own` after the suite's.
 
-    `quick` keeps only the traces that need no file. `alone` keeps only `own` and the baseline.
+    `quick` keeps only traces that need no file. `alone` keeps only `own` and the baseline.
     """
-    words: dict[str, Any] = yaml.safe_load(SUITE.read_text(encoding="utf-8"))
-    other = yaml.safe_load(TRAINING.read_text(encoding="utf-8")) if training else {}
-    names = [BASELINE] if alone else words["grids"][0]["dispatchers"]
+    words: dict[str, Any] = yaml.safe_load(SUITE_FILE.read_text(encoding="utf-8"))
+    other = yaml.safe_load(TRAINING_FILE.read_text(encoding="utf-8")) if training else {}
+    names = [BASELINE_DISPATCHER] if alone else words["grids"][0]["dispatchers"]
     names = list(dict.fromkeys([*names, *own]))
     usable = [name for name, trace in words["traces"].items() if "file" not in trace or not quick]
     grids = [
@@ -50,14 +50,14 @@ def make_suite(
     return {**words, "title": title, "traces": {name: words["traces"][name] for name in usable}, "grids": grids}
 
 
-def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path) -> tuple[int, int]:
-    """Import results from a file of JSON lines if they match the current code and traces and are not yet stored.
+def import_results(campaign: StudyCases, store: StudyResultStore, path: Path) -> tuple[int, int]:
+    """Import those results in a JSON Lines file that match code and traces and are not stored yet.
 
     Return the number of imported results, and the number made by other code, traces or suites. Raise `InputError` if a
     line is not a result, or has changed since it was stored.
     """
     taken = others = 0
-    done, lines = store.load_earlier_results(campaign).done, list(results_in(path))
+    done, lines = store.load_earlier_results(campaign).done, list(read_study_results(path))
     for where, digest, line in lines:
         if line is None or hash_inputs(line.inputs) != digest or not line.is_intact:
             raise InputError(f"{where}: has changed since it was stored")
@@ -65,7 +65,7 @@ def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path)
         if digest not in campaign.distinct:
             others += 1
         elif digest not in done and line is not None:
-            store.keep_line(campaign.distinct[digest], line)
+            store.store_line(campaign.distinct[digest], line)
             taken += 1
     return taken, others
 
@@ -73,40 +73,43 @@ def import_results(campaign: StudyCampaign, store: StudyResultStore, path: Path)
 def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the benchmark's Markdown table: ratios to the baseline with the same estimates.
 
-    Intervals refer to the variation over workloads. Rows are sorted by the first metric, best first.
+    Intervals cover the variation over workloads. Rows are sorted by the first metric, best first.
     """
-    rows = [{**row, DECISION: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
+    rows = [{**row, DECISION_METRIC: decision_ms(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
-        f"Ratios to {BASELINE} with the same estimates (geometric means over workloads), with the "
-        f"{LEVEL:.0%} interval in brackets. Lower is better. "
+        f"Ratios to {BASELINE_DISPATCHER} with the same estimates (geometric means over workloads), with the "
+        f"{CONFIDENCE_LEVEL:.0%} interval in brackets. Lower is better. "
         "The last columns are CPU time per decision and cases with results.",
     ]
-    headings = [heading(name).partition(",")[0] for name in metrics]
+    headings = [metric_heading(name).partition(",")[0] for name in metrics]
     for estimate in dict.fromkeys(row["predictor"] for row in rows):
         mine = [row for row in rows if row["predictor"] == estimate]
         names = list(dict.fromkeys(row["dispatcher"] for row in mine))
         found = {
-            name: [compare_policies(mine, metric, name, BASELINE, by="dispatcher") for metric in (*metrics, DECISION)]
+            name: [
+                compare_policies(mine, metric, name, BASELINE_DISPATCHER, by="dispatcher")
+                for metric in (*metrics, DECISION_METRIC)
+            ]
             for name in names
         }
-        names.sort(key=lambda name: _rank(found[name][0]))
+        names.sort(key=lambda name: _sort_key(found[name][0]))
         head = ["dispatcher", *headings, "decision", "cases"]
         lines = []
         for name in names:
             ended = [row["outcome"] == ENDED for row in mine if row["dispatcher"] == name]
             *measures, decision = found[name]
-            cells = [*map(_cell, measures), "-" if decision is None else f"{decision.ratio:.2g}"]
+            cells = [*map(_format_ratio, measures), "-" if decision is None else f"{decision.ratio:.2g}"]
             lines.append([name, *cells, f"{sum(ended)} of {len(ended)}"])
         parts.append(f"Estimates: {estimate}")
         parts.append(ReportTable("", head, lines).markdown())
     return "\n\n".join(parts) + "\n"
 
 
-def _rank(ratio: GeometricMeanRatio | None) -> tuple[bool, float]:
+def _sort_key(ratio: GeometricMeanRatio | None) -> tuple[bool, float]:
     return ratio is None, ratio.ratio if ratio is not None else 0.0
 
 
-def _cell(ratio: GeometricMeanRatio | None) -> str:
+def _format_ratio(ratio: GeometricMeanRatio | None) -> str:
     if ratio is None:
         return "-"
     return f"{ratio.ratio:.2f}" + (f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.low is not None else "")

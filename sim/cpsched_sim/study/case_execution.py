@@ -1,4 +1,4 @@
-"""Run one case from plain values to plain values, with equal results in any process."""
+"""Run one case: take and return plain values, with the same result in every process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cpsched.metrics import ScheduleData
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.result_keys import installed_version
-from cpsched_sim.file_io import sha256_of
-from cpsched_sim.simulation import ReplayPolicySetup, Simulation, replay_workload
+from cpsched_sim.file_io import file_sha256
+from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import System, load_system
@@ -32,15 +32,15 @@ from cpsched_sim.workloads.eurora import eurora
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 from cpsched_sim.workloads.lublin import lublin
 
-ENDED, FAILED, LIMITED = "ended", "failed", "did not end"
-LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
-MOST_JOBS = 4_000_000
+ENDED, FAILED, TIME_LIMITED = "ended", "failed", "did not end"
+RECORDED_LIBRARIES = ("cpsched", "numpy", "numba", "ortools")
+MAX_JOBS = 4_000_000
 MIB = 1 << 20
-CHANGED = "has changed since the study was read"
+CHANGED_FILE_RULE = "has changed since the study was read"
 
 
 class StudyCaseOutcome(NamedTuple):
-    """The outcome of a case: `result` is equal in every run, `made` describes the run."""
+    """The outcome of a case: `result` is the same in every run; `made` describes this run."""
 
     result: dict[str, Any]
     made: dict[str, Any]
@@ -49,17 +49,17 @@ class StudyCaseOutcome(NamedTuple):
 
 
 def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None = None) -> StudyCaseOutcome:
-    """Replay a case. An error becomes a result with the outcome "failed" and the reason in `why`."""
+    """Replay a case. An error becomes a result with outcome "failed" and the reason in `why`."""
     began_s = time.perf_counter()
     try:
-        result, made, jobs = _decided(task, progress)
+        result, made, jobs = _replay_case(task, progress)
     except Exception as error:
-        result, made, jobs = _went_wrong(error, task.get("memory_mib")), {}, None
-    return StudyCaseOutcome(result, {**_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
+        result, made, jobs = _failure_result(error, task.get("memory_mib")), {}, None
+    return StudyCaseOutcome(result, {**_describe_machine(), "wall_s": time.perf_counter() - began_s, **made}, jobs)
 
 
-def _went_wrong(error: Exception, memory_mib: int | None) -> dict[str, Any]:
-    """Return the result of a case that raised. Under a memory limit, `MemoryError` means that it was exceeded."""
+def _failure_result(error: Exception, memory_mib: int | None) -> dict[str, Any]:
+    """Return the result of a case that raised `error`; with a memory limit, `MemoryError` means it was exceeded."""
     if MemoryError in (type(error), type(error.__cause__)):
         return (
             limit_exceeded_result(memory_mib=memory_mib)
@@ -79,7 +79,7 @@ def limit_exceeded_result(minutes: float | None = None, memory_mib: int | None =
     """Return the result of a case that exceeded its time or memory limit."""
     bound = f"{minutes:g} min" if minutes is not None else f"{memory_mib:,} MiB"
     limit = {"minutes": minutes} if minutes is not None else {"memory_mib": memory_mib}
-    return {"outcome": LIMITED, "why": f"did not end in {bound}", "limit": limit}
+    return {"outcome": TIME_LIMITED, "why": f"did not end in {bound}", "limit": limit}
 
 
 def bound_memory(memory_mib: int | None) -> None:
@@ -90,38 +90,38 @@ def bound_memory(memory_mib: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
-def _decided(
+def _replay_case(
     task: Mapping[str, Any], progress: Callable[..., None] | None
 ) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
-    workload = _workload(task)
+    workload = _load_workload(task)
     if isinstance(part := task["window"], Mapping):
-        workload, part = _sequence(workload, **part), None
-    window = _window(workload, part)
+        workload, part = _take_sequence(workload, **part), None
+    window = _find_window(workload, part)
     spec = PolicySpec(**task["spec"])
     history = window.history if window is not None else ()
     found = replay_workload(
-        window.workload if window is not None else workload, ReplayPolicySetup(spec), progress, before=history
+        window.workload if window is not None else workload, ReplaySpec(spec), progress, before=history
     )
-    measures = _judged(found.measures, window)
+    measures = _jobs_within_margins(found.measures, window)
     values = {**metric_values(measures, found.more), "longest_wait_s": float(measures.wait_s.max())}
     schedule = found.schedule
     result = {
-        "outcome": ENDED, "why": "", "figures": {name: _plain(value) for name, value in values.items()},
+        "outcome": ENDED, "why": "", "figures": {name: _plain_number(value) for name, value in values.items()},
         "left_waiting": found.never_started_count, "rounds": schedule.rounds, "violations": len(schedule.violations),
-        "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _digest(found),
+        "paths": dict(sorted(schedule.paths.items())), "schedule_sha256": _schedule_digest(found),
     }  # fmt: skip
     made = {"cpu_s": schedule.cpu_s, "decision": asdict(DecisionTimes.of(schedule.dispatch_s))}
-    return result, made, _columns(found) if task.get("jobs") else None
+    return result, made, _pack_schedule(found) if task.get("jobs") else None
 
 
-def _workload(task: Mapping[str, Any]) -> Workload:
+def _load_workload(task: Mapping[str, Any]) -> Workload:
     trace, system = task["trace"], task["system"]
     if "generate" in trace:
-        workload = _made_up(trace, system)
+        workload = _generate_workload(trace, system)
     else:
         path = Path(trace["file"])
-        if sha256_of(path) != task["sha256"]:
-            raise InputError(f"{path.name}: {CHANGED}")
+        if file_sha256(path) != task["sha256"]:
+            raise InputError(f"{path.name}: {CHANGED_FILE_RULE}")
         options = {name: trace[name] for name in ("lenient", "max_jobs", "format")}
         workload = load(path, system, **options)
     if task["load"] != 1.0:
@@ -130,11 +130,11 @@ def _workload(task: Mapping[str, Any]) -> Workload:
         return workload
     site = load_policy(Path(task["policy"]))
     if site.sha256 != task["policy_sha256"]:
-        raise InputError(f"{task['policy']}: {CHANGED}")
+        raise InputError(f"{task['policy']}: {CHANGED_FILE_RULE}")
     return apply_site_policy(workload, site)
 
 
-def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
+def _generate_workload(trace: Mapping[str, Any], system: str | None) -> Workload:
     if trace["generate"] == "lublin":
         processors = trace["processors"]
         target = System(load_system(system or "pool"), {"MaxProcs": str(processors)})
@@ -147,7 +147,7 @@ def _made_up(trace: Mapping[str, Any], system: str | None) -> Workload:
 
 
 def scale_load(workload: Workload, load: float) -> Workload:
-    """Return the workload with all arrival times, counted from the first arrival, divided by `load`."""
+    """Return the workload with the time from the first arrival to each arrival divided by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
     def moved(item: TraceJob) -> TraceJob:
@@ -157,28 +157,28 @@ def scale_load(workload: Workload, load: float) -> Workload:
     return replace(workload, jobs=[moved(item) for item in workload.jobs])
 
 
-def _sequence(workload: Workload, first: int, jobs: int) -> Workload:
-    """Return the `jobs` jobs of a workload that begin at index `first`."""
+def _take_sequence(workload: Workload, first: int, jobs: int) -> Workload:
+    """Return `jobs` jobs from a workload, starting at index `first`."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
         raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, but {jobs} are needed from job {first} on")
     return replace(workload, jobs=found)
 
 
-def _window(workload: Workload, part: tuple[float, float] | None) -> TuningWindow | None:
+def _find_window(workload: Workload, part: tuple[float, float] | None) -> TuningWindow | None:
     if part is None:
         return None
     submits = [item.job.submit_s for item in workload.jobs]
     from_s = submits[0] + round(part[0] * DAY_S)
-    window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MOST_JOBS)
+    window = cut_window(workload, submits, from_s, from_s + round(part[1] * DAY_S), MAX_JOBS)
     if not window.judged:
         days = f"days {part[0]:g} to {part[0] + part[1]:g}"
         raise InputError(f"{workload.name}: no job arrives in {days}, counted from its first job")
     return window
 
 
-def _judged(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
-    """Return the data of the jobs that arrive within the window, excluding its margins."""
+def _jobs_within_margins(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
+    """Return the data of jobs that arrive within the window, but not in its margins."""
     if window is None:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
@@ -191,13 +191,13 @@ def _judged(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData
     )  # fmt: skip
 
 
-def _digest(found: Simulation) -> str:
+def _schedule_digest(found: Simulation) -> str:
     """Return a digest of all starts and ends, in order of arrival."""
     schedule = found.schedule
     return hashlib.sha256(schedule.start_s.tobytes() + schedule.end_s.tobytes()).hexdigest()
 
 
-def _columns(found: Simulation) -> bytes:
+def _pack_schedule(found: Simulation) -> bytes:
     jobs, schedule = [item.job for item in found.workload.jobs], found.schedule
     file = io.BytesIO()
     np.savez_compressed(
@@ -207,15 +207,18 @@ def _columns(found: Simulation) -> bytes:
     return file.getvalue()
 
 
-def _plain(value: float) -> float | int:
+def _plain_number(value: float) -> float | int:
     return int(value) if isinstance(value, int) else float(value)
 
 
-def _machine() -> dict[str, Any]:
+def _describe_machine() -> dict[str, Any]:
     """Describe the machine and the versions that produced a result."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: installed_version(name) for name in LIBRARIES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: installed_version(name) for name in RECORDED_LIBRARIES},
+        },
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "load": round(os.getloadavg()[0], 1),
     }

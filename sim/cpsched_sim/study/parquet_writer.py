@@ -10,7 +10,7 @@ from cpsched_sim.errors import InputError
 
 
 def rows_to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as a Parquet file, with one column per name; missing values are null. Raise `InputError`."""
+    """Return rows as a Parquet file with one column per name and null for missing values. Raise `InputError`."""
     names = dict.fromkeys(name for row in rows for name in row)
     return columns_to_parquet({name: [row.get(name) for row in rows] for name in names})
 
@@ -21,7 +21,7 @@ def columns_to_parquet(columns: Mapping[str, Any]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise InputError("Parquet needs pyarrow: pip install 'cpsched[study]'") from error
+        raise InputError("Parquet requires pyarrow: pip install 'cpsched[study]'") from error
     file = io.BytesIO()
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
     parquet.write_table(table, file, compression="zstd")

@@ -6,7 +6,7 @@ logarithms, so that seeds are not counted as workloads. With a single workload, 
 interval is valid only for that workload.
 
 A comparison is the geometric mean of the ratios over the units, with a bootstrap interval on the logarithms. A ranking
-uses wider, simultaneous intervals: all of them hold together with probability 95 %.
+uses wider, simultaneous intervals, which hold together with a probability of 95 %.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from cpsched.metrics import METRICS
 from cpsched_sim.experiments.statistics import FloatArray, margins_of_error
 
-LARGEST_LOG = 700.0
-"""The logarithm at which exp() overflows; intervals become that wide with few units and many comparisons."""
-WORKLOAD = ("trace", "system", "load", "window", "site_policy")
-HIGHER = {row.name for row in METRICS if row.better == "higher"}
+MAX_EXPONENT = 700.0
+"""Largest logarithm for which exp() does not overflow; few units and many comparisons give such wide intervals."""
+WORKLOAD_AXES = ("trace", "system", "load", "window", "site_policy")
+HIGHER_IS_BETTER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricMeanRatio:
-    """A geometric mean of paired ratios; `low` and `high` are None if there are too few units for an interval."""
+    """A geometric mean of paired ratios; `low` and `high` are None with too few units for an interval."""
 
     ratio: float
     low: float | None
@@ -55,22 +55,22 @@ def compare_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> GeometricMeanRatio | None:
     """Compare `these` with `those` by a metric; return None if no workload has positive values for both."""
-    found = _paired(rows, metric, these, those, by)
-    return None if found is None else _ratio(*found, margins_of_error([found[0]])[0])
+    found = _paired_log_ratios(rows, metric, these, those, by)
+    return None if found is None else _make_ratio(*found, margins_of_error([found[0]])[0])
 
 
-def _ratio(logs: FloatArray, of: str, margin: float) -> GeometricMeanRatio:
+def _make_ratio(logs: FloatArray, of: str, margin: float) -> GeometricMeanRatio:
     centre, units = float(np.mean(logs)), len(logs)
-    if centre + margin > LARGEST_LOG:
+    if centre + margin > MAX_EXPONENT:
         return GeometricMeanRatio(math.exp(centre), None, None, units, of)
     return GeometricMeanRatio(math.exp(centre), math.exp(centre - margin), math.exp(centre + margin), units, of)
 
 
-def _paired(
+def _paired_log_ratios(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str
 ) -> tuple[FloatArray, str] | None:
-    """Return the logarithm of the ratio of each unit, and the kind of unit."""
-    mine, others = _by_unit(rows, metric, these, by), _by_unit(rows, metric, those, by)
+    """Return the logarithm of each unit's ratio, and the kind of unit."""
+    mine, others = _values_by_unit(rows, metric, these, by), _values_by_unit(rows, metric, those, by)
     pairs: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
     for (workload, seed), (digest, value) in mine.items():
         if (other := others.get((workload, seed))) is not None and value > 0 and other[1] > 0:
@@ -81,14 +81,18 @@ def _paired(
 
 
 def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
-    """Rank policies by a metric, best first, over the workloads and seeds that all of them have."""
+    """Rank policies by a metric, best first, over the workloads and seeds that they all share."""
     rows = complete_rows(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
         return []
     means = {name: float(np.mean([math.log(row[metric]) for row in rows if row[by] == name])) for name in names}
-    names.sort(key=lambda name: means[name], reverse=metric in HIGHER)
-    found = {pair: each for pair in combinations(names, 2) if (each := _paired(rows, metric, *pair, by)) is not None}
+    names.sort(key=lambda name: means[name], reverse=metric in HIGHER_IS_BETTER)
+    found = {
+        pair: each
+        for pair in combinations(names, 2)
+        if (each := _paired_log_ratios(rows, metric, *pair, by)) is not None
+    }
     joint = zip(found.items(), margins_of_error([logs for logs, _ in found.values()]), strict=True)
     apart = {pair for (pair, (logs, _)), margin in joint if abs(np.mean(logs)) > margin}
     places = []
@@ -101,34 +105,34 @@ def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
-    """Return the rows of workloads and seeds for which every policy has a positive value, without named cases."""
+    """Return the rows of workloads and seeds with positive values for every policy; omit named cases."""
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
     there: dict[tuple[Any, ...], set[str]] = {}
     for row in positive:
-        there.setdefault((*_workload(row), row["seed"]), set()).add(row[by])
-    return [row for row in positive if there[*_workload(row), row["seed"]] == names]
+        there.setdefault((*_workload_key(row), row["seed"]), set()).add(row[by])
+    return [row for row in positive if there[*_workload_key(row), row["seed"]] == names]
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `complete_rows` drops, each described by the labels that distinguish it."""
+    """Return the workloads that `complete_rows` drops, described by the labels that distinguish them."""
     mine = [row for row in rows if not row["case"]]
-    kept = {_workload(row) for row in complete_rows(rows, metric)}
-    axes = [axis for axis in WORKLOAD if len({row[axis] for row in mine}) > 1]
-    gone = [row for row in mine if _workload(row) not in kept]
+    kept = {_workload_key(row) for row in complete_rows(rows, metric)}
+    axes = [axis for axis in WORKLOAD_AXES if len({row[axis] for row in mine}) > 1]
+    gone = [row for row in mine if _workload_key(row) not in kept]
     return list(dict.fromkeys(" ".join(str(row[axis]) for axis in axes) or str(row["trace"]) for row in gone))
 
 
-def _by_unit(
+def _values_by_unit(
     rows: Sequence[Mapping[str, Any]], metric: str, name: str, by: str
 ) -> dict[tuple[tuple[Any, ...], int], tuple[str, float]]:
     """Return the digest and value by (workload, seed) for the cases of one policy."""
     return {
-        (_workload(row), row["seed"]): (row["digest"], float(row[metric]))
+        (_workload_key(row), row["seed"]): (row["digest"], float(row[metric]))
         for row in rows
         if row[by] == name and row["outcome"] == "ended" and row.get(metric) is not None
     }
 
 
-def _workload(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (*(row[axis] for axis in WORKLOAD), row["seed"] if row["drawn"] else None)
+def _workload_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*(row[axis] for axis in WORKLOAD_AXES), row["seed"] if row["drawn"] else None)

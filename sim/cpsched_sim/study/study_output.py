@@ -1,4 +1,4 @@
-"""Write a study's outputs: a table of JSON lines, the same table as Parquet, and the report."""
+"""Write a study's outputs: a table as JSON lines and as Parquet, and the report."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from cpsched_sim.document import render_markdown, render_page
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import write_atomically
+from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.study import parquet_writer, study_report
-from cpsched_sim.study.result_store import JOBS, LINES
+from cpsched_sim.study.result_store import JOBS_FOLDER, RESULTS_FILE
 from cpsched_sim.study.study_results import StudyResults
 
-TABLE, SCHEDULES, LETTER, PAGE = "results.parquet", "jobs.parquet", "report.md", "report.html"
+RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jobs.parquet", "report.md", "report.html"
 
 
 def write_all(results: StudyResults) -> list[str]:
-    """Write all outputs; return a sentence for each optional one that could not be written. Raise `InputError`."""
+    """Write all outputs; return a sentence per optional output that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
-    write_atomically(folder / LINES, lines_of(results).encode())
+    write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
     if find_spec("pyarrow"):
-        write_atomically(folder / TABLE, parquet_writer.rows_to_parquet(results.rows()))
+        write_atomically(folder / RESULTS_TABLE, parquet_writer.rows_to_parquet(results.rows()))
         if results.campaign.words.jobs:
-            write_atomically(folder / SCHEDULES, _schedules(results))
+            write_atomically(folder / JOBS_TABLE, _collect_schedules(results))
     else:
-        notes.append(f"no {TABLE}: Parquet needs pyarrow: pip install 'cpsched[study]'")
-    title, blocks = results.campaign.words.title, list(study_report.blocks(results))
-    write_atomically(folder / LETTER, render_markdown(title, blocks).encode())
-    write_atomically(folder / PAGE, render_page(title, blocks).encode())
+        notes.append(f"no {RESULTS_TABLE}: Parquet requires pyarrow: pip install 'cpsched[study]'")
+    title, blocks = results.campaign.words.title, list(study_report.study_report_blocks(results))
+    write_atomically(folder / MARKDOWN_REPORT, render_markdown(title, blocks).encode())
+    write_atomically(folder / HTML_REPORT, render_page(title, blocks).encode())
     return notes
 
 
-def lines_of(results: StudyResults) -> str:
-    """Return one line of JSON per case: labels, digest, inputs, result, made."""
-    return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _lines(results))
+def study_json_lines(results: StudyResults) -> str:
+    """Return one line of JSON per case: labels, digest, inputs, result and made."""
+    return "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in _result_lines(results))
 
 
-def _lines(results: StudyResults) -> Iterator[dict[str, object]]:
+def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
     for case in results.campaign.cases:
         if (kept := results.kept.get(case.digest)) is not None:
             made = {name: value for name, value in kept.made.items() if name != "labels"}
@@ -52,12 +52,12 @@ def _lines(results: StudyResults) -> Iterator[dict[str, object]]:
             }  # fmt: skip
 
 
-def _schedules(results: StudyResults) -> bytes:
-    """Return all schedules as one table, with a row per job of each distinct case and the digest of the case."""
+def _collect_schedules(results: StudyResults) -> bytes:
+    """Return all schedules as one table, with one row per job and distinct case, and the case's digest."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.has_figures:
-            path: Path = results.folder / JOBS / f"{digest}.npz"
+            path: Path = results.folder / JOBS_FOLDER / f"{digest}.npz"
             try:
                 with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as columns:
                     found = {name: columns[name] for name in columns.files}

@@ -1,4 +1,4 @@
-"""Build the report of a study: rankings, and the tables and plots configured in the study file."""
+"""Build a study's report: rankings, and the tables and plots that the study file configures."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from cpsched.errors import CpschedError, abbreviate
 from cpsched.formatting import format_number
 from cpsched.metrics import metric
-from cpsched_sim.document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
 from cpsched_sim.errors import quote_value
-from cpsched_sim.experiments.statistics import LEVEL
+from cpsched_sim.experiments.statistics import CONFIDENCE_LEVEL
 from cpsched_sim.report import weekly_charts
+from cpsched_sim.report_document import ReportBlock, ReportFigure, ReportHeading, ReportParagraph, ReportTable
 from cpsched_sim.study.policy_ranking import (
     RankedPolicy,
     compare_policies,
@@ -24,47 +24,47 @@ from cpsched_sim.study.policy_ranking import (
 from cpsched_sim.study.study_results import StudyResults
 from cpsched_sim.study.study_schema import ReportPlotSchema, ReportTableSchema
 
-_MOST_ROWS = 500
-_MOST_NAMED = 5
+_MAX_ROWS = 500
+_MAX_NAMES = 5
 
 
-def blocks(results: StudyResults) -> Iterator[ReportBlock]:
+def study_report_blocks(results: StudyResults) -> Iterator[ReportBlock]:
     """Yield all blocks of the report."""
     rows = results.rows()
-    words = results.campaign.words.report
-    yield from _counts(results, rows)
-    for name in words.metrics:
-        yield from _ranking(rows, name, words.baseline)
-    for each in words.tables:
-        yield from _table(rows, each)
-    for at, plot in enumerate(words.plots):
-        yield from _plot(rows, plot, f"plot{at}")
-    yield from _others(results, rows)
+    report = results.campaign.words.report
+    yield from _case_counts(results, rows)
+    for name in report.metrics:
+        yield from _ranking_blocks(rows, name, report.baseline)
+    for each in report.tables:
+        yield from _table_blocks(rows, each)
+    for at, plot in enumerate(report.plots):
+        yield from _plot_blocks(rows, plot, f"plot{at}")
+    yield from _omission_blocks(results, rows)
 
 
-def _counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
+def _case_counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     campaign = results.campaign
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
-    said = [
+    sentences = [
         f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
         "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
     ]
-    yield from (ReportHeading("What was run"), *map(ReportParagraph, (*said, *campaign.notes)))
+    yield from (ReportHeading("Cases"), *map(ReportParagraph, (*sentences, *campaign.notes)))
 
 
-def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
+def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
     """Yield the ranking by a metric, best first, with ratios to the best policy and to the baseline."""
     places = rank_policies(rows, name)
-    yield ReportHeading(f"Ranking by {heading(name)}")
+    yield ReportHeading(f"Ranking by {metric_heading(name)}")
     if not places:
         why = "no workload has a figure above zero for every policy" if rows else "no results yet"
         yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
     shared = complete_rows(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
-    head = ["", "policy", "mean", "to the first", f"{LEVEL:.0%} interval"]
-    head += [f"to {base}", f"{LEVEL:.0%} interval"] if base is not None else []
+    head = ["", "policy", "mean", "to the first", f"{CONFIDENCE_LEVEL:.0%} interval"]
+    head += [f"to {base}", f"{CONFIDENCE_LEVEL:.0%} interval"] if base is not None else []
     lines = []
     for at, place in enumerate(places):
         mean = float(np.mean([row[name] for row in shared if row["policy"] == place.name]))
@@ -73,14 +73,16 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
             place.name,
             format_number(mean),
             f"{place.ratio.ratio:.3f}",
-            _span(place.ratio) if at else "-",
+            _format_interval(place.ratio) if at else "-",
         ]
         if base is not None:
             found = compare_policies(shared, name, place.name, base)
             line += (
-                [f"{found.ratio:.3f}", _span(found) if place.name != base else "-"] if found is not None else ["", ""]
+                [f"{found.ratio:.3f}", _format_interval(found) if place.name != base else "-"]
+                if found is not None
+                else ["", ""]
             )
-        lines.append([*line, _alike(place, len(places))])
+        lines.append([*line, _format_similar_policies(place, len(places))])
     units = places[-1].ratio
     sentences = [
         f"Over {units.units} {units.of} that all policies share; ratios are geometric means of pairs.",
@@ -88,37 +90,37 @@ def _ranking(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None)
         f"all {len(places) * (len(places) - 1) // 2} wider intervals hold together with a confidence of 95 %.",
     ]
     if units.units < 2:
-        sentences = ["One workload and no seeds: ratios without intervals, so no difference is significant."]
+        sentences = ["With one workload and no seeds, ratios have no intervals, so no difference is significant."]
     if dropped := excluded_workloads(rows, name):
-        some = abbreviate(dropped, _MOST_NAMED, text=quote_value)
-        sentences.append(f"Left out, because a policy has no figure above zero there: {len(dropped)} ({some}).")
+        some = abbreviate(dropped, _MAX_NAMES, text=quote_value)
+        sentences.append(f"Omitted, because a policy has no figure above zero there: {len(dropped)} ({some}).")
     yield from (*map(ReportParagraph, sentences), ReportTable("", [*head, "not significantly different from"], lines))
 
 
-def _span(ratio: Any) -> str:
+def _format_interval(ratio: Any) -> str:
     return "none" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
 
 
-def _alike(place: RankedPolicy, all_: int) -> str:
+def _format_similar_policies(place: RankedPolicy, all_: int) -> str:
     return "any" if len(place.alike) == all_ - 1 else ", ".join(place.alike) or "none"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], words: ReportTableSchema) -> Iterator[ReportBlock]:
-    cells = _means(rows, words.metric, words.rows, words.columns)
+def _table_blocks(rows: Sequence[Mapping[str, Any]], schema: ReportTableSchema) -> Iterator[ReportBlock]:
+    cells = _mean_by_cell(rows, schema.metric, schema.rows, schema.columns)
     down, across = ([key[at] for key in cells] for at in (0, 1))
     columns = list(dict.fromkeys(across))
     lines = [
         [str(each), *(format_number(cells[each, column]) if (each, column) in cells else "-" for column in columns)]
         for each in dict.fromkeys(down)
     ]
-    yield ReportHeading(words.title)
-    yield ReportParagraph(f"{heading(words.metric)}, the mean over all cases of a cell.")
+    yield ReportHeading(schema.title)
+    yield ReportParagraph(f"{metric_heading(schema.metric)}, mean over all cases of a cell.")
     if lines:
-        yield ReportTable("", [words.rows, *map(str, columns)], lines[:_MOST_ROWS])
+        yield ReportTable("", [schema.rows, *map(str, columns)], lines[:_MAX_ROWS])
 
 
-def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str) -> Iterator[ReportBlock]:
-    cells = _means(rows, words.metric, words.lines, words.across)
+def _plot_blocks(rows: Sequence[Mapping[str, Any]], schema: ReportPlotSchema, name: str) -> Iterator[ReportBlock]:
+    cells = _mean_by_cell(rows, schema.metric, schema.lines, schema.across)
     series: dict[str, tuple[list[float], list[float]]] = {}
     order = list(dict.fromkeys(across for _, across in cells))
     for (line, across), value in cells.items():
@@ -130,47 +132,47 @@ def _plot(rows: Sequence[Mapping[str, Any]], words: ReportPlotSchema, name: str)
         for line in dict.fromkeys(line for line, _ in cells)
     ]
 
-    yield ReportHeading(words.title)
+    yield ReportHeading(schema.title)
     if series:
-        numbers = ReportTable("", [words.lines, *map(str, order)], lines)
+        numbers = ReportTable("", [schema.lines, *map(str, order)], lines)
         yield ReportFigure(
-            lambda: weekly_charts.draw_line_plot(series, words.across, heading(words.metric), name),
+            lambda: weekly_charts.draw_line_plot(series, schema.across, metric_heading(schema.metric), name),
             numbers,
             is_open=True,
         )
 
 
-def _means(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
+def _mean_by_cell(rows: Sequence[Mapping[str, Any]], name: str, down: str, across: str) -> dict[tuple[Any, Any], float]:
     """Return the mean of a metric for each cell of a table."""
     found: dict[tuple[Any, Any], list[float]] = {}
     for row in rows:
         if row["outcome"] == "ended" and row.get(name) is not None:
-            found.setdefault((_of(row, down), _of(row, across)), []).append(float(row[name]))
+            found.setdefault((_axis_value(row, down), _axis_value(row, across)), []).append(float(row[name]))
     return {key: float(np.mean(values)) for key, values in found.items()}
 
 
-def _of(row: Mapping[str, Any], axis: str) -> Any:
-    """Return a row's value on an axis; for a named case, the case name replaces the policy."""
+def _axis_value(row: Mapping[str, Any], axis: str) -> Any:
+    """Return a row's value on an axis; a named case has its name in place of the policy."""
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
-def _others(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportBlock]:
+def _omission_blocks(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
         yield ReportHeading("Cases without figures")
         yield ReportTable(
-            "", ["case", "why"], [[_label(row), quote_value(row["why"], 300)] for row in bad[:_MOST_ROWS]]
+            "", ["case", "why"], [[_case_label(row), quote_value(row["why"], 300)] for row in bad[:_MAX_ROWS]]
         )
     if excluded := results.campaign.excluded:
         yield ReportHeading("Left out")
         yield ReportTable("", ["reason", "cases"], [[why, str(count)] for why, count in excluded.items()])
 
 
-def _label(row: Mapping[str, Any]) -> str:
+def _case_label(row: Mapping[str, Any]) -> str:
     return row["case"] or f"{row['trace']}, load {row['load']:g}, {row['window']}, {row['policy']}, seed {row['seed']}"
 
 
-def heading(name: str) -> str:
+def metric_heading(name: str) -> str:
     """Return the heading of a metric, with its unit."""
     try:
         found = metric(name)

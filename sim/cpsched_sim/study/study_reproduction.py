@@ -1,8 +1,8 @@
-"""Run a sample of a study's cases again, and report the results that differ.
+"""Run a sample of a study's cases again, and report results that differ.
 
 - Every result must be named by the digest of its inputs and match the digest stored with it.
-- A sample of the cases runs again; inputs and values must be equal byte for byte.
-- A case whose code or trace has changed since then cannot run again and is reported.
+- A sample of the cases runs again, and inputs and values must be equal byte for byte.
+- A case whose code or trace has changed cannot run again and is reported.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Any
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.result_keys import hash_inputs
-from cpsched_sim.experiments.runner import TaskExecutor, TaskFailure, run_all
-from cpsched_sim.study.campaign import StudyCampaign
+from cpsched_sim.experiments.runner import TaskExecutor, TaskFailure, run_tasks
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
-from cpsched_sim.study.case_runner import run_case
-from cpsched_sim.study.result_store import CASES, LINES, StoredCaseResult, StudyResultStore, encode_json
+from cpsched_sim.study.result_store import CASES_FOLDER, RESULTS_FILE, StoredCaseResult, StudyResultStore, encode_json
+from cpsched_sim.study.study_cases import StudyCases
+from cpsched_sim.study.study_runner import run_case
 
 
 @dataclass(slots=True)
 class ReproductionResult:
-    """The result of a verification; `differs` contains a sentence for each incorrect result."""
+    """The result of a verification; `differs` contains one sentence per incorrect result."""
 
     decided: int = 0
     same: int = 0
     read: int = 0
     differs: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
-    """Labels of cases whose code or trace has changed."""
+    """Labels of cases that did not run again, because their code or trace has changed."""
     by_clock: int = 0
-    """Number of cases in the sample that have a time limit and are therefore not repeatable."""
+    """Number of cases in the sample that are not repeatable, because they have a time limit."""
 
 
-def verify(
-    campaign: StudyCampaign, source: Path, engine: TaskExecutor, sample: int = 5, seed: int = 0
+def verify_study_results(
+    campaign: StudyCases, source: Path, engine: TaskExecutor, sample: int = 5, seed: int = 0
 ) -> ReproductionResult:
     """Check the results in `source`, a folder or a file of lines, and run a sample of their cases again.
 
     Raise `InputError` if there are no results.
     """
     found, kept = ReproductionResult(), dict[str, StoredCaseResult]()
-    for where, digest, each in results_in(source):
+    for where, digest, each in read_study_results(source):
         if each is None or hash_inputs(each.inputs) != digest or not each.is_intact:
             found.differs.append(f"{where}: is damaged, or has changed since it was stored")
         else:
@@ -54,7 +54,7 @@ def verify(
         raise InputError(f"{source}: has no results")
     found.read, distinct = len(kept), campaign.distinct
     ended = sorted(digest for digest, each in kept.items() if each.result["outcome"] == ENDED)
-    found.other = [_label(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
+    found.other = [_case_label(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
     known = [digest for digest in ended if digest in distinct]
     chosen = random.Random(seed).sample(known, min(sample, len(known)))
     found.by_clock = sum(distinct[digest].by_clock for digest in chosen)
@@ -67,19 +67,19 @@ def verify(
             found.same += 1
             return
         why = str(outcome) if isinstance(outcome, TaskFailure) else _first_difference(before, outcome.result)
-        found.differs.append(f"{_label(cases[at].labels)}: run again: {why}")
+        found.differs.append(f"{_case_label(cases[at].labels)}: run again: {why}")
 
     memory_mib = campaign.words.limits.memory_mib
-    run_all(run_case, {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)}, engine, compare)
+    run_tasks(run_case, {at: {**case.task, "memory_mib": memory_mib} for at, case in enumerate(cases)}, engine, compare)
     return found
 
 
-def results_in(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
-    """Yield the location, digest and content (None if damaged) of each result in a folder or file of lines."""
+def read_study_results(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
+    """Yield location, digest and content (None if damaged) of each result in a folder or file of lines."""
     if source.is_dir():
-        for path in sorted((source / CASES).glob("*.json")):
+        for path in sorted((source / CASES_FOLDER).glob("*.json")):
             yield str(path), path.stem, StudyResultStore(source).find(path.stem)
-    lines = source / LINES if source.is_dir() else source
+    lines = source / RESULTS_FILE if source.is_dir() else source
     if source.is_dir() and not lines.exists():
         return
     try:
@@ -96,7 +96,7 @@ def results_in(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe the first value in which two results differ."""
+    """Describe the first value that differs between two results."""
     one, other = ({**result, **(result.get("figures") or {})} for result in (before, now))
     for name in sorted({*one, *other} - {"figures"}):
         if one.get(name) != other.get(name):
@@ -104,5 +104,5 @@ def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "differs"
 
 
-def _label(labels: Mapping[str, Any]) -> str:
+def _case_label(labels: Mapping[str, Any]) -> str:
     return f"{labels.get('trace', '?')}, {labels.get('policy', '?')}, seed {labels.get('seed', '?')}"

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cpsched_sim.study.campaign import StudyCampaign, StudyCase
 from cpsched_sim.study.result_store import StoredCaseResult
+from cpsched_sim.study.study_cases import StudyCase, StudyCases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyResults:
     """A study and the results of its cases; a case that has not run has no result."""
 
-    campaign: StudyCampaign
+    campaign: StudyCases
     kept: Mapping[str, StoredCaseResult]
     """Stored results by digest."""
     folder: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat row per case: labels, outcome, metric values, cost."""
-        return [row_of(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
+        """Return one flat row per case: labels, outcome, metric values and cost."""
+        return [flat_case_row(case, self.kept[case.digest]) for case in self.campaign.cases if case.digest in self.kept]
 
     def to_frame(self) -> Any:
         """Return the rows as a pandas frame. Raise `InputError` without pandas."""
@@ -30,10 +30,10 @@ class StudyResults:
 
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        return data_frames.frame_of_lines([names, *([row.get(name) for name in names] for row in rows)])
+        return data_frames.rows_to_frame([names, *([row.get(name) for name in names] for row in rows)])
 
 
-def row_of(case: StudyCase, kept: StoredCaseResult) -> dict[str, Any]:
+def flat_case_row(case: StudyCase, kept: StoredCaseResult) -> dict[str, Any]:
     """Return one case as a flat row."""
     result, made = kept.result, kept.made
     decision = {f"decision_{name}": value for name, value in (made.get("decision") or {}).items()}

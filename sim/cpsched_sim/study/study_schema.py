@@ -1,6 +1,6 @@
-"""The schema of a study file: traces, grids, named cases, exclusions, limits, report.
+"""The schema of a study file: traces, grids, named cases, exclusions, limits and report.
 
-`EXAMPLE` is a complete file. Every list of a grid is an axis; a grid stands for all combinations of its axes.
+`EXAMPLE_STUDY` is a complete file. Every list of a grid is an axis, and a grid yields all combinations of its axes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from cpsched_sim.input.yaml_tree import FileSection
-from cpsched_sim.workloads.lublin import LEAST_MACHINE, MOST_MACHINE
+from cpsched_sim.input.yaml_tree import StrictFileSection
+from cpsched_sim.workloads.lublin import MAX_PROCESSORS, MIN_PROCESSORS
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Load = Annotated[float, Field(gt=0, le=100)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-WHOLE, NONE = "whole", "none"
+WHOLE_TRACE, NO_SITE_POLICY = "whole", "none"
 
 
-def _listed(value: object) -> object:
-    """Reject an axis without values, with this project's message instead of pydantic's."""
+def _check_axis(value: object) -> object:
+    """Reject an axis without values with a clearer message than pydantic's."""
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list")
     if not value:
@@ -28,16 +28,16 @@ def _listed(value: object) -> object:
     return value
 
 
-LISTED = BeforeValidator(_listed)
+AS_LIST = BeforeValidator(_check_axis)
 
-EXAMPLE = """\
+EXAMPLE_STUDY = """\
 # A study: every combination of a grid is one case, replayed once and kept in the folder of --out.
 #   cpsched study example > study.yaml
 #   cpsched study run study.yaml --out results --dry-run
 #   cpsched study run study.yaml --out results
-title: What do estimates of run times bring?
+title: How much do run-time estimates help?
 
-# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, searched for beside this file
+# By name: a file, {file: KTH-SP2.swf.gz, sha256: ..., system: pool, max_jobs: 5000}, searched for next to this file
 # and in the folder CPSCHED_TRACES; or a synthetic workload, drawn from the case's seed.
 traces:
   eurora: { generate: eurora, days: 0.5, load: 2.0 }
@@ -56,11 +56,11 @@ grids:
     seeds: [0, 1, 2]
     # systems: [pool], policies: [site.yaml]
 
-# One more case, with a name of its own.
+# One more case, with its own name.
 cases:
   - { name: perfect knowledge, trace: eurora, dispatcher: easy, predictor: oracle, seed: 0 }
 
-# Combinations to leave out, each with a reason for the report.
+# Combinations to omit, each with a reason for the report.
 exclude:
   - { dispatcher: list-sjf, predictor: last-two, because: covered by the other two }
 
@@ -77,12 +77,12 @@ report:
 """The output of `cpsched study example`."""
 
 AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
-"""The axes that exclusions and tables can name."""
+"""The axes that exclusions and tables can use."""
 Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed", "policy", "case"]
 """The axes of tables; `policy` is dispatcher and predictor combined."""
 
 
-class StudyTraceSchema(FileSection):
+class StudyTraceSchema(StrictFileSection):
     """A trace: a file, or a generator with its parameters."""
 
     file: Text | None = None
@@ -92,22 +92,22 @@ class StudyTraceSchema(FileSection):
     lenient: bool = False
     format: Text | None = None
     optional: bool = False
-    """Whether its cases are excluded if the file is missing or differs."""
+    """Whether to exclude the trace's cases if its file is missing or different."""
     recipe: Text | None = None
-    """One-line instructions for obtaining the file; shown if it is missing."""
+    """One-line instructions for obtaining the file, shown if it is missing."""
     generate: Literal["eurora", "lublin"] | None = None
     days: Annotated[float, Field(gt=0)] | None = None
-    processors: Annotated[int, Field(ge=LEAST_MACHINE, le=MOST_MACHINE)] | None = None
+    processors: Annotated[int, Field(ge=MIN_PROCESSORS, le=MAX_PROCESSORS)] | None = None
     load: Load = 1.0
 
     @model_validator(mode="after")
-    def _is_one_of_both(self) -> StudyTraceSchema:
+    def _check_source(self) -> StudyTraceSchema:
         if (self.file is None) == (self.generate is None):
-            raise ValueError("must have file or generate, and not both")
+            raise ValueError("must have either file or generate")
         if (self.generate == "eurora") != (self.days is not None):
-            raise ValueError("days is required by generate: eurora, and only allowed there")
+            raise ValueError("days is required with generate: eurora, and not allowed otherwise")
         if (self.generate == "lublin") != (self.processors is not None):
-            raise ValueError("processors is required by generate: lublin, and only allowed there")
+            raise ValueError("processors is required with generate: lublin, and not allowed otherwise")
         if self.generate == "lublin" and self.max_jobs is None:
             raise ValueError("generate: lublin requires max_jobs")
         if self.generate is not None and (self.sha256 or self.format or self.lenient or self.recipe or self.optional):
@@ -117,7 +117,7 @@ class StudyTraceSchema(FileSection):
         return self
 
 
-class TraceWindowSchema(FileSection):
+class TraceWindowSchema(StrictFileSection):
     """`count` consecutive parts of a trace, each `days` days long, starting at `from_day`."""
 
     days: Annotated[float, Field(gt=0)]
@@ -125,15 +125,15 @@ class TraceWindowSchema(FileSection):
     count: Annotated[int, Field(gt=0, le=1000)] = 1
 
 
-class SequenceSchema(FileSection):
-    """Sequences of `jobs` jobs, one from each index in `first` on; the first job of a trace has index 0."""
+class JobSequenceSchema(StrictFileSection):
+    """Sequences of `jobs` jobs, one starting at each index in `first`. The first job of a trace has index 0."""
 
     jobs: Annotated[int, Field(gt=0)]
-    first: Annotated[Sequence[Annotated[int, Field(ge=0)]], LISTED]
+    first: Annotated[Sequence[Annotated[int, Field(ge=0)]], AS_LIST]
 
 
 def _window_tag(value: object) -> str:
-    if isinstance(value, SequenceSchema) or (isinstance(value, Mapping) and "jobs" in value):
+    if isinstance(value, JobSequenceSchema) or (isinstance(value, Mapping) and "jobs" in value):
         return "sequence"
     return "part" if isinstance(value, Mapping | TraceWindowSchema) else "whole"
 
@@ -141,25 +141,25 @@ def _window_tag(value: object) -> str:
 Window = Annotated[
     Annotated[Literal["whole"], Tag("whole")]
     | Annotated[TraceWindowSchema, Tag("part")]
-    | Annotated[SequenceSchema, Tag("sequence")],
+    | Annotated[JobSequenceSchema, Tag("sequence")],
     Discriminator(_window_tag),
 ]
 
 
-class CaseGridSchema(FileSection):
+class CaseGridSchema(StrictFileSection):
     """All combinations of these lists."""
 
-    traces: Annotated[Sequence[Text], LISTED]
-    systems: Annotated[Sequence[Text | None], LISTED] = (None,)
-    loads: Annotated[Sequence[Load], LISTED] = (1.0,)
-    windows: Annotated[Sequence[Window], LISTED] = ("whole",)
-    dispatchers: Annotated[Sequence[Text], LISTED]
-    predictors: Annotated[Sequence[Text], LISTED] = ("walltime",)
-    policies: Annotated[Sequence[Text], LISTED] = (NONE,)
-    seeds: Annotated[Sequence[Seed], LISTED] = (0,)
+    traces: Annotated[Sequence[Text], AS_LIST]
+    systems: Annotated[Sequence[Text | None], AS_LIST] = (None,)
+    loads: Annotated[Sequence[Load], AS_LIST] = (1.0,)
+    windows: Annotated[Sequence[Window], AS_LIST] = ("whole",)
+    dispatchers: Annotated[Sequence[Text], AS_LIST]
+    predictors: Annotated[Sequence[Text], AS_LIST] = ("walltime",)
+    policies: Annotated[Sequence[Text], AS_LIST] = (NO_SITE_POLICY,)
+    seeds: Annotated[Sequence[Seed], AS_LIST] = (0,)
 
 
-class NamedCaseSchema(FileSection):
+class NamedCaseSchema(StrictFileSection):
     """One named case."""
 
     name: Text
@@ -169,12 +169,12 @@ class NamedCaseSchema(FileSection):
     window: Window = "whole"
     dispatcher: Text
     predictor: Text = "walltime"
-    site_policy: Text = NONE
+    site_policy: Text = NO_SITE_POLICY
     seed: Seed = 0
 
 
-class CaseExclusionSchema(FileSection):
-    """Leave out the cases that match all axes given here."""
+class CaseExclusionSchema(StrictFileSection):
+    """Excludes the cases that match all axes set here."""
 
     because: Text
     trace: Text | None = None
@@ -191,21 +191,21 @@ class CaseExclusionSchema(FileSection):
         return {axis: value for axis in AXES if (value := getattr(self, axis)) is not None}
 
     @model_validator(mode="after")
-    def _names_something(self) -> CaseExclusionSchema:
+    def _check_not_empty(self) -> CaseExclusionSchema:
         if not self.said():
             raise ValueError("must set at least one axis")
         return self
 
 
-class CaseLimitSchema(FileSection):
+class CaseLimitSchema(StrictFileSection):
     """The limits of a case."""
 
     minutes: Annotated[float, Field(gt=0)] | None = None
     memory_mib: Annotated[int, Field(ge=256)] | None = None
 
 
-class ReportTableSchema(FileSection):
-    """A table: the mean of a figure over the cases of each cell."""
+class ReportTableSchema(StrictFileSection):
+    """A table of a figure's mean over the cases of each cell."""
 
     title: Text
     metric: Text
@@ -213,8 +213,8 @@ class ReportTableSchema(FileSection):
     columns: Axis = "trace"
 
 
-class ReportPlotSchema(FileSection):
-    """A plot: the mean of a figure along a numeric axis, one line for each value of another axis."""
+class ReportPlotSchema(StrictFileSection):
+    """A plot of a metric's mean along a numeric axis, with one line per value of another axis."""
 
     title: Text
     metric: Text
@@ -222,16 +222,16 @@ class ReportPlotSchema(FileSection):
     lines: Axis = "policy"
 
 
-class StudyReportSchema(FileSection):
+class StudyReportSchema(StrictFileSection):
     """The parts of the report besides the ranking."""
 
     baseline: Text | None = None
-    metrics: Annotated[Sequence[Text], LISTED] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
+    metrics: Annotated[Sequence[Text], AS_LIST] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
     tables: Sequence[ReportTableSchema] = ()
     plots: Sequence[ReportPlotSchema] = ()
 
 
-class StudyFileSchema(FileSection):
+class StudyFileSchema(StrictFileSection):
     """A study file."""
 
     title: Text

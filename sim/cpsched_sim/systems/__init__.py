@@ -1,1 +1,1 @@
-"""Systems for replays: a reader for system files, and one YAML file per system."""
+"""Systems for replays: a reader of system files, and one YAML file per system."""

@@ -1,15 +1,15 @@
-"""Estimate a cluster from its accounting data: peak usage is a lower bound of its size.
+"""Estimate a cluster from its accounting data, because peak usage is a lower bound on its size.
 
 If the file contains the nodes of jobs (NodeList), each node is examined:
 
 - Nodes form a group if the same partitions used them, and either all or none of them had GPUs in use.
-- The group's amount of each resource is the maximum over its nodes of the amount in use at the same time by
-  single-node jobs, or of a multi-node job's share.
+- The group's amount of each resource is the largest amount in use on one of its nodes: the sum over simultaneous
+  single-node jobs, or the share of a multi-node job.
 
-Otherwise, all nodes are assumed to be equal. A node has the largest share of a node that any job received, and the
+Otherwise, all nodes are assumed to be equal. A node has the largest share that any job received of a node, and the
 number of nodes covers the peak usage. Traces with only processors become one pool.
 
-Every job of the file fits the result.
+Every job of the file fits on the resulting system.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from cpsched.formatting import format_count
 from cpsched.metrics import step_counts
 from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.errors import InputError
-from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbreviated_names, prefix_of
+from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbreviated_names, node_name_prefix
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 
-MAX_NODES = 1 << 53
-"""The largest sum over all jobs that is represented without rounding."""
-GUESSED = "Guessed from the peak use by the jobs of the file. Check every number: idle nodes leave no trace."
+MAX_JOB_SUM = 1 << 53
+"""Maximum sum over all jobs; larger sums would be rounded."""
+GUESSED_WARNING = "Guessed from the peak use by the file's jobs. Check every number: idle nodes leave no trace."
 
 
 def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
-    """Draft a system from the jobs' usage of these resources. All requests fit the draft.
+    """Draft a system from the jobs' usage of these resources, so that all requests fit.
 
     Raise `InputError` if no start is recorded.
     """
     records = [record for record in every if record.start_s is not None]
     if not records:
-        raise InputError("the trace has no start of a job, so the peak use is unknown")
+        raise InputError("the trace has no job starts, so the peak use is unknown")
     asks = [record.ask for record in records]
     if any(isinstance(ask, ProcessorCountRequest) for ask in asks):
-        return _pool(records, name)
+        return _draft_pool(records, name)
     placed = [record for record in records if len(expand_if_valid(record.nodes)) == record.ask.units]  # type: ignore[union-attr]
     if len(placed) == len(records):
-        return _by_node(records, name)
-    return _all_alike(records, name, resources)
+        return _draft_by_node(records, name)
+    return _draft_equal_nodes(records, name, resources)
 
 
-def _pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
+def _draft_pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     widths = [r.ask.processors if isinstance(r.ask, ProcessorCountRequest) else r.ask.units for r in records]
-    count = max(_at_once(records, widths), *widths)
-    notes = [GUESSED, "The trace has processors but no nodes: all processors form one pool."]
+    count = max(_peak_weight(records, widths), *widths)
+    notes = [GUESSED_WARNING, "The trace has processors but no nodes: all processors form one pool."]
     kind = DraftNodeType(1, {"processors": count}, prefix="pool")
     return SystemDraft(name, f"{count:,} processors", [kind], notes, (), ("processors",), "{ rule: pool }")
 
 
-def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
-    """Return the maximum total weight of jobs running at the same time; ends precede starts in the same second."""
-    if sum(weights) > MAX_NODES:
-        raise InputError(f"the jobs of the trace use {sum(weights):,} units of a resource, more than any machine has")
+def _peak_weight(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
+    """Return the maximum total weight of simultaneous jobs; within a second, ends precede starts."""
+    if sum(weights) > MAX_JOB_SUM:
+        raise InputError(f"the jobs in the trace use {sum(weights):,} units of a resource, more than any machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
     end_s = start_s + np.array([record.run_s for record in records], np.int64)
     return int(step_counts(start_s, end_s, np.array(weights, np.int64))[1].max())
@@ -70,15 +70,15 @@ def _at_once(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Observations on one node: its partitions, its shares of multi-node jobs, and its single-node jobs."""
+class _NodeObservations:
+    """Observations of one node: its partitions, its shares of multi-node jobs, and its single-node jobs."""
 
     partitions: set[str] = field(default_factory=set)
     most: dict[str, int] = field(default_factory=dict)
     own: list[TraceRecord] = field(default_factory=list)
 
     def add(self, record: TraceRecord) -> None:
-        ask = _units(record)
+        ask = _units_request(record)
         if ask.partition:
             self.partitions.add(ask.partition)
         for resource, amount in ask.each:
@@ -87,16 +87,16 @@ class _Seen:
             self.own.append(record)
 
     def amounts(self) -> dict[str, int]:
-        """Return a lower bound of the node's amount of each resource."""
+        """Return a lower bound on the node's amount of each resource."""
         found = dict(self.most)
         for resource in found if self.own else ():
-            weights = [dict(_units(record).each).get(resource, 0) for record in self.own]
-            found[resource] = max(found[resource], _at_once(self.own, weights))
+            weights = [dict(_units_request(record).each).get(resource, 0) for record in self.own]
+            found[resource] = max(found[resource], _peak_weight(self.own, weights))
         return found
 
 
-def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
-    seen: dict[str, _Seen] = defaultdict(_Seen)
+def _draft_by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
+    seen: dict[str, _NodeObservations] = defaultdict(_NodeObservations)
     for record in records:
         for node in expand_if_valid(record.nodes):
             seen[node].add(record)
@@ -106,24 +106,28 @@ def _by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
         alike[frozenset(seen[node].partitions), amounts[node].get("gpus", 0) > 0].append(node)
     kinds = [
         DraftNodeType(
-            len(nodes), _most(amounts[node] for node in nodes), key[0], prefix_of(nodes), abbreviated_names(nodes, 4)
+            len(nodes),
+            _largest_amounts(amounts[node] for node in nodes),
+            key[0],
+            node_name_prefix(nodes),
+            abbreviated_names(nodes, 4),
         )
         for key, nodes in sorted(alike.items(), key=lambda item: (item[0][1], item[1]))
     ]
     notes = [
-        GUESSED,
+        GUESSED_WARNING,
         f"Nodes: the {len(seen):,} that jobs ran on. Nodes with jobs of the same partitions, with or without GPUs, "
         "form a group; nodes without GPUs are filled first.",
         "Amounts of a node: the peak use on any node of its group.",
     ]
-    cores = [_units(record).units * dict(_units(record).each).get("cores", 0) for record in records]
+    cores = [_units_request(record).units * dict(_units_request(record).each).get("cores", 0) for record in records]
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
-    notes.append(f"Peak use: {_at_once(records, cores):,} of these {there:,} cores.")
+    notes.append(f"Peak use: {_peak_weight(records, cores):,} of these {there:,} cores.")
     partitions = sorted({part for each in seen.values() for part in each.partitions})
     return SystemDraft(name, f"{format_count(len(seen), 'node')} that jobs ran on", kinds, notes, partitions)
 
 
-def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
+def _largest_amounts(every: Iterable[dict[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for amounts in every:
         for resource in ("cores", "memory_mib", "gpus"):
@@ -134,19 +138,19 @@ def _most(every: Iterable[dict[str, int]]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------ without nodes
 
 
-def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[str]) -> SystemDraft:
-    asks = [_units(record) for record in records]
+def _draft_equal_nodes(records: Sequence[TraceRecord], name: str, resources: Sequence[str]) -> SystemDraft:
+    asks = [_units_request(record) for record in records]
     amounts = [dict(ask.each) for ask in asks]
     each = {r: max(part.get(r, 0) for part in amounts) for r in resources}
     totals = {r: [ask.units * part.get(r, 0) for ask, part in zip(asks, amounts, strict=True)] for r in resources}
-    at_once = {r: _at_once(records, totals[r]) for r in resources if each[r]}
+    at_once = {r: _peak_weight(records, totals[r]) for r in resources if each[r]}
     widest = max(ask.units for ask in asks)
     count = max(widest, *(-(-at_once[r] // each[r]) for r in at_once))
     used = ", ".join(f"{amount:,} {r}" for r, amount in at_once.items())
     notes = [
-        GUESSED,
+        GUESSED_WARNING,
         f"Peak use: {used}; the widest job had {format_count(widest, 'node')}.",
-        "The file has no nodes of jobs (NodeList): all nodes are assumed to be equal and in every partition.",
+        "The file does not list the jobs' nodes (NodeList): all nodes are assumed to be equal and in every partition.",
         "Amounts of a node: the largest share of a node given to a job. Number of nodes: enough for the peak use.",
     ]
     kind = DraftNodeType(count, each, prefix="n")
@@ -155,6 +159,6 @@ def _all_alike(records: Sequence[TraceRecord], name: str, resources: Sequence[st
     )
 
 
-def _units(record: TraceRecord) -> UnitsRequest:
-    assert isinstance(record.ask, UnitsRequest), "pools are handled before"
+def _units_request(record: TraceRecord) -> UnitsRequest:
+    assert isinstance(record.ask, UnitsRequest), "pools are handled above"
     return record.ask

@@ -1,33 +1,32 @@
-"""Query the Slurm of this machine for its nodes. Only this module of the simulator starts a program."""
+"""Query this machine's Slurm for its nodes. No other module of the simulator starts a program."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping
 
 from cpsched_sim.errors import InputError, quote_value
-from cpsched_sim.systems.slurm_node_parsing import SCONTROL
+from cpsched_sim.systems.slurm_node_parsing import SCONTROL_COMMAND
 
-LIMIT_S = 120
+COMMAND_TIMEOUT_S = 120
 """Time limit in seconds for a Slurm command."""
-INTO_A_FILE = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
+USE_FILE_HINT = "run `{command} > nodes.txt` on a host with Slurm, and pass that file"
 
 
 def command_output(
-    command: str = SCONTROL,
+    command: str = SCONTROL_COMMAND,
     environment: Mapping[str, str] | None = None,
-    limit_s: float = LIMIT_S,
-    elsewhere: str = INTO_A_FILE,
+    limit_s: float = COMMAND_TIMEOUT_S,
+    elsewhere: str = USE_FILE_HINT,
 ) -> str:
-    """Return the output of a Slurm command, run with additional environment variables.
+    """Return the output of a Slurm command that runs in `environment`, by default this process's own.
 
     Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
     """
     try:
         done = subprocess.run(
             command.split(), capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace", check=False,
-            env={**os.environ, **(environment or {})},
+            env=environment,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise InputError(

@@ -1,6 +1,6 @@
-"""Write a system file from what is known about a cluster, with guesses marked in comments.
+"""Write a system file from the known facts about a cluster, with comments that mark guesses.
 
-All names come from outside, so each is made printable and quoted.
+All names come from other programs, so each is escaped and quoted.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from cpsched.errors import abbreviate
 from cpsched.formatting import format_count
 from cpsched_sim.errors import quote_value
-from cpsched_sim.systems.slurm_node_parsing import SINFO, ParsedSlurmNodes, SlurmNode
+from cpsched_sim.systems.slurm_node_parsing import SINFO_COMMAND, ParsedSlurmNodes, SlurmNode
 from cpsched_sim.systems.system_file import SystemFile, parse_system
 
-NAME_CHARS = 150
+MAX_NAME_CHARS = 150
 """Maximum length of a name."""
-_MOST_WORDS = 12
+_MAX_NAMES = 12
 """Maximum number of features in a comment."""
-_KEPT = re.compile(r"[^A-Za-z0-9_.-]")
+_UNSAFE_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
 class DraftNodeType:
-    """Equal nodes of a draft."""
+    """A group of equal nodes in a draft."""
 
     count: int
     each: Mapping[str, int]
@@ -37,7 +37,7 @@ class DraftNodeType:
 
     @property
     def label(self) -> str:
-        """Return a label such as cpu64-250g-gpu4; nodes without cores are a pool."""
+        """Return a label such as cpu64-250g-gpu4, or the label of a pool for nodes without cores."""
         if "cores" not in self.each:
             return "pool"
         memory = self.each.get("memory_mib", 0)
@@ -47,7 +47,7 @@ class DraftNodeType:
 
 @dataclass(frozen=True, slots=True)
 class SystemDraft:
-    """A system as far as it is known. `notes` are sentences for its owner to check."""
+    """The known part of a system. `notes` are sentences that its owner must check."""
 
     name: str
     summary: str
@@ -63,25 +63,27 @@ def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> Syste
     nodes = printed.nodes
     alike: dict[tuple[object, ...], list[SlurmNode]] = {}
     for node in sorted(nodes, key=lambda node: node.weight):
-        alike.setdefault(_alike(node), []).append(node)
-    kinds = [_kind(each) for each in alike.values()]
-    away = [node.name for node in nodes if node.is_away]
+        alike.setdefault(_node_type_key(node), []).append(node)
+    kinds = [_draft_node_type(each) for each in alike.values()]
+    away = [node.name for node in nodes if node.is_unavailable]
     others = sorted({gres for node in nodes for gres in node.other_gres})
     notes = [
-        "Cores are CPUs as Slurm counts them (threads, if Slurm allocates threads), without those of the system "
+        "Cores are CPUs as Slurm counts them (threads, if Slurm allocates threads), except those of the system "
         "(CoreSpec, MemSpecLimit).",
         "Nodes are those configured in Slurm. The replay has no outages: remove nodes that are never available.",
     ]
     if printed.lacks:
-        notes.append(f"Missing, and therefore left out: {abbreviated_names(printed.lacks)}. For all, use: {SINFO}.")
+        notes.append(
+            f"Missing and therefore omitted: {abbreviated_names(printed.lacks)}. For all, use: {SINFO_COMMAND}."
+        )
     if away:
         notes.append(
             f"{len(away)} were down, drained or reserved when printed, but are included: {abbreviated_names(away)}."
         )
     if others:
-        notes.append(f"Left out, since no trace requests them: {abbreviated_names(others)}.")
+        notes.append(f"Omitted, because no trace requests them: {abbreviated_names(others)}.")
     if shared := sorted({gres for node in nodes for gres in node.shared_gres}):
-        notes.append(f"Left out, since any number of jobs share them (no_consume): {abbreviated_names(shared)}.")
+        notes.append(f"Omitted, because any number of jobs share them (no_consume): {abbreviated_names(shared)}.")
     if bare := [node.name for node in nodes if node.memory_mib <= 1]:
         notes.append(
             f"{len(bare)} have no memory configured, so no job that requests memory fits: {abbreviated_names(bare)}."
@@ -92,71 +94,71 @@ def draft_from_nodes(printed: ParsedSlurmNodes, name: str, source: str) -> Syste
     return SystemDraft(name, f"{format_count(len(nodes), 'node')}, from {source}", kinds, notes, partitions)
 
 
-def _alike(node: SlurmNode) -> tuple[object, ...]:
+def _node_type_key(node: SlurmNode) -> tuple[object, ...]:
     return frozenset(node.partitions), node.gpus, node.cores, node.memory_mib, node.weight
 
 
-def _kind(nodes: Sequence[SlurmNode]) -> DraftNodeType:
+def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
     first = nodes[0]
     each = {"cores": first.cores, "memory_mib": first.memory_mib, "gpus": first.gpus}
     known = sorted({feature for node in nodes for feature in node.features})
     features = f"; features: {abbreviated_names(known)}" if known else ""
     names = abbreviated_names([node.name for node in nodes], 4)
     return DraftNodeType(
-        len(nodes), each, frozenset(first.partitions), prefix_of([n.name for n in nodes]), f"{names}{features}"
+        len(nodes), each, frozenset(first.partitions), node_name_prefix([n.name for n in nodes]), f"{names}{features}"
     )
 
 
-def prefix_of(names: Sequence[str]) -> str:
+def node_name_prefix(names: Sequence[str]) -> str:
     """Return the common prefix of node names without the number: node for node017 and node018."""
     common = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     text = "".join(letter for letter, _ in common)
-    return _KEPT.sub("", text.rstrip("0123456789"))[:NAME_CHARS] or "n"
+    return _UNSAFE_NAME_CHARS.sub("", text.rstrip("0123456789"))[:MAX_NAME_CHARS] or "n"
 
 
-def abbreviated_names(words: Iterable[str], most: int = _MOST_WORDS) -> str:
-    """Return the first names for a comment, and the number of omitted ones."""
-    return abbreviate(list(words), most, text=lambda word: quote_value(word, NAME_CHARS))
+def abbreviated_names(words: Iterable[str], most: int = _MAX_NAMES) -> str:
+    """Return the first names and the number of omitted names, for a comment."""
+    return abbreviate(list(words), most, text=lambda word: quote_value(word, MAX_NAME_CHARS))
 
 
 def draft_as_yaml(draft: SystemDraft) -> str:
     """Return the draft as a valid system file. Raise `InvalidSystem` if it is too large."""
-    labels = _labels(draft)
+    labels = _make_unique_labels(draft)
     lines = [f"# {note}" for note in draft.notes]
     lines += [
-        f"name: {_quoted(draft.name)}",
-        f"summary: {_quoted(draft.summary)}",
+        f"name: {_quote_yaml_text(draft.name)}",
+        f"summary: {_quote_yaml_text(draft.summary)}",
         f"resources: [{', '.join(draft.resources)}]",
         "node_types:",
     ]
     for kind, label in zip(draft.kinds, labels, strict=True):
         each = ", ".join(f"{name}: {amount}" for name, amount in kind.each.items() if amount)
-        prefix = f"prefix: {_quoted(kind.prefix)}, " if kind.prefix else ""
+        prefix = f"prefix: {_quote_yaml_text(kind.prefix)}, " if kind.prefix else ""
         comment = f"  # {kind.comment}" if kind.comment else ""
         lines.append(f"  {label}: {{ count: {kind.count}, {prefix}each: {{ {each} }} }}{comment}")
     lines += ["partitions:"] if draft.partitions else []
-    lines += [f"  {name}: [{', '.join(types)}]" for name, types in _types_of(draft, labels).items()]
+    lines += [f"  {name}: [{', '.join(types)}]" for name, types in _types_by_partition(draft, labels).items()]
     return "\n".join([*lines, f"units: {draft.units}", ""])
 
 
-def _types_of(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return the node types of each partition; partitions with equal printable names are merged."""
+def _types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return each partition's node types; partitions whose printable names are equal are merged."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
-        types = found.setdefault(_quoted(partition), [])
+        types = found.setdefault(_quote_yaml_text(partition), [])
         mine = (label for kind, label in zip(draft.kinds, labels, strict=True) if partition in kind.partitions)
         types += [label for label in mine if label not in types]
     return found
 
 
-def checked_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
-    """Return the text of the system file and its parsed content. Raise `InvalidSystem`."""
+def render_valid_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
+    """Return the text and the parsed content of the system file. Raise `InvalidSystem`."""
     text = draft_as_yaml(draft)
     return text, parse_system(Path("draft"), text)
 
 
-def _labels(draft: SystemDraft) -> list[str]:
-    """Return a unique label for each node type; no partition has the same name."""
+def _make_unique_labels(draft: SystemDraft) -> list[str]:
+    """Return a unique label for each node type that no partition has as its name."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:
         label, number = kind.label, 1
@@ -168,5 +170,5 @@ def _labels(draft: SystemDraft) -> list[str]:
     return found
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(quote_value(text, NAME_CHARS), ensure_ascii=False)
+def _quote_yaml_text(text: str) -> str:
+    return json.dumps(quote_value(text, MAX_NAME_CHARS), ensure_ascii=False)

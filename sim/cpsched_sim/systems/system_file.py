@@ -1,13 +1,13 @@
-"""A system file: the nodes, and what a job of a trace requests from them.
+"""A system file: the nodes, and what a trace's job requests from them.
 
     name: kit-forhlr2
     summary: one sentence
     resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first one is processors
     node_types:                                # in node order; every type is a node set
-      thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 } }
+      thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 }, weight: 1 }   # lower weights fill first
     partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
     units: { rule: gcd, cores_per_node: 20 }   # how processors are converted to units
-    power: { cap_w: 40000, watts: { cores: 8 } }   # optional cap on all jobs together, and a job's power per amount
+    power: { cap_w: 40000, watts: { cores: 8 } }   # optional cap on the total, and a job's power per amount
 
 Rules for a job that requests only C processors (`distinct: true`: units on different nodes):
 
@@ -19,7 +19,7 @@ Rules for a job that requests only C processors (`distinct: true`: units on diff
 | `nodes`, `cores_per_node: K` | ceil(C / K) whole nodes, used by this job alone |
 
 `memory: requested | used` adds the trace's memory per processor to the units (default `none`). Jobs with named amounts
-per unit (cpsched's own traces, accounting data) are unchanged; on a `pool` only their cores count.
+per unit (cpsched's own traces, accounting data) are unchanged; on a `pool`, only their cores count.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ from cpsched.errors import InvalidValue, UnknownName, require
 from cpsched.model import Cluster, PowerCap, Request
 from cpsched_sim.errors import InputError, InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_NODE_SETS, MAX_NODES, MAX_RESOURCES, MAX_UNITS
-from cpsched_sim.input.yaml_tree import FileSection, YamlTree, parse_tree, read_tree
+from cpsched_sim.input.yaml_tree import StrictFileSection, YamlTree, parse_tree, read_tree
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, ResourceRequest, UnitsRequest
 
 Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class NodeTypeSchema(FileSection):
-    """Equal nodes: `each` has the amounts of one node; missing resources are 0."""
+class NodeTypeSchema(StrictFileSection):
+    """Equal nodes: `each` contains one node's amounts; missing resources are 0. `weight` is Slurm's node weight."""
 
     count: Annotated[int, Field(gt=0, le=MAX_NODES)]
     each: Mapping[str, Amount]
     prefix: Annotated[str, Field(max_length=200)] = ""
+    weight: Amount = 1
 
 
-class ProcessorUnitRule(FileSection):
+class ProcessorUnitRule(StrictFileSection):
     """The conversion of C processors to units."""
 
     rule: Literal["pool", "cores", "gcd", "nodes"]
@@ -63,13 +64,13 @@ class ProcessorUnitRule(FileSection):
     memory: Literal["none", "requested", "used"] = "none"
 
     @model_validator(mode="after")
-    def _knows_its_nodes(self) -> ProcessorUnitRule:
+    def _check_cores_per_node(self) -> ProcessorUnitRule:
         if (self.rule in ("gcd", "nodes")) != (self.cores_per_node is not None):
             raise ValueError("cores_per_node is required by the rules gcd and nodes, and only allowed there")
         return self
 
     def split(self, processors: int) -> tuple[int, int]:
-        """Return the units and the cores of each."""
+        """Return the number of units, and the cores of each."""
         if self.rule in ("pool", "cores") or self.cores_per_node is None:
             return processors, 1
         if self.rule == "nodes":
@@ -80,14 +81,14 @@ class ProcessorUnitRule(FileSection):
         return processors // each, each
 
 
-class PowerCapSchema(FileSection):
-    """The power cap of all running jobs together, and a job's assumed power per requested amount."""
+class PowerCapSchema(StrictFileSection):
+    """The cap on the total power of running jobs, and a job's assumed power per requested amount."""
 
     cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
     watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
 
 
-class SystemFile(FileSection):
+class SystemFile(StrictFileSection):
     """The content of a system file."""
 
     name: Name
@@ -99,7 +100,7 @@ class SystemFile(FileSection):
     power: PowerCapSchema | None = None
 
     @model_validator(mode="after")
-    def _names_what_it_has(self) -> SystemFile:
+    def _check_references(self) -> SystemFile:
         known = set(self.resources)
         if len(known) < len(self.resources):
             raise ValueError("resources must be different")
@@ -111,29 +112,29 @@ class SystemFile(FileSection):
         for name, kind in self.node_types.items():
             if unknown := set(kind.each) - known:
                 raise ValueError(
-                    f"node_types.{name}.each names {', '.join(sorted(unknown))}, which resources does not list"
+                    f"node_types.{name}.each lists {', '.join(sorted(unknown))}, which resources does not list"
                 )
         for name, types in self.partitions.items():
             if missing := set(types) - set(self.node_types):
                 raise ValueError(
-                    f"partitions.{name} names {', '.join(sorted(missing))}, which node_types does not list"
+                    f"partitions.{name} lists {', '.join(sorted(missing))}, which node_types does not list"
                 )
         if self.power is not None and (strange := set(self.power.watts) - known):
-            raise ValueError(f"power.watts names {', '.join(sorted(strange))}, which resources does not list")
+            raise ValueError(f"power.watts lists {', '.join(sorted(strange))}, which resources does not list")
         if not self.node_types and self.units.rule != "pool":
-            raise ValueError("node_types may be left out with the unit rule pool only")
+            raise ValueError("node_types may be omitted only with the unit rule pool")
         if self.units.memory != "none" and "memory_mib" not in known:
             raise ValueError("units.memory requires the resource memory_mib")
         return self
 
 
 class System:
-    """A system for one trace: its cluster, and the conversion of requests. Requests are interned."""
+    """A system for one trace: its cluster, and the conversion of requests. Equal requests are one object."""
 
     def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
         self.file = file
         power = None if file.power is None else PowerCap.of(file.power.cap_w, file.power.watts)
-        self.cluster = replace(_cluster(file, header or {}), power=power)
+        self.cluster = replace(_build_cluster(file, header or {}), power=power)
         self._requests: dict[ResourceRequest, Request] = {}
         self._interned: dict[Request, Request] = {}
 
@@ -143,86 +144,98 @@ class System:
         return self.file.name
 
     def request(self, ask: ResourceRequest) -> Request:
-        """Convert a request. Raise `InvalidValue` if it can never fit or names an unknown resource."""
+        """Convert a request. Raise `InvalidValue` if it can never fit or contains an unknown resource."""
         known = self._requests.get(ask)
         if known is not None:
             return known
-        request = self._of_processors(ask) if isinstance(ask, ProcessorCountRequest) else self._of_units(ask)
+        request = self._convert_processors(ask) if isinstance(ask, ProcessorCountRequest) else self._convert_units(ask)
         request = self._interned.setdefault(request, request)
-        room = self._room(request)
+        room = self._units_when_empty(request)
         if request.units > room:
             raise InvalidValue(
-                "units", request.units, f"must be at most {room}, which is how many of {self._spelled(request)} fit"
+                "units",
+                request.units,
+                f"must be at most {room}, which is how many of {self._describe_unit(request)} fit",
             )
         self._requests[ask] = request
         return request
 
     def is_unknown_partition(self, partition: str) -> bool:
         """Return whether the system has partitions, but not this one."""
-        return bool(partition and self.file.partitions) and partition not in self._set_of
+        return bool(partition and self.file.partitions) and partition not in self._node_set_by_name
 
-    def _spelled(self, request: Request) -> str:
+    def _describe_unit(self, request: Request) -> str:
         """Describe a unit of a request and its node set."""
         amounts = zip(self.file.resources, request.per_unit, strict=True)
-        words = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
+        text = ", ".join(f"{amount} {name}" for name, amount in amounts if amount)
         names = self.cluster.node_set_names
-        return words + (f" in {names[request.node_set]}" if request.node_set else "")
+        return text + (f" in {names[request.node_set]}" if request.node_set else "")
 
-    def _of_processors(self, ask: ProcessorCountRequest) -> Request:
+    def _convert_processors(self, ask: ProcessorCountRequest) -> Request:
         rule = self.file.units
         require(0 < ask.processors <= MAX_UNITS, "processors", ask.processors, f"must be from 1 to {MAX_UNITS:,}")
         units, cores = rule.split(ask.processors)
         mib = {"none": 0, "requested": ask.requested_mib, "used": ask.used_mib}[rule.memory]
         amounts = {self.file.resources[0]: cores, "memory_mib": mib * cores}
         return Request(
-            units, self._row(amounts), rule.distinct, rule.rule == "nodes", self._set_of.get(ask.partition, 0)
+            units,
+            self._amounts_in_order(amounts),
+            rule.distinct,
+            rule.rule == "nodes",
+            self._node_set_by_name.get(ask.partition, 0),
         )
 
-    def _of_units(self, ask: UnitsRequest) -> Request:
+    def _convert_units(self, ask: UnitsRequest) -> Request:
         amounts = dict(ask.each)
-        require(ask.units <= MAX_UNITS, "units", ask.units, f"must not be more than {MAX_UNITS:,}")
+        require(ask.units <= MAX_UNITS, "units", ask.units, f"must be at most {MAX_UNITS:,}")
         if self.file.units.rule == "pool":
             cores = ask.units * amounts.get("cores", 1)
-            require(cores <= MAX_UNITS, "cores", cores, f"must not be more than {MAX_UNITS:,} in all")
-            return Request(cores, self._row({self.file.resources[0]: 1}))
+            require(cores <= MAX_UNITS, "cores", cores, f"must be at most {MAX_UNITS:,} in total")
+            return Request(cores, self._amounts_in_order({self.file.resources[0]: 1}))
         for name, amount in amounts.items():
             require(name in self.file.resources, name, amount, f"{self.name} has {', '.join(self.file.resources)}")
-        return Request(ask.units, self._row(amounts), ask.distinct, ask.exclusive, self._set_of.get(ask.partition, 0))
+        return Request(
+            ask.units,
+            self._amounts_in_order(amounts),
+            ask.distinct,
+            ask.exclusive,
+            self._node_set_by_name.get(ask.partition, 0),
+        )
 
-    def _row(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
+    def _amounts_in_order(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
         for name, amount in amounts.items():
-            require(amount <= MAX_AMOUNT, name, amount, f"must not be more than {MAX_AMOUNT:,}")
+            require(amount <= MAX_AMOUNT, name, amount, f"must be at most {MAX_AMOUNT:,}")
         return tuple(amounts.get(name, 0) for name in self.file.resources)
 
     @cached_property
-    def _set_of(self) -> dict[str, int]:
+    def _node_set_by_name(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
 
-    def _room(self, request: Request) -> int:
-        """Return how many such units fit the empty system."""
+    def _units_when_empty(self, request: Request) -> int:
+        """Return how many of these units fit on the empty system."""
         return feasibility.units_on_empty_cluster(request, self.cluster)
 
 
-class UnlimitedSystem(System):
-    """A system with room for every job, with these columns, for studies without placement."""
+class InfiniteCapacitySystem(System):
+    """A system with these columns and room for every job, for studies without placement."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         everything = NodeTypeSchema(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
         units = ProcessorUnitRule(rule="cores")
         super().__init__(SystemFile(name="boundless", resources=resources, node_types={"all": everything}, units=units))
 
-    def _room(self, request: Request) -> int:
+    def _units_when_empty(self, request: Request) -> int:
         return MAX_UNITS
 
 
-def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
+def _build_cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
     if not file.node_types:
-        return Cluster.of([[_processors(file, header)]], file.resources, ["pool"])
+        return Cluster.of([[_read_processors(file, header)]], file.resources, ["pool"])
     rows: list[list[int]] = []
     names: list[str] = []
     of_type: dict[str, list[int]] = {}
     numbers: dict[str, int] = {}
-    total_of = _totals_by_prefix(file)
+    total_of = _node_counts_by_prefix(file)
     for type_name, kind in file.node_types.items():
         prefix = kind.prefix or type_name
         for _ in range(kind.count):
@@ -231,17 +244,18 @@ def _cluster(file: SystemFile, header: Mapping[str, str]) -> Cluster:
             rows.append([kind.each.get(name, 0) for name in file.resources])
             names.append(f"{prefix}{numbers[prefix]:0{len(str(total_of[prefix]))}d}")
     partitions = {name: [node for kind in types for node in of_type[kind]] for name, types in file.partitions.items()}
-    return Cluster.of(rows, file.resources, names, of_type | partitions)
+    weights = [kind.weight for kind in file.node_types.values() for _ in range(kind.count)]
+    return Cluster.of(rows, file.resources, names, of_type | partitions, weights)
 
 
-def _totals_by_prefix(file: SystemFile) -> dict[str, int]:
+def _node_counts_by_prefix(file: SystemFile) -> dict[str, int]:
     totals: dict[str, int] = {}
     for name, kind in file.node_types.items():
         totals[kind.prefix or name] = totals.get(kind.prefix or name, 0) + kind.count
     return totals
 
 
-def _processors(file: SystemFile, header: Mapping[str, str]) -> int:
+def _read_processors(file: SystemFile, header: Mapping[str, str]) -> int:
     for key in ("MaxProcs", "MaxNodes"):
         words = header.get(key, "").split()
         if words and words[0].isascii() and words[0].isdigit() and words[0].strip("0"):
@@ -259,7 +273,7 @@ def known_systems() -> list[str]:
 
 
 def named_system(name: str) -> SystemFile:
-    """Return a bundled system; no other file is opened. Raise `UnknownName`."""
+    """Return a bundled system, and open no other file. Raise `UnknownName`."""
     if name not in known_systems():
         raise UnknownName("system", quote_value(name), known_systems())
     return load_system(name)
@@ -273,15 +287,15 @@ def load_system(name_or_path: str) -> SystemFile:
         path = Path(name_or_path)
         if not path.suffix and not path.exists():
             raise UnknownName("system", quote_value(name_or_path), known_systems())
-    return _validated(read_tree(path, InvalidSystem))
+    return _to_system_file(read_tree(path, InvalidSystem))
 
 
 def parse_system(path: Path, text: str) -> SystemFile:
     """Parse a system file; `path` appears in messages."""
-    return _validated(parse_tree(path, text, InvalidSystem))
+    return _to_system_file(parse_tree(path, text, InvalidSystem))
 
 
-def _validated(tree: YamlTree) -> SystemFile:
+def _to_system_file(tree: YamlTree) -> SystemFile:
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a system")
     return tree.to_model(SystemFile)

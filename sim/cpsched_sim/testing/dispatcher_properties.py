@@ -1,4 +1,4 @@
-"""The properties of every dispatcher, each tested with random clusters, queues and traces.
+"""The properties of every dispatcher, tested with random clusters, queues and traces.
 
 A property takes a dispatcher's name (a name, or `package.module:Class`) and raises `AssertionError` with the smallest
 counterexample found.
@@ -20,36 +20,37 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import setting_names
 from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_sim.cluster.replay import Schedule, replay
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, traces
 from cpsched_sim.traces.trace_job import TraceJob
 
-EFFORT = "100"
+TEST_EFFORT = "100"
 """The deterministic limit of search-based dispatchers, because no property may depend on a clock."""
 
 
-def dispatcher_of(words: str) -> Dispatcher:
-    """Build a dispatcher. If it searches, limit it by a deterministic effort instead of a time."""
-    limited = "effort" in setting_names(DISPATCHERS.find(words))
-    return DISPATCHERS.build(words, {"effort": EFFORT} if limited else None)
+def build_bounded_dispatcher(name_or_path: str) -> Dispatcher:
+    """Build a dispatcher. If it searches, limit its effort instead of its time."""
+    limited = "effort" in setting_names(DISPATCHERS.find(name_or_path))
+    return DISPATCHERS.build(name_or_path, {"effort": TEST_EFFORT} if limited else None)
 
 
-def policy_of(words: str, predictor: str = "walltime") -> Policy:
+def build_policy_with(name_or_path: str, predictor: str = "walltime") -> Policy:
     """Build a policy with this dispatcher."""
-    return Policy(PREDICTORS.build(predictor), dispatcher_of(words))
+    return Policy(PREDICTORS.build(predictor), build_bounded_dispatcher(name_or_path))
 
 
-def max_examples(words: str, many: int) -> settings:
-    """Return settings with the number of examples, reduced for a dispatcher that may call a solver; see `tries`."""
-    searches = "effort" in setting_names(DISPATCHERS.find(words))
-    return tries(many // 6 if searches else many)
+def max_examples(name_or_path: str, many: int) -> settings:
+    """Return settings with the number of examples, reduced for a dispatcher that may call a solver. See
+    `scaled_example_settings`."""
+    searches = "effort" in setting_names(DISPATCHERS.find(name_or_path))
+    return scaled_example_settings(many // 6 if searches else many)
 
 
-def decisions_are_feasible_and_explained(words: str) -> None:
-    """Check that no rule is broken, each queued job starts or has a wait, and plans are consistent."""
-    dispatcher = dispatcher_of(words)
+def decisions_are_feasible_and_explained(name_or_path: str) -> None:
+    """Check that no rule is broken, every queued job starts or has a wait, and plans are consistent."""
+    dispatcher = build_bounded_dispatcher(name_or_path)
 
-    @max_examples(words, 60)
+    @max_examples(name_or_path, 60)
     @given(st.one_of(snapshots(), full_clusters()))
     def check(snapshot: Snapshot) -> None:
         decision = dispatcher.decide(snapshot, "plan")
@@ -65,28 +66,28 @@ def decisions_are_feasible_and_explained(words: str) -> None:
     check()
 
 
-def decisions_are_deterministic(words: str) -> None:
+def decisions_are_deterministic(name_or_path: str) -> None:
     """Check that two new dispatchers choose the same starts and nodes for the same snapshot."""
 
-    @max_examples(words, 20)
+    @max_examples(name_or_path, 20)
     @given(st.one_of(snapshots(), full_clusters()))
     def check(snapshot: Snapshot) -> None:
-        first = dispatcher_of(words).decide(snapshot, "starts")
-        second = dispatcher_of(words).decide(snapshot, "starts")
+        first = build_bounded_dispatcher(name_or_path).decide(snapshot, "starts")
+        second = build_bounded_dispatcher(name_or_path).decide(snapshot, "starts")
         assert first.starts_by_job(snapshot) == second.starts_by_job(snapshot)
 
     check()
 
 
-def memory_round_trips(words: str) -> None:
+def memory_round_trips(name_or_path: str) -> None:
     """Check over several snapshots that a new dispatcher with restored memory makes the same decisions."""
 
-    @max_examples(words, 20)
+    @max_examples(name_or_path, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
     def check(rounds: list[Snapshot]) -> None:
-        first = dispatcher_of(words)
+        first = build_bounded_dispatcher(name_or_path)
         for snapshot in rounds:
-            second, memory = dispatcher_of(words), first.memory()
+            second, memory = build_bounded_dispatcher(name_or_path), first.memory()
             if memory is None and first.learns:
                 return
             if memory is not None:
@@ -98,21 +99,21 @@ def memory_round_trips(words: str) -> None:
     check()
 
 
-def jobs_run_within_capacity(words: str) -> None:
-    """Check on whole traces that all jobs start or are refused with a reason, and that replays are repeatable."""
+def jobs_run_within_capacity(name_or_path: str) -> None:
+    """Check on whole traces that all jobs start or are refused with a reason, and that replays repeat."""
 
-    @max_examples(words, 40)
+    @max_examples(name_or_path, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))
     def check(world: tuple[Cluster, list[TraceJob]], predictor: str) -> None:
         cluster, trace = world
-        schedule = replay(trace, cluster, policy_of(words, predictor))
+        schedule = replay(trace, cluster, build_policy_with(name_or_path, predictor))
         assert schedule.violations == ()
         able = [can_run(cluster, item.job) for item in trace]
         assert (schedule.start_s != NEVER).tolist() == able, "every job that can run starts eventually"
         assert [i not in schedule.refused for i in range(len(trace))] == able
         assert find_misplaced_jobs(cluster, trace, schedule) == []
         assert find_overcommitted(cluster, trace, schedule) == []
-        again = replay(trace, cluster, policy_of(words, predictor))
+        again = replay(trace, cluster, build_policy_with(name_or_path, predictor))
         assert np.array_equal(again.start_s, schedule.start_s)
         for index in range(len(trace)):
             assert again.placement_of(index) == schedule.placement_of(index)
@@ -129,7 +130,7 @@ PROPERTIES: tuple[Callable[[str], None], ...] = (
 
 
 def find_overcommitted(cluster: Cluster, trace: Sequence[TraceJob], schedule: Schedule) -> list[tuple[int, int]]:
-    """Return (second, node) pairs that are overcommitted; whole-node jobs must be alone on a node."""
+    """Return overcommitted (second, node) pairs, where a whole-node job must be alone on its nodes."""
     found, steps = [], {0}
     ran = [i for i in range(len(trace)) if schedule.start_s[i] != NEVER]
     steps.update(int(schedule.start_s[i]) for i in ran)

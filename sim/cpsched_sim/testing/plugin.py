@@ -1,6 +1,6 @@
 """Add the property suite to pytest: `pytest --cpsched-dispatcher my.module:Class` (repeatable).
 
-Without other arguments only the suite runs; otherwise those tests and the suite. The suite and its imports are loaded
+Without other arguments, only the suite runs; otherwise, the given tests also run. The suite and its imports are loaded
 only with this option.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite("cpsched_sim.testing.dispatcher_properties")
-SUITE = Path(__file__).with_name("suite.py")
+SUITE_FILE = Path(__file__).with_name("suite.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,11 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest collect the suite."""
-    if not config.getoption("cpsched_dispatcher") or str(SUITE) in config.args:
+    if not config.getoption("cpsched_dispatcher") or str(SUITE_FILE) in config.args:
         return
     sys.path.append(
         str(config.invocation_params.dir)
     )  # like `python -m pytest`, for dispatchers in the working directory
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args.clear()
-    config.args.append(str(SUITE))
+    config.args.append(str(SUITE_FILE))

@@ -1,7 +1,7 @@
-"""Random clusters, queues and traces: several resources, distinct-node and whole-node jobs, node sets.
+"""Random clusters, queues and traces with several resources, distinct-node and whole-node jobs, and node sets.
 
-`snapshots` and `traces` are small and varied, so that a counterexample shrinks to a readable world. `full_clusters` are
-full clusters with long queues, for faults that small worlds cannot show.
+`snapshots` and `traces` are small and varied, so that a counterexample shrinks to a readable one. `full_clusters` are
+full clusters with long queues, for faults that small ones cannot show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOW_S = 1000
 
 @st.composite
 def clusters(draw: Draw) -> Cluster:
-    """Draw clusters of 1 to 6 nodes with 1 to 3 resources; some nodes are equal, and one node set has some."""
+    """Draw clusters of 1 to 6 nodes with 1 to 3 resources. Some nodes are equal; one node set has only some nodes."""
     resources = draw(st.integers(1, 3))
     kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
     rows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
@@ -51,7 +51,7 @@ def requests(draw: Draw, cluster: Cluster) -> Request:
 
 @st.composite
 def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
-    """Draw jobs of the queues a and b, of the users x and y."""
+    """Draw jobs of users x and y in queues a and b."""
     return Job(
         id,
         draw(submit_s),
@@ -99,7 +99,7 @@ def snapshots(draw: Draw, most: int = 8) -> Snapshot:
 
 @st.composite
 def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
-    """Draw a cluster and jobs in order of arrival; some run for their whole walltime, some shorter."""
+    """Draw a cluster, and jobs in order of arrival, of which some run for their whole walltime."""
     cluster = draw(clusters())
     items, submit_s = [], 0
     for id in range(1, 1 + draw(st.integers(1, most))):
@@ -111,11 +111,12 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
 
 @st.composite
 def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
-    """Draw full clusters of unequal nodes with 20 to `most` waiting jobs of all sharing rules, some of them equal.
+    """Draw full clusters of unequal nodes, with 20 to `most` waiting jobs with all sharing rules; some jobs are equal.
 
-    Running jobs occupy every node but the last two. In half of the worlds they leave fragments on each that fit hardly
-    any job: then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so that ties often
-    decide the order. One number is drawn and the world derived from it, because drawing sixty jobs one by one is slow.
+    Running jobs occupy every node but the last two. In half of the examples, they leave a little free on each node,
+    which hardly any job fits. Then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so
+    that ties often decide the order. The example is derived from one drawn number, because drawing sixty jobs one by
+    one is slow.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     size, resources = int(random.integers(3, 24)), int(random.integers(1, 4))

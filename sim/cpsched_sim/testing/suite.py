@@ -1,4 +1,4 @@
-"""The properties as tests, for the dispatchers of `--cpsched-dispatcher`; see `cpsched_sim.testing.plugin`."""
+"""The properties as tests of the dispatchers in `--cpsched-dispatcher` (see `cpsched_sim.testing.plugin`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cpsched_sim.testing.dispatcher_properties import PROPERTIES
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Create one test per dispatcher and property."""
-    words = metafunc.config.getoption("cpsched_dispatcher")
-    metafunc.parametrize("dispatcher", words)
+    names = metafunc.config.getoption("cpsched_dispatcher")
+    metafunc.parametrize("dispatcher", names)
     metafunc.parametrize("promise", PROPERTIES, ids=[promise.__name__ for promise in PROPERTIES])
 
 

@@ -1,7 +1,7 @@
-"""Determine the columns of an accounting file from its header line or from the user's `--columns`.
+"""Determine an accounting file's columns from its header line or from the user's `--columns`.
 
-A header line has sacct's column names, in any order. If the names differ or the header line is missing, the user sets
-`--columns` in one of two ways:
+A header line has sacct's column names, in any order. If it is missing or has other names, the user sets `--columns` in
+one of two ways:
 
 - `Submit=submitted,User=owner`: sacct's name, then the name in the header line or the 1-based column number.
 - `JobIDRaw,User,-,Submit,...`: the names of all columns in order, with `-` for an unused column.
@@ -35,36 +35,40 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "end": ("endtime",),
     "wait": ("waittime",),
 }
-"""Equivalent sacct columns, used if the first one is missing."""
+"""Equivalent sacct columns, used if the first column is missing."""
 COLUMNS_READ = (
     "JobIDRaw", "JobID", "Partition", "Account", "User", "Submit", "Eligible", "Start", "End", "Elapsed", "ElapsedRaw",
     "State", "NNodes", "AllocNodes", "ReqNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqTRES", "AllocTRES", "Timelimit",
     "TimelimitRaw", "NodeList", "JobName", "QOS", "Reservation", "Cluster", "Wait",
 )  # fmt: skip
-"""The columns that are read; a file may contain others."""
+"""The columns that are read. A file may contain others."""
 REQUIRED_COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit")
 """The required columns. `Wait`, in seconds, may replace Start, and `Elapsed` may replace End."""
-AMOUNTS = ("NNodes", "NCPUS")
+AMOUNT_COLUMNS = ("NNodes", "NCPUS")
 """Required unless AllocTRES or ReqTRES contains the same information."""
-NONE = "-"
-_SEPARATORS = "|,;\t^~"
+NO_VALUE = "-"
+_COLUMN_SEPARATORS = "|,;\t^~"
 _LOOKS_LIKE_A_JOB = re.compile(r"\d+(?:[_+.][^|,;\t^~]*)?[|,;\t^~]", re.ASCII)
-_KNOWN = {name.lower() for name in (*XDMOD_COLUMNS.split("|"), *COLUMNS_READ)}
+_KNOWN_COLUMNS = {name.lower() for name in (*XDMOD_COLUMNS.split("|"), *COLUMNS_READ)}
 
 
-def separator_of(line: str) -> str:
-    """Return the column separator of a sacct header line, or "" if it is not one."""
-    for separator in _SEPARATORS:
+def sacct_column_separator(line: str) -> str:
+    """Return the column separator of sacct's header line, or "" for any other line."""
+    for separator in _COLUMN_SEPARATORS:
         names = {name.strip(' "\r\n').lower() for name in line.split(separator)}
-        if names & {"jobid", "jobidraw"} and len(names & _KNOWN) > 1:
+        if names & {"jobid", "jobidraw"} and len(names & _KNOWN_COLUMNS) > 1:
             return separator
     return ""
 
 
 def is_aligned(line: str) -> bool:
-    """Return whether a line has sacct's columns aligned with blanks, without `--parsable2`, and hence truncated."""
+    """Return whether blanks align a line's columns, which sacct truncates without `--parsable2`."""
     names = line.lower().split()
-    return bool({"jobid", "jobidraw"} & set(names)) and len(_KNOWN & set(names)) > 1 and not separator_of(line)
+    return (
+        bool({"jobid", "jobidraw"} & set(names))
+        and len(_KNOWN_COLUMNS & set(names)) > 1
+        and not sacct_column_separator(line)
+    )
 
 
 class AccountingColumns:
@@ -78,13 +82,13 @@ class AccountingColumns:
         self._names = {name.strip(' "').lower() for name in header.split(separator)} if header else set[str]()
 
     @classmethod
-    def of(cls, first: str, words: str = "") -> AccountingColumns:
+    def of(cls, first: str, text: str = "") -> AccountingColumns:
         """Determine the columns from a file's first line and the user's `--columns`. Raise `InvalidValue`."""
         first = first.strip("\r\n")
-        if words:
-            return _from_user(first, words)
-        if separator := separator_of(first):
-            return cls(separator, _cells(first, separator), first)
+        if text:
+            return _parse_user_columns(first, text)
+        if separator := sacct_column_separator(first):
+            return cls(separator, _split_cells(first, separator), first)
         return cls("|", XDMOD_COLUMNS.split("|"))
 
     def index_of(self, name: str) -> int | None:
@@ -96,21 +100,23 @@ class AccountingColumns:
         """Return the required columns that are missing."""
         has_amounts = bool({"alloctres", "reqtres"} & self.at.keys())
         instead = {"Start": "Wait", "End": "Elapsed"}
-        needed = (*REQUIRED_COLUMNS, *(() if has_amounts else AMOUNTS))
+        needed = (*REQUIRED_COLUMNS, *(() if has_amounts else AMOUNT_COLUMNS))
         return [name for name in needed if self.index_of(name) is self.index_of(instead.get(name, name)) is None]
 
     def is_header(self, text: str) -> bool:
-        """Return whether a line is a header that contains this file's columns in any order, or sacct's columns.
+        """Return whether a line is a header with sacct's columns, or this file's columns in any order.
 
         The line of a job contains a number and times, whereas no field of a header line begins with a digit.
         """
         text = text.strip("\r\n")
         if text == self.header or text[:1].isdigit():
             return text == self.header
-        cells = [name.lower() for name in _cells(text, self.separator)]
+        cells = [name.lower() for name in _split_cells(text, self.separator)]
         if any(cell[:1].isdigit() for cell in cells):
             return False
-        return (bool(self._names) and self._names == set(cells)) or (bool(separator_of(text)) and _has_times(text))
+        return (bool(self._names) and self._names == set(cells)) or (
+            bool(sacct_column_separator(text)) and _has_time_columns(text)
+        )
 
     def is_continuation(self, before: str, text: str) -> bool:
         """Return whether a line continues the previous line's job, whose name contains a line break."""
@@ -123,9 +129,9 @@ class AccountingColumns:
         return there >= self.count - 1 if self.name_comes_last else there < self.count - 1 and there + between > 0
 
     def is_other(self, header: str) -> bool:
-        """Return whether a later header line reorders these columns, although they are defined by position."""
+        """Return whether a later header line reorders these columns although they are defined by position."""
         theirs = AccountingColumns.of(header).at
-        return any(theirs.get(name) != at for name, at in self.at.items() if name != NONE)
+        return any(theirs.get(name) != at for name, at in self.at.items() if name != NO_VALUE)
 
     def split(self, text: str) -> list[str]:
         """Return the fields of a line. Raise `InvalidValue` if they do not match the columns.
@@ -133,10 +139,10 @@ class AccountingColumns:
         The separator may also end the line, or occur within a job name in the last column.
         """
         fields = text.rstrip("\r\n").split(self.separator)
-        if '"' in text and self.separator != "|" and len(quoted := self._quoted(text)) == self.count:
+        if '"' in text and self.separator != "|" and len(quoted := self._split_quoted_line(text)) == self.count:
             return quoted
         if len(fields) != self.count and '"' in text:
-            fields = self._quoted(text)
+            fields = self._split_quoted_line(text)
         if len(fields) == self.count + 1 and not fields[-1]:
             del fields[-1]
         if len(fields) > self.count and self.name_comes_last:
@@ -145,36 +151,36 @@ class AccountingColumns:
             raise InvalidValue("fields", len(fields), f"must be {self.count}; request JobName as sacct's last column")
         return fields
 
-    def _quoted(self, text: str) -> list[str]:
+    def _split_quoted_line(self, text: str) -> list[str]:
         try:
             return next(csv.reader([text], delimiter=self.separator), [])
         except csv.Error as error:
             raise InvalidValue("line", text.strip(), f"must be readable as CSV: {error}") from error
 
 
-def _has_times(line: str) -> bool:
-    """Return whether a header line contains the columns with the jobs' times."""
-    return {"submit", "start", "end"} <= {name.lower() for name in _cells(line, separator_of(line))}
+def _has_time_columns(line: str) -> bool:
+    """Return whether a header line contains the columns of the jobs' times."""
+    return {"submit", "start", "end"} <= {name.lower() for name in _split_cells(line, sacct_column_separator(line))}
 
 
-def _from_user(first: str, words: str) -> AccountingColumns:
+def _parse_user_columns(first: str, text: str) -> AccountingColumns:
     """Return the columns set by the user."""
-    parts = [part.strip() for part in words.split(",")]
+    parts = [part.strip() for part in text.split(",")]
     if not any("=" in part for part in parts):
-        return _in_order(first, parts)
-    theirs = dict(_pair(part) for part in parts if part)
+        return _columns_from_list(first, parts)
+    theirs = dict(_parse_column_pair(part) for part in parts if part)
     if all(name.isdecimal() for name in theirs.values()):
-        return _by_number(first, {name: int(number) for name, number in theirs.items()})
-    return _renamed(first, theirs)
+        return _columns_from_numbers(first, {name: int(number) for name, number in theirs.items()})
+    return _columns_from_renaming(first, theirs)
 
 
-def _pair(part: str) -> tuple[str, str]:
+def _parse_column_pair(part: str) -> tuple[str, str]:
     name, equals, theirs = (text.strip() for text in part.partition("="))
     require(bool(equals and theirs), "--columns", part, "must be NAME=COLUMN, like the others")
-    return _checked(name), theirs
+    return _normalize_column_name(name), theirs
 
 
-def _checked(name: str) -> str:
+def _normalize_column_name(name: str) -> str:
     """Return a known column name in its usual spelling."""
     known = {each.lower(): each for each in COLUMNS_READ}
     meant = did_you_mean(name, COLUMNS_READ)
@@ -184,32 +190,34 @@ def _checked(name: str) -> str:
     return known[name.lower()]
 
 
-def _in_order(first: str, names: Sequence[str]) -> AccountingColumns:
-    names = [NONE if name in ("", NONE) else _checked(name) for name in names]
-    counts = {each: {len(text.split(each)) for text in (first, first.rstrip(each))} for each in _SEPARATORS}
-    separator = next((each for each in _SEPARATORS if len(names) in counts[each]), "")
+def _columns_from_list(first: str, names: Sequence[str]) -> AccountingColumns:
+    names = [NO_VALUE if name in ("", NO_VALUE) else _normalize_column_name(name) for name in names]
+    counts = {each: {len(text.split(each)) for text in (first, first.rstrip(each))} for each in _COLUMN_SEPARATORS}
+    separator = next((each for each in _COLUMN_SEPARATORS if len(names) in counts[each]), "")
     if not separator:
-        best = max(_SEPARATORS, key=first.count)
-        rule = f"must name every column: the first line has {len(first.split(best))} fields between {best!r}"
+        best = max(_COLUMN_SEPARATORS, key=first.count)
+        rule = f"must list every column: the first line has {len(first.split(best))} fields between {best!r}"
         raise InvalidValue("--columns", f"{len(names)} names", rule)
-    return AccountingColumns(separator, names, _if_header(first), by_place=True)
+    return AccountingColumns(separator, names, _header_text(first), by_place=True)
 
 
-def _by_number(first: str, numbers: Mapping[str, int]) -> AccountingColumns:
-    separator = max(_SEPARATORS, key=first.count)
-    names = [NONE] * len(_cells(first, separator))
+def _columns_from_numbers(first: str, numbers: Mapping[str, int]) -> AccountingColumns:
+    separator = max(_COLUMN_SEPARATORS, key=first.count)
+    names = [NO_VALUE] * len(_split_cells(first, separator))
     for name, number in numbers.items():
         require(0 < number <= len(names), "--columns", f"{name}={number}", f"the first line has {len(names)} fields")
         names[number - 1] = name
-    return AccountingColumns(separator, names, _if_header(first), by_place=True)
+    return AccountingColumns(separator, names, _header_text(first), by_place=True)
 
 
-def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
-    """Return the names of the header line with the user's replacements; the replaced columns are ignored."""
+def _columns_from_renaming(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
+    """Return the header line's columns, with names replaced as requested; ignore replaced columns."""
     wanted = {name.lower() for name in theirs.values()}
-    separator = max(_SEPARATORS, key=lambda each: (_named(wanted, first, each), first.count(each)))
-    cells = _cells(first, separator)
-    names = [NONE if _is_one_of(name, theirs) else name for name in cells]
+    separator = max(
+        _COLUMN_SEPARATORS, key=lambda each: (_count_wanted_columns(wanted, first, each), first.count(each))
+    )
+    cells = _split_cells(first, separator)
+    names = [NO_VALUE if _matches_any_name(name, theirs) else name for name in cells]
     lower = [name.lower() for name in cells]
     for name, column in theirs.items():
         if column.lower() not in lower:
@@ -218,18 +226,18 @@ def _renamed(first: str, theirs: Mapping[str, str]) -> AccountingColumns:
     return AccountingColumns(separator, names, first)
 
 
-def _named(wanted: set[str], line: str, separator: str) -> int:
+def _count_wanted_columns(wanted: set[str], line: str, separator: str) -> int:
     """Return how many of the wanted columns a line contains when split at this separator."""
-    return len(wanted & {name.lower() for name in _cells(line, separator)})
+    return len(wanted & {name.lower() for name in _split_cells(line, separator)})
 
 
-def _is_one_of(name: str, theirs: Iterable[str]) -> bool:
+def _matches_any_name(name: str, theirs: Iterable[str]) -> bool:
     return name.lower() in {each.lower() for each in theirs}
 
 
-def _cells(line: str, separator: str) -> list[str]:
+def _split_cells(line: str, separator: str) -> list[str]:
     return [name.strip(' "') for name in line.rstrip(separator).split(separator)]
 
 
-def _if_header(first: str) -> str:
+def _header_text(first: str) -> str:
     return "" if any(map(str.isdigit, first)) else first

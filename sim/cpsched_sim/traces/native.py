@@ -1,7 +1,7 @@
-"""The native trace format of cpsched: gzipped CSV that can express every property of a request.
+"""cpsched's native trace format: gzipped CSV that can express every property of a request.
 
-SWF has no job names, GPUs, amounts per unit or distinct nodes, and a separate companion file could get lost. Any tool
-can read CSV, messages can refer to its lines, and gzip makes it as small as SWF.
+SWF has no job names, GPUs, amounts per unit or distinct nodes, and a second file with them could get lost. Any tool can
+read CSV, messages can refer to its lines, and gzipped CSV is as small as SWF.
 
     # cpsched-trace 1
     # system: eurora
@@ -12,7 +12,7 @@ can read CSV, messages can refer to its lines, and gzip makes it as small as SWF
 Lines of the form `# key: value` are the header; `system` is the default system of `cpsched simulate`. The columns after
 `account` are amounts per unit, named like the system's resources. The optional column `start_s` before them is the
 job's start on the original machine, empty if unknown. A run may exceed its walltime, because sites include the clean-up
-time; the run is not cut.
+time, and is not cut.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from cpsched.registration import Registration
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_RESOURCES
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
-MAGIC = "# cpsched-trace 1"
-NUMBERS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
-WORDS = ("partition", "user", "name", "queue", "account")
-FIXED = (*NUMBERS, *WORDS)
-START = "start_s"
+FIRST_LINE = "# cpsched-trace 1"
+NUMBER_COLUMNS = ("job", "submit_s", "run_s", "walltime_s", "units", "distinct", "exclusive")
+TEXT_COLUMNS = ("partition", "user", "name", "queue", "account")
+FIXED_COLUMNS = (*NUMBER_COLUMNS, *TEXT_COLUMNS)
+START_COLUMN = "start_s"
 """The optional column of recorded starts, directly after the fixed columns."""
-_LEAST = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
+_MINIMUM_VALUES = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
 
 
 class NativeTraceReader(TraceReader):
@@ -47,13 +47,13 @@ class NativeTraceReader(TraceReader):
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the first line names the format."""
-        return first.strip() == MAGIC
+        """Return whether the first line identifies the format."""
+        return first.strip() == FIRST_LINE
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
         self._asks: dict[tuple[str, ...], UnitsRequest] = {}
-        self._rest = lines_of(path)
+        self._rest = read_text_lines(path)
         self.resources = self._read_header()
 
     def _read_header(self) -> tuple[str, ...]:
@@ -61,101 +61,107 @@ class NativeTraceReader(TraceReader):
             self.line = number
             if text.startswith("#"):
                 if len(text) > MAX_LINE_CHARS:
-                    raise self._too_long(text)
+                    raise self._make_too_long_error(text)
                 key, _, value = text[1:].partition(":")
-                if self._keeps(text):
+                if self._may_store_header_line(text):
                     self.header[key.strip()] = value.strip()
-                self._pass_over()
+                self._count_line_without_job()
                 continue
             columns = tuple(text.rstrip("\r\n").split(","))
-            if columns[: len(FIXED)] != FIXED or len(columns) == len(FIXED):
-                raise self._wrong("columns", text.strip(), f"must be {','.join(FIXED)}, then the resources")
-            self._at = len(FIXED) + (columns[len(FIXED)] == START)
+            if columns[: len(FIXED_COLUMNS)] != FIXED_COLUMNS or len(columns) == len(FIXED_COLUMNS):
+                raise self._make_error(
+                    "columns", text.strip(), f"must be {','.join(FIXED_COLUMNS)}, then the resources"
+                )
+            self._at = len(FIXED_COLUMNS) + (columns[len(FIXED_COLUMNS)] == START_COLUMN)
             resources = columns[self._at :]
             if not resources or len(resources) > MAX_RESOURCES or len({*resources, ""}) <= len(resources):
                 rule = f"must be at most {MAX_RESOURCES} different resource names"
-                raise self._wrong("columns", ",".join(resources), rule)
+                raise self._make_error("columns", ",".join(resources), rule)
             return resources
-        raise self._wrong("columns", "", "the line of column names is missing")
+        raise self._make_error("columns", "", "the line of column names is missing")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         return self._rest
 
-    def _split(self, text: str) -> list[str]:
-        fields = self._quoted(text) if '"' in text else text.rstrip("\r\n").split(",")
+    def _split_fields(self, text: str) -> list[str]:
+        fields = self._split_quoted_line(text) if '"' in text else text.rstrip("\r\n").split(",")
         expected = self._at + len(self.resources)
         if len(fields) != expected:
-            raise self._wrong("fields", len(fields), f"must be {expected}")
+            raise self._make_error("fields", len(fields), f"must be {expected}")
         return fields
 
-    def _quoted(self, text: str) -> list[str]:
+    def _split_quoted_line(self, text: str) -> list[str]:
         try:
             return next(csv.reader([text], strict=True), [])
         except csv.Error as error:
-            raise self._wrong("line", text.strip(), f"must be readable as CSV: {error}") from error
+            raise self._make_error("line", text.strip(), f"must be readable as CSV: {error}") from error
 
     def _record(self, text: str) -> TraceRecord | None:
         if not text.strip():
             return None
-        fields = self._split(text)
+        fields = self._split_fields(text)
         try:
             id, submit_s, run_s, walltime_s = map(int, fields[:4])
         except ValueError:
-            id, submit_s, run_s, walltime_s = (self._whole(name, fields[i]) for i, name in enumerate(NUMBERS[:4]))
+            id, submit_s, run_s, walltime_s = (
+                self._parse_whole_number(name, fields[i]) for i, name in enumerate(NUMBER_COLUMNS[:4])
+            )
         for name, value in (("submit_s", submit_s), ("run_s", run_s), ("walltime_s", walltime_s)):
-            if value < _LEAST[name]:
-                raise self._wrong(name, value, f"must be at least {_LEAST[name]}")
+            if value < _MINIMUM_VALUES[name]:
+                raise self._make_error(name, value, f"must be at least {_MINIMUM_VALUES[name]}")
         user, name, queue, account = map(intern, fields[8:12])
-        recorded = fields[len(FIXED)] if self._at > len(FIXED) else ""
-        start_s = self._whole(START, recorded) if recorded else None
-        return TraceRecord(id, submit_s, run_s, walltime_s, self._ask(fields), user, name, queue, account, start_s)
+        recorded = fields[len(FIXED_COLUMNS)] if self._at > len(FIXED_COLUMNS) else ""
+        start_s = self._parse_whole_number(START_COLUMN, recorded) if recorded else None
+        return TraceRecord(
+            id, submit_s, run_s, walltime_s, self._parse_request(fields), user, name, queue, account, start_s
+        )
 
-    def _ask(self, fields: list[str]) -> UnitsRequest:
+    def _parse_request(self, fields: list[str]) -> UnitsRequest:
         key = (*fields[4:8], *fields[self._at :])
         ask = self._asks.get(key)
         if ask is None:
-            units, distinct, exclusive = (self._whole(NUMBERS[i], fields[i]) for i in (4, 5, 6))
-            amounts = [self._whole(name, text) for name, text in zip(self.resources, key[4:], strict=True)]
+            units, distinct, exclusive = (self._parse_whole_number(NUMBER_COLUMNS[i], fields[i]) for i in (4, 5, 6))
+            amounts = [self._parse_whole_number(name, text) for name, text in zip(self.resources, key[4:], strict=True)]
             if units < 1:
-                raise self._wrong("units", units, "must be at least 1")
+                raise self._make_error("units", units, "must be at least 1")
             if min(amounts) < 0 or max(amounts) < 1:
-                raise self._wrong("amounts", amounts, "must not be negative, and one must be positive")
+                raise self._make_error("amounts", amounts, "must not be negative, and one must be positive")
             each = tuple((name, amount) for name, amount in zip(self.resources, amounts, strict=True) if amount)
             ask = self._asks[key] = UnitsRequest(units, each, bool(distinct), bool(exclusive), fields[7])
         return ask
 
-    def _whole(self, field: str, text: str) -> int:
+    def _parse_whole_number(self, field: str, text: str) -> int:
         try:
             return int(text)
         except ValueError:
-            raise self._wrong(field, text, "must be a whole number") from None
+            raise self._make_error(field, text, "must be a whole number") from None
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records with `UnitsRequest`, gzipped if the name ends in .gz. The output is deterministic.
+    """Write records with `UnitsRequest`, gzipped if the file name ends in .gz. The output is deterministic.
 
-    Write recorded starts if any record has one. Do not write nodes.
+    Write recorded starts if any record has one, but no nodes.
 
-    Raise `InputError` on failure, and for text fields with line breaks, since each job is one line.
+    Raise `InputError` on failure, and for text fields with line breaks, because each job is one line.
     """
     text = io.StringIO()
-    text.write(MAGIC + "\n")
+    text.write(FIRST_LINE + "\n")
     text.writelines(f"# {key}: {value}\n" for key, value in header.items())
     table = csv.writer(text, lineterminator="\n")
     rows = list(records)
     starts = any(record.start_s is not None for record in rows)
-    table.writerow([*FIXED, *([START] if starts else []), *resources])
-    table.writerows(_row(record, resources, starts) for record in rows)
+    table.writerow([*FIXED_COLUMNS, *([START_COLUMN] if starts else []), *resources])
+    table.writerows(_format_row(record, resources, starts) for record in rows)
     write_atomically(path, text.getvalue().encode())
 
 
-def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
+def _format_row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[object]:
     ask = record.ask
     assert isinstance(ask, UnitsRequest), "only units with named amounts can be written"
     amounts = dict(ask.each)
     for word in (ask.partition, record.user, record.name, record.queue, record.account):
         if len(word.splitlines()) > 1 or word.endswith(("\n", "\r")):
-            raise InputError(f"job {record.id}: {quote_value(word)}: a word of a trace must not contain line breaks")
+            raise InputError(f"job {record.id}: {quote_value(word)}: text in a trace must not contain line breaks")
     return [
         record.id,
         record.submit_s,
@@ -174,8 +180,8 @@ def _row(record: TraceRecord, resources: Sequence[str], starts: bool) -> list[ob
     ]
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
-        "native", "cpsched's own: a CSV that says everything a request can say.", "this module", NativeTraceReader
+        "native", "cpsched's own CSV, which expresses every property of a request.", "this module", NativeTraceReader
     ),
 )

@@ -1,7 +1,7 @@
 """Parse lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
 Users choose some of the values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes
-if they contain a blank. A text with quotes can imitate further fields, so a duplicate field has no value
+if they contain a blank. Quoted text can look like further fields, so a duplicate field has no value
 (`PbsRecordFields.twice`).
 """
 
@@ -28,7 +28,7 @@ class PbsAccountingLine(NamedTuple):
 
 
 class PbsJobId(NamedTuple):
-    """A job id: `7[2].vm`, in old Torque `7-2.vm`, is subjob 2 (-1: none; None: the array) of job 7, server `vm`."""
+    """A job id: `7[2].vm`, or `7-2.vm` in old Torque, is subjob 2 (-1: none; None: the array) of job 7, server `vm`."""
 
     number: int
     subjob: int | None
@@ -41,12 +41,12 @@ def looks_like_one(text: str) -> bool:
 
 
 def is_unfinished(text: str) -> bool:
-    """Return whether a line ends within an account, since PBS does not escape line breaks in users' texts."""
+    """Return whether a line ends within an account, because PBS does not escape line breaks in user text."""
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
 
-def line_of(text: str) -> PbsAccountingLine:
+def parse_pbs_line(text: str) -> PbsAccountingLine:
     """Split a line into its parts. Raise `InvalidValue` if it is not a line of the log."""
     match = _LINE.match(text.strip())
     if not match:
@@ -55,8 +55,8 @@ def line_of(text: str) -> PbsAccountingLine:
     return PbsAccountingLine(f"{year}-{month}-{day}T{clock}", kind, id, rest)
 
 
-def job_id_of(text: str) -> PbsJobId:
-    """Parse a job id of PBS. Raise `InvalidValue`."""
+def parse_pbs_job_id(text: str) -> PbsJobId:
+    """Parse a PBS job id. Raise `InvalidValue`."""
     match = _JOB.match(text)
     if not match:
         raise InvalidValue("job", text, "must be like 7.server, or 7[2].server for a subjob")
@@ -66,7 +66,7 @@ def job_id_of(text: str) -> PbsJobId:
 
 
 class PbsRecordFields(dict[str, str]):
-    """The fields of a line by name. `twice` contains the names of duplicate fields."""
+    """A line's fields by name. `twice` contains the names of duplicate fields."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -75,19 +75,19 @@ class PbsRecordFields(dict[str, str]):
         while at < len(text):
             match = _FIELD.match(text, at)
             if match is None:
-                at = _next_word(text, at)
+                at = _next_word_index(text, at)
                 continue
             name, *values = match.groups()
             if name in self:
                 self.twice.add(name)
             self[name] = next((value for value in values if value is not None), "")
-            at = _next_word(text, match.end())
+            at = _next_word_index(text, match.end())
 
 
 _BLANKS = re.compile(r"\s+")
 
 
-def _next_word(text: str, at: int) -> int:
-    """Return the start of the next word, after the blanks."""
+def _next_word_index(text: str, at: int) -> int:
+    """Return the index at which the next word starts."""
     match = _BLANKS.search(text, at)
     return match.end() if match else len(text)

@@ -1,4 +1,4 @@
-"""Convert the request of a PBS job (`select` and `place`, sizes and durations) to units of a replay.
+"""Convert a PBS job's request (`select` and `place`, sizes and durations) to units of a replay.
 
 - Equal chunks become one unit each; `place=pack` combines them into a single unit.
 - `scatter` and `vscatter` place units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
@@ -20,63 +20,63 @@ from cpsched.parsing.pbs_select import PbsSelectChunk, parse_place, parse_select
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_UNITS
 from cpsched_sim.traces.trace_record import UnitsRequest
 
-_COUNT = re.compile(r"\d{1,12}$", re.ASCII)
+_COUNT_PATTERN = re.compile(r"\d{1,12}$", re.ASCII)
 _HOST = re.compile(r"([^/+()]+)/\d+(?:\*\d+)?")
 _SLOTS = re.compile(r"([^/+()]+)/(\d{1,9}(?:[-,]\d{1,9})*)(?:\*(\d{1,9}))?", re.ASCII)
-_GPUS = ("ngpus", "naccelerators")
-_KNOWN_OF_TORQUE = {"ppn", "gpus"}
-_KNOWN = {"ncpus", "mem", "mpiprocs", "ompthreads", *_GPUS}
-DIFFERENT = "the chunks of select differ: read as equal units with the same totals"
-OTHERS = "chunks request more than cores, memory and GPUs: the rest is ignored"
-NOTHING = "requests nothing: read as one core"
-GROUPED = "place=group=... is ignored"
+_GPU_RESOURCES = ("ngpus", "naccelerators")
+_TORQUE_RESOURCES = {"ppn", "gpus"}
+_KNOWN_RESOURCES = {"ncpus", "mem", "mpiprocs", "ompthreads", *_GPU_RESOURCES}
+DIFFERENT_CHUNKS_NOTE = "the chunks of select differ: read as equal units with the same totals"
+OTHER_RESOURCES_NOTE = "chunks request more than cores, memory and GPUs: the rest is ignored"
+EMPTY_REQUEST_NOTE = "requests nothing: read as one core"
+PLACE_GROUP_NOTE = "place=group=... is ignored"
 
 
 class PbsRequestedUnits(NamedTuple):
-    """The units of a job's request, and the parts of the request that a replay ignores."""
+    """The units of a job's request, and those parts of it that a replay ignores."""
 
     units: UnitsRequest
     notes: tuple[str, ...]
 
 
-class _Chunks(NamedTuple):
+class _EqualChunks(NamedTuple):
     copies: int
     amounts: tuple[int, int, int]
     """Cores, memory in MiB, and GPUs of one chunk."""
     has_others: bool
 
 
-def mib_of(text: str) -> int:
+def parse_pbs_size_mib(text: str) -> int:
     """Convert `1gb`, `1048576kb` or `100mw` to MiB, rounded up. Raise `InvalidValue`."""
     mib = -(-parse_size_bytes(text, "mem") >> 20)
     if mib > MAX_AMOUNT:
-        raise InvalidValue("mem", text, f"must not be more than {MAX_AMOUNT:,} MiB")
+        raise InvalidValue("mem", text, f"must be at most {MAX_AMOUNT:,} MiB")
     return mib
 
 
-def hosts_of(exec_host: str) -> list[str]:
+def exec_hosts(exec_host: str) -> list[str]:
     """Return the distinct hosts of `a/0*2+b/1`, in order."""
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
-def request_of(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
+def parse_pbs_request(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
     """Parse the request in the fields of a line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
-    hosts = hosts_of(fields.get("exec_host", ""))
+    hosts = exec_hosts(fields.get("exec_host", ""))
     place = parse_place(fields.get("Resource_List.place", ""))
     apart = place.arrangement in ("scatter", "vscatter")
     if select:
-        chunks = [_chunk(each) for each in parse_select(select, "Resource_List.select")]
+        chunks = [_parse_chunk(each) for each in parse_select(select, "Resource_List.select")]
     elif nodes:
-        chunks = _torque_chunks(nodes, fields)
+        chunks = _parse_torque_nodes(nodes, fields)
         apart = len(hosts) in (0, sum(chunk.copies for chunk in chunks))
     else:
-        chunks = _by_slots(fields)
+        chunks = _chunks_from_slots(fields)
         apart = len(hosts) > 1
     exclusive = place.sharing in ("excl", "exclhost")
-    notes = [GROUPED] if place.group else []
+    notes = [PLACE_GROUP_NOTE] if place.group else []
     if any(chunk.has_others for chunk in chunks):
-        notes.append(OTHERS)
+        notes.append(OTHER_RESOURCES_NOTE)
     count = sum(chunk.copies for chunk in chunks)
     if not 0 < count <= MAX_UNITS:
         name = "Resource_List.select" if select else "Resource_List.nodes"
@@ -91,41 +91,48 @@ def request_of(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
         units = len(hosts) or count
         apart = apart or units > 1
         amounts = tuple(-(-amount // units) for amount in sums)
-        notes.append(DIFFERENT)
+        notes.append(DIFFERENT_CHUNKS_NOTE)
     if not any(amounts):
         amounts = (1, 0, 0)
-        notes.append(NOTHING)
+        notes.append(EMPTY_REQUEST_NOTE)
     each = tuple((name, n) for name, n in zip(("cores", "memory_mib", "gpus"), amounts, strict=True) if n)
     return PbsRequestedUnits(UnitsRequest(units, each, apart and units > 1, exclusive, partition), tuple(notes))
 
 
-def _torque_chunks(text: str, fields: Mapping[str, str]) -> list[_Chunks]:
+def _parse_torque_nodes(text: str, fields: Mapping[str, str]) -> list[_EqualChunks]:
     """Parse `2:ib:ppn=8+n3:ppn=2#shared`: each part is a number of nodes or a name, with the request per node."""
     parts = [part.split(":") for part in text.partition("#")[0].split("+")]
     found: list[tuple[int, int, int, bool]] = []
     for words in parts:
         asked = dict(word.partition("=")[::2] for word in words if "=" in word)
-        count = int(words[0]) if _COUNT.match(words[0]) else 1
-        others = len(words) - 1 > len(asked) or bool(asked.keys() - _KNOWN_OF_TORQUE)
-        found.append((count, _whole("ppn", asked.get("ppn", "1")), _whole("gpus", asked.get("gpus", "0")), others))
+        count = int(words[0]) if _COUNT_PATTERN.match(words[0]) else 1
+        others = len(words) - 1 > len(asked) or bool(asked.keys() - _TORQUE_RESOURCES)
+        found.append(
+            (
+                count,
+                _parse_whole_number("ppn", asked.get("ppn", "1")),
+                _parse_whole_number("gpus", asked.get("gpus", "0")),
+                others,
+            )
+        )
     nodes = max(1, sum(count for count, *_ in found))
-    mib, mib_a_core = (mib_of(fields.get(f"Resource_List.{name}", "0")) for name in ("mem", "pmem"))
+    mib, mib_a_core = (parse_pbs_size_mib(fields.get(f"Resource_List.{name}", "0")) for name in ("mem", "pmem"))
     return [
-        _Chunks(count, (cores, max(-(-mib // nodes), mib_a_core * cores), gpus), others)
+        _EqualChunks(count, (cores, max(-(-mib // nodes), mib_a_core * cores), gpus), others)
         for count, cores, gpus, others in found
     ]
 
 
-def _by_slots(fields: Mapping[str, str]) -> list[_Chunks]:
-    """Return one unit, or one per host if the job, which has no `nodes`, had more slots than requested cores."""
-    whole, slots = _whole_job(fields), _slots_of(fields.get("exec_host", ""))
+def _chunks_from_slots(fields: Mapping[str, str]) -> list[_EqualChunks]:
+    """Return one unit, or one per host if a job without `nodes` had more slots than requested cores."""
+    whole, slots = _whole_job_as_chunk(fields), _count_slots_by_host(fields.get("exec_host", ""))
     cores, mib, gpus = whole.amounts
     if slots.total() <= cores:
         return [whole]
-    return [_Chunks(1, (mine, -(-mib // len(slots)), -(-gpus // len(slots))), False) for mine in slots.values()]
+    return [_EqualChunks(1, (mine, -(-mib // len(slots)), -(-gpus // len(slots))), False) for mine in slots.values()]
 
 
-def _slots_of(exec_host: str) -> Counter[str]:
+def _count_slots_by_host(exec_host: str) -> Counter[str]:
     """Return the cores of a job by host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
     found = Counter[str]()
     for host, numbers, times in _SLOTS.findall(exec_host):
@@ -135,23 +142,27 @@ def _slots_of(exec_host: str) -> Counter[str]:
     return found
 
 
-def _whole_job(fields: Mapping[str, str]) -> _Chunks:
-    """Return the sums of a job without `select` as one chunk."""
-    gpus = next((text for name in _GPUS if (text := fields.get(f"Resource_List.{name}"))), "0")
-    cores = max(1, _whole("Resource_List.ncpus", fields.get("Resource_List.ncpus", "1")))
-    memory = mib_of(fields.get("Resource_List.mem", "0"))
-    return _Chunks(1, (cores, memory, _whole("Resource_List.ngpus", gpus)), False)
+def _whole_job_as_chunk(fields: Mapping[str, str]) -> _EqualChunks:
+    """Return the totals of a job without `select` as one chunk."""
+    gpus = next((text for name in _GPU_RESOURCES if (text := fields.get(f"Resource_List.{name}"))), "0")
+    cores = max(1, _parse_whole_number("Resource_List.ncpus", fields.get("Resource_List.ncpus", "1")))
+    memory = parse_pbs_size_mib(fields.get("Resource_List.mem", "0"))
+    return _EqualChunks(1, (cores, memory, _parse_whole_number("Resource_List.ngpus", gpus)), False)
 
 
-def _chunk(chunk: PbsSelectChunk) -> _Chunks:
-    """Return the amounts of a chunk; the default is one core, as in PBS."""
+def _parse_chunk(chunk: PbsSelectChunk) -> _EqualChunks:
+    """Return a chunk's amounts; the default is one core, as in PBS."""
     asked = chunk.asked
-    gpus = next((asked[name] for name in _GPUS if name in asked), "0")
-    amounts = _whole("ncpus", asked.get("ncpus", "1")), mib_of(asked.get("mem", "0")), _whole("ngpus", gpus)
-    return _Chunks(chunk.count, amounts, bool(asked.keys() - _KNOWN))
+    gpus = next((asked[name] for name in _GPU_RESOURCES if name in asked), "0")
+    amounts = (
+        _parse_whole_number("ncpus", asked.get("ncpus", "1")),
+        parse_pbs_size_mib(asked.get("mem", "0")),
+        _parse_whole_number("ngpus", gpus),
+    )
+    return _EqualChunks(chunk.count, amounts, bool(asked.keys() - _KNOWN_RESOURCES))
 
 
-def _whole(field: str, text: str) -> int:
-    if not _COUNT.match(text) or int(text) > MAX_AMOUNT:
-        raise InvalidValue(field, text, f"must be a whole number up to {MAX_AMOUNT:,}")
+def _parse_whole_number(field: str, text: str) -> int:
+    if not _COUNT_PATTERN.match(text) or int(text) > MAX_AMOUNT:
+        raise InvalidValue(field, text, f"must be a whole number of at most {MAX_AMOUNT:,}")
     return int(text)

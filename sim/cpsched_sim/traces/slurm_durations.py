@@ -1,4 +1,4 @@
-"""Parse durations as written by Slurm and in tables derived from its accounting data.
+"""Parse durations written by Slurm or in tables derived from its accounting data.
 
 1-02:00:00, 02:00:00, 30:00 (minutes and seconds), 1-02, 1-02:00; pandas: 1 days 02:00:00
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from cpsched_sim.traces.timestamps import UNKNOWN
+from cpsched_sim.traces.timestamps import UNKNOWN_VALUES
 
-NO_LIMIT = UNKNOWN | {"unlimited", "infinite", "partition_limit", "not_set", "invalid"}
+NO_LIMIT_VALUES = UNKNOWN_VALUES | {"unlimited", "infinite", "partition_limit", "not_set", "invalid"}
 """Values that mean no limit, in lower case; Slurm prints `INVALID` for a negative time."""
 _CLOCK = re.compile(r"(?:(\d{1,18}):)?(\d{1,18}):(\d{1,18})(?:\.\d+)?", re.ASCII)
 _DAYS = re.compile(
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a plain number, either whole or, as in some tables, decimal: `240.0`."""
+    """Return whether text is a plain number, either whole or, as in some tables, decimal (`240.0`)."""
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
-def number_s(text: str, unit_s: int) -> int:
-    """Convert a plain number of units of `unit_s` seconds to seconds, rounded up."""
+def number_to_seconds(text: str, unit_s: int) -> int:
+    """Convert a plain number, in units of `unit_s` seconds, to seconds, rounded up."""
     whole, _, fraction = text.strip().partition(".")
     parts: int = 10 ** len(fraction)
     return int(whole) * unit_s + -(-int(fraction or "0") * unit_s // parts)
@@ -37,7 +37,7 @@ def duration_s(text: str) -> int | None:
     (93600, 1800, 129600, None)
     """
     text = text.strip()
-    if text.lower() in NO_LIMIT:
+    if text.lower() in NO_LIMIT_VALUES:
         return None
     if match := _CLOCK.fullmatch(text):
         hours, minutes, seconds = (int(part or 0) for part in match.groups())

@@ -15,11 +15,10 @@
 
 The other fields (CPU time, status, group, preceding job, think time) do not affect a replay.
 A numeric name has an empty prefix, so the prefix rules of the predictor `profile` match any job of the same user. This
-is intended: on UniLu-Gaia-2014-2, with 27,947 executable numbers in 51,859 jobs, its mean absolute error is 251 min,
-but 2,278 min if the numbers are distinguished.
-Fractions of a second are truncated. Fields beyond the 18th are ignored, with a note (ALCF's traces have 19), except for
-the 21 of Frontier's traces: the last ones then have the request (`cpsched_sim.traces.swf_extension`). `tally` counts
-each drop and cut by reason.
+is intended. On UniLu-Gaia-2014-2, with 27,947 executable numbers in 51,859 jobs, the mean absolute error of `profile`
+is 251 min. It would be 2,278 min if the numbers were distinguished. Fractions of a second are truncated. Fields beyond
+the 18th are ignored with a note (ALCF's traces have 19). The exception is Frontier's traces with 21 fields, whose last
+fields contain the request (`cpsched_sim.traces.swf_extension`). `tally` counts each drop and cut by reason.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from typing_extensions import override
 
 from cpsched.registration import Registration
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.traces import swf_extension
 from cpsched_sim.traces.trace_record import (
     ProcessorCountRequest,
@@ -43,13 +42,13 @@ from cpsched_sim.traces.trace_record import (
     UnitsRequest,
 )
 
-FIELDS = 18
-MORE_FIELDS = f"fields beyond the {FIELDS} of the format"
-NOT_RUN = "run time below 1 s (never ran, or unknown)"
-NO_PROCESSORS = "no processors, neither requested nor allocated"
-CUT = "run time longer than the requested time"
-_LOOKED_AT = 20
-"""Number of lines that are searched for a job. The first line with enough fields sets the file's number of fields."""
+SWF_FIELDS = 18
+MORE_FIELDS = f"fields beyond the {SWF_FIELDS} of the format"
+NOT_RUN_REASON = "run time below 1 s (never ran, or unknown)"
+NO_PROCESSORS_REASON = "no processors, neither requested nor allocated"
+RUN_TIME_CUT = "run time longer than the requested time"
+_SEARCHED_LINES = 20
+"""Number of lines to search for a job. The first line with enough fields defines the number of fields."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
@@ -61,7 +60,7 @@ class SwfReader(TraceReader):
     @classmethod
     @override
     def recognises(cls, first: str) -> bool:
-        """Return whether the line looks like a line of this format, or contains only numbers."""
+        """Return whether the line looks like this format, or contains only numbers."""
         words = first.split()
         return cls.looks_like_one(first) or (len(words) > 1 and all(map(_is_number, words)))
 
@@ -69,14 +68,14 @@ class SwfReader(TraceReader):
     def looks_like_one(cls, line: str) -> bool:
         """Return whether a line is a comment, or begins with a number and has enough fields for a job."""
         words = line.split()
-        return words[0].startswith(";") or (len(words) >= FIELDS and _is_number(words[0]))
+        return words[0].startswith(";") or (len(words) >= SWF_FIELDS and _is_number(words[0]))
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
         super().__init__(path, lenient)
         self.comments: list[str] = []
         self._asks: dict[tuple[str, ...], ResourceRequest] = {}
         self._values: dict[str, list[str]] = {}
-        self._rest = lines_of(path)
+        self._rest = read_text_lines(path)
         self.first_lines = self._read_header()
         self.header = {key: "\n".join(values) for key, values in self._values.items()}
         self.extended = bool(self.first_lines) and swf_extension.is_extended(self.first_lines[-1][1].split())
@@ -84,23 +83,23 @@ class SwfReader(TraceReader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read up to the first line with enough fields for a job; return the lines from the first non-comment on."""
+        """Read up to the first line with enough fields for a job; return the lines after the initial comments."""
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
             if text.strip() and not self._is_comment(text):
                 first.append((number, text))
-                if len(text.split()) >= FIELDS or len(first) == _LOOKED_AT:
+                if len(text.split()) >= SWF_FIELDS or len(first) == _SEARCHED_LINES:
                     break
             else:
-                self._pass_over()
+                self._count_line_without_job()
         return first
 
     def _is_comment(self, text: str) -> bool:
         stripped = text.lstrip()
         if not stripped.startswith(";"):
             return False
-        if not self._keeps(text):
+        if not self._may_store_header_line(text):
             return True
         comment = stripped.strip("; \t\r\n")
         self.comments.append(comment)
@@ -116,29 +115,29 @@ class SwfReader(TraceReader):
         fields = text.split()
         if not fields or (fields[0][0] == ";" and self._is_comment(text)):
             return None
-        expected = swf_extension.FIELDS if self.extended else FIELDS
+        expected = swf_extension.EXTENDED_FIELDS if self.extended else SWF_FIELDS
         if len(fields) != expected:
-            if self.extended or len(fields) < FIELDS:
-                raise self._wrong("fields", len(fields), f"must be {expected}")
+            if self.extended or len(fields) < SWF_FIELDS:
+                raise self._make_error("fields", len(fields), f"must be {expected}")
             self.tally.ignored[MORE_FIELDS] += 1
         try:
             id, submit_s, wait_s = int(fields[0]), int(fields[1]), int(fields[2])
             run_s, walltime_s = int(fields[3]), int(fields[8])
         except ValueError:
-            id, submit_s, wait_s, run_s, walltime_s = (self._whole(fields, at) for at in (0, 1, 2, 3, 8))
+            id, submit_s, wait_s, run_s, walltime_s = (self._parse_whole_number(fields, at) for at in (0, 1, 2, 3, 8))
         if submit_s < 0:
-            raise self._wrong("submit", submit_s, "must not be negative")
+            raise self._make_error("submit", submit_s, "must not be negative")
         if run_s < 1:
-            self.tally.dropped[NOT_RUN] += 1
+            self.tally.dropped[NOT_RUN_REASON] += 1
             return None
-        ask = self._nodes(fields) if self.extended else self._ask(fields)
+        ask = self._parse_node_request(fields) if self.extended else self._parse_request(fields)
         if isinstance(ask, ProcessorCountRequest) and ask.processors < 1:
-            self.tally.dropped[NO_PROCESSORS] += 1
+            self.tally.dropped[NO_PROCESSORS_REASON] += 1
             return None
         if walltime_s < 1:
-            walltime_s = self._unlimited_s(run_s)
+            walltime_s = self._walltime_without_limit_s(run_s)
         elif run_s > walltime_s:
-            self.tally.cut[CUT] += 1
+            self.tally.cut[RUN_TIME_CUT] += 1
             run_s = walltime_s
         return TraceRecord(
             id,
@@ -150,50 +149,52 @@ class SwfReader(TraceReader):
             parse_name(fields[13]),
             parse_name(fields[14]),
             start_s=submit_s + wait_s if wait_s >= 0 else None,
-            soft_walltime_s=self._soft_s(fields),
+            soft_walltime_s=self._soft_walltime_s(fields),
         )
 
-    def _soft_s(self, fields: list[str]) -> int | None:
-        soft_s = self._whole(fields, 19) if self.extended else 0
+    def _soft_walltime_s(self, fields: list[str]) -> int | None:
+        soft_s = self._parse_whole_number(fields, 19) if self.extended else 0
         return soft_s if soft_s > 0 else None
 
-    def _nodes(self, fields: list[str]) -> ResourceRequest:
+    def _parse_node_request(self, fields: list[str]) -> ResourceRequest:
         key = (fields[15], fields[18], fields[20])
         ask = self._asks.get(key)
         if ask is None:
-            nodes = swf_extension.nodes_of(fields[20])
+            nodes = swf_extension.parse_swf_node_field(fields[20])
             if nodes is None:
-                raise self._wrong("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
-            gpus = -(-max(0, self._whole(fields, 18)) // nodes.nodes)
+                raise self._make_error("nodes", fields[20], "must be like frontier:excl:2500x112, nodes x cores")
+            gpus = -(-max(0, self._parse_whole_number(fields, 18)) // nodes.nodes)
             each = (("cores", nodes.each_cores), *((("gpus", gpus),) if gpus else ()))
             ask = UnitsRequest(nodes.nodes, each, nodes.nodes > 1, nodes.exclusive, parse_name(fields[15]))
             self._asks[key] = ask
         return ask
 
-    def _ask(self, fields: list[str]) -> ResourceRequest:
+    def _parse_request(self, fields: list[str]) -> ResourceRequest:
         key = (fields[7], fields[4], fields[9], fields[6], fields[15])
         ask = self._asks.get(key)
         if ask is None:
-            requested = self._whole(fields, 7)
-            processors = requested if requested > 0 else self._whole(fields, 4)
-            ask = ProcessorCountRequest(processors, self._mib(fields, 9), self._mib(fields, 6), parse_name(fields[15]))
+            requested = self._parse_whole_number(fields, 7)
+            processors = requested if requested > 0 else self._parse_whole_number(fields, 4)
+            ask = ProcessorCountRequest(
+                processors, self._read_memory_mib(fields, 9), self._read_memory_mib(fields, 6), parse_name(fields[15])
+            )
             self._asks[key] = ask
         return ask
 
-    def _mib(self, fields: list[str], at: int) -> int:
-        return -(-max(0, self._whole(fields, at)) // 1024)
+    def _read_memory_mib(self, fields: list[str], at: int) -> int:
+        return -(-max(0, self._parse_whole_number(fields, at)) // 1024)
 
-    def _whole(self, fields: list[str], at: int) -> int:
+    def _parse_whole_number(self, fields: list[str], at: int) -> int:
         try:
             return int(float(fields[at]))
         except (ValueError, OverflowError):
-            raise self._wrong(_FIELD_NAMES[at], fields[at], "must be a number") from None
+            raise self._make_error(_FIELD_NAMES[at], fields[at], "must be a number") from None
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records with `ProcessorCountRequest` and numeric or empty names; gzipped if the name ends in .gz.
+    """Write records with `ProcessorCountRequest` and numeric or empty names, gzipped if the file name ends in .gz.
 
-    The output is deterministic. Memory and recorded starts are not written. Raise `UnusableObject`.
+    The output is deterministic. Memory and recorded starts are not written. Raise `InputError`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:
@@ -222,10 +223,10 @@ def parse_name(number: str) -> str:
     return "" if number == "-1" else intern(number)
 
 
-LISTED = (
+REGISTRATIONS = (
     Registration(
         "swf",
-        "Standard Workload Format: 18 fields a line, or the 21 of Frontier's traces.",
+        "Standard Workload Format: 18 fields per line, or 21 in Frontier's traces.",
         "Feitelson et al., version 2.2",
         SwfReader,
     ),

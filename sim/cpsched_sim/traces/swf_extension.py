@@ -7,10 +7,10 @@ simulator RAPS (ExaDigiT), which counts from 0: its unreliable field 4 is field 
 |---|---|---|
 | 19 GPUs used | gpus of each unit: its share, rounded up | -1: none |
 | 20 soft walltime | soft_walltime_s | below 1: unknown |
-| 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores on nodes of their own; `excl`: exclusive | must have this form |
+| 21 nodes, `frontier:excl:2500x112` | 2500 units of 112 cores, each on its own node; `excl`: exclusive | must have this form |
 
-Fields 5 and 8 are ignored: they have nodes for one job and cores for the next (field 5 up to 589,824, on a machine of
-9,408 nodes). The GPUs of field 19 are divided by the nodes of field 21.
+Fields 5 and 8 are ignored, because they contain nodes for some jobs and cores for others. Field 5 goes up to 589,824,
+on a machine with 9,408 nodes. The GPUs of field 19 are divided by the nodes of field 21.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-FIELDS = 21
+EXTENDED_FIELDS = 21
 _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
@@ -31,8 +31,8 @@ class SwfNodeField(NamedTuple):
     exclusive: bool
 
 
-def nodes_of(text: str) -> SwfNodeField | None:
-    """Parse field 21; return None if the text has another form or describes no nodes."""
+def parse_swf_node_field(text: str) -> SwfNodeField | None:
+    """Parse field 21; return None if its text has another form or describes no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None
@@ -41,4 +41,4 @@ def nodes_of(text: str) -> SwfNodeField | None:
 
 def is_extended(fields: Sequence[str]) -> bool:
     """Return whether a line has the additional fields."""
-    return len(fields) == FIELDS and nodes_of(fields[FIELDS - 1]) is not None
+    return len(fields) == EXTENDED_FIELDS and parse_swf_node_field(fields[EXTENDED_FIELDS - 1]) is not None

@@ -1,6 +1,6 @@
-"""Parse times printed by Slurm's commands: local times without a zone, which are ambiguous for one hour each autumn.
+"""Parse times that Slurm's commands print: local times without a zone, ambiguous for one hour each autumn.
 
-`TZ=UTC sacct` avoids the ambiguity. Otherwise the user sets the zone (`--zone Europe/Berlin`).
+`TZ=UTC sacct` avoids the ambiguity. Otherwise, the user sets the zone (`--zone Europe/Berlin`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from zoneinfo import ZoneInfo
 
 from cpsched.errors import InvalidValue
 
-UNKNOWN = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
+UNKNOWN_VALUES = frozenset({"", "unknown", "none", "n/a", "-", "null", "(null)", "nan", "nat", "<na>"})
 """Values that mean an unknown time, in lower case."""
 HOUR_S = 3600
 _EPOCH_DIGITS = range(9, 13)
 """Numbers with this many digits are seconds since 1970, as printed with `SLURM_TIME_FORMAT=%s`."""
-_WHOLE = re.compile(r"^(\d+)\.0*$", re.ASCII)
-"""Seconds as written in tables in which another job's value is missing: `1763862092.0`."""
-_FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
+_WHOLE_FLOAT = re.compile(r"^(\d+)\.0*$", re.ASCII)
+"""Seconds as tables store them if some job's value is missing: `1763862092.0`."""
+_TIME_FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
 
 PossibleTimes = tuple[int, ...]
 """Possible interpretations in seconds since 1970: none for a missing time, two within an ambiguous hour."""
 
 
-def zone_of(name: str) -> tzinfo:
-    """Return the time zone with an IANA name, or UTC for "". Raise `InvalidValue`."""
+def parse_time_zone(name: str) -> tzinfo:
+    """Return the time zone with this IANA name, or UTC for "". Raise `InvalidValue`."""
     if not name:
         return UTC
     try:
@@ -40,13 +40,13 @@ def zone_of(name: str) -> tzinfo:
 
 @lru_cache(maxsize=1024)
 def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
-    """Return the possible interpretations of a time.
+    """Return a time's possible interpretations.
 
     Raise `InvalidValue` if it is not a time or does not exist in the zone.
     """
-    if not text[:1].isdigit() and text.lower() in UNKNOWN:
+    if not text[:1].isdigit() and text.lower() in UNKNOWN_VALUES:
         return ()
-    text = _WHOLE.sub(r"\1", text)
+    text = _WHOLE_FLOAT.sub(r"\1", text)
     if len(text) in _EPOCH_DIGITS and text.isdecimal() and text.isascii():
         return (int(text),)
     try:
@@ -57,16 +57,16 @@ def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
             return (int(at.timestamp()),)
         first, second = (int(at.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     except (ValueError, OverflowError):
-        raise InvalidValue("time", text, _FORM) from None
+        raise InvalidValue("time", text, _TIME_FORM) from None
     if first > second:
         raise InvalidValue(
-            "time", text, f"was skipped by the clock of {zone}: set --zone to the zone in which sacct ran"
+            "time", text, f"does not exist in {zone}, whose clock skipped it: set --zone to the zone in which sacct ran"
         )
     return (first,) if first == second else (first, second)
 
 
 def resolve_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
-    """Choose one interpretation for each time; return them, and whether no other choice is possible.
+    """Choose one interpretation for each time; return the choices, and whether no others are possible.
 
     Times do not decrease, and the last two (start and end) are `elapsed_s` apart if possible. The first consistent
     choice is used, or the first interpretation of each time if no choice is consistent.

@@ -1,4 +1,4 @@
-"""The jobs of a trace in columns, for use by a simulation. A job object is created only when it is accessed."""
+"""A trace's jobs in columns, for simulations. Job objects are created only when they are accessed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing_extensions import override
 from cpsched.model import NEVER, IntArray, Job, Request
 from cpsched_sim.traces.trace_job import TraceJob
 
-_CHUNK = 4096
-"""Number of job objects created at a time when all are requested."""
+_CHUNK_JOBS = 4096
+"""Number of job objects to create at a time if all are requested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TraceColumns(Sequence[TraceJob]):
-    """Jobs in columns of equal length; as a sequence, job objects. A slice shares the objects that already exist.
+    """Jobs in columns of equal length; as a sequence, job objects. A slice shares existing objects.
 
-    `recorded_start_s` is `NEVER` if unknown. `request` indexes `requests`; `user`, `name` and `queue` index `words`.
-    The other fields of a job have their defaults, unless the columns were created from job objects (`of`).
+    `recorded_start_s` is `NEVER` if unknown. `request` is an index into `requests`; `user`, `name` and `queue` are
+    indices into `words`. The other fields of a job have their defaults, unless the columns were created from job
+    objects (`of`).
     """
 
     id: IntArray
@@ -72,8 +73,8 @@ class TraceColumns(Sequence[TraceJob]):
         )
 
     def take(self, chosen: IntArray | slice) -> Self:
-        """Return the jobs at the given indices, in the given order."""
-        taken = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        """Return the jobs at the given indices, in that order."""
+        taken = {name: getattr(self, name)[chosen] for name in _COLUMN_NAMES}
         if isinstance(chosen, slice):
             objects = self.objects[chosen]
         else:
@@ -81,7 +82,7 @@ class TraceColumns(Sequence[TraceJob]):
         return type(self)(**taken, requests=self.requests, words=self.words, objects=objects)
 
     def per_job(self, values: Iterable[int]) -> IntArray:
-        """Return one value per job, given one value per entry of `requests`."""
+        """Expand one value per entry of `requests` to one value per job."""
         of_request: IntArray = np.fromiter(values, np.int64, len(self.requests))[self.request]
         return of_request
 
@@ -100,13 +101,13 @@ class TraceColumns(Sequence[TraceJob]):
         found = self.objects[index] if self.objects else None
         if found is None:
             at = range(len(self))[index]
-            found = self._fill(slice(at, at + 1))[0]
+            found = self._get_or_create_jobs(slice(at, at + 1))[0]
         return found
 
     @override
     def __iter__(self) -> Iterator[TraceJob]:
-        for begin in range(0, len(self), _CHUNK):
-            yield from self._fill(slice(begin, begin + _CHUNK))
+        for begin in range(0, len(self), _CHUNK_JOBS):
+            yield from self._get_or_create_jobs(slice(begin, begin + _CHUNK_JOBS))
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -118,17 +119,17 @@ class TraceColumns(Sequence[TraceJob]):
     def __repr__(self) -> str:
         return repr([*self])
 
-    def _fill(self, part: slice) -> list[TraceJob]:
-        """Return the job objects of a slice; create and store those that do not exist yet."""
+    def _get_or_create_jobs(self, part: slice) -> list[TraceJob]:
+        """Return a slice's job objects; create and store those that do not exist yet."""
         if not self.objects:
             self.objects.extend([None] * len(self))
         found = self.objects[part]
         if not all(found):
-            found = [old or new for old, new in zip(found, self._made(part), strict=True)]
+            found = [old or new for old, new in zip(found, self._create_jobs(part), strict=True)]
             self.objects[part] = found
         return found  # type: ignore[return-value]
 
-    def _made(self, part: slice) -> Iterator[TraceJob]:
+    def _create_jobs(self, part: slice) -> Iterator[TraceJob]:
         columns = (self.id, self.submit_s, self.walltime_s, self.request, self.user, self.name, self.queue, self.run_s,
                    self.recorded_start_s)  # fmt: skip
         requests, words = self.requests, self.words
@@ -139,11 +140,11 @@ class TraceColumns(Sequence[TraceJob]):
             yield TraceJob(job, run_s, None if start_s == NEVER else start_s)
 
 
-_COLUMNS = tuple(field.name for field in fields(TraceColumns) if field.type == "IntArray")
+_COLUMN_NAMES = tuple(field.name for field in fields(TraceColumns) if field.type == "IntArray")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TraceJobView(Sequence[Job]):
+class SchedulerVisibleJobs(Sequence[Job]):
     """The jobs of a trace as a scheduler sees them."""
 
     items: TraceColumns
@@ -158,7 +159,7 @@ class TraceJobView(Sequence[Job]):
     def __getitem__(self, index: slice) -> Sequence[Job]: ...
     @override
     def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
-        return TraceJobView(self.items[index]) if isinstance(index, slice) else self.items[index].job
+        return SchedulerVisibleJobs(self.items[index]) if isinstance(index, slice) else self.items[index].job
 
     @override
     def __iter__(self) -> Iterator[Job]:

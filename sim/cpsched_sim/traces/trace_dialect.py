@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cpsched.errors import require
-from cpsched_sim.traces.timestamps import zone_of
+from cpsched_sim.traces.timestamps import parse_time_zone
 
 Arrival = Literal["eligible", "submit"]
 
@@ -21,7 +21,7 @@ class TraceDialect:
 
     def __post_init__(self) -> None:
         require(self.arrival in ("eligible", "submit"), "--arrival", self.arrival, "must be eligible or submit")
-        zone_of(self.zone)
+        parse_time_zone(self.zone)
 
 
 DEFAULT_DIALECT = TraceDialect()

@@ -1,4 +1,4 @@
-"""The jobs of a trace: what a scheduler may see, and what really happened."""
+"""A trace's jobs: what a scheduler may see, and what really happened."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cpsched.model import Job
 class TraceJob:
     """One job of a trace. Dispatchers see only `job`; the other fields are its real outcome.
 
-    `recorded_start_s` is its start on the trace's machine, `soft_walltime_s` the run time expected by that site,
-    `power_w` its mean power there; each is None if unknown.
+    `recorded_start_s` is the start on the trace's machine, `soft_walltime_s` the run time that its site expected, and
+    `power_w` the mean power there. Each is None if unknown.
     """
 
     job: Job

@@ -1,4 +1,4 @@
-"""The result of every trace reader: a job in the project's units with the request of its trace.
+"""The result of every trace reader: a job in the project's units, with the request of its trace.
 
 A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes.
 """
@@ -20,15 +20,15 @@ from cpsched_sim.input.input_limits import (
     MAX_ID,
     MAX_JOBS,
     MAX_LINE_CHARS,
-    MAX_LINES_ASIDE,
+    MAX_LINES_WITHOUT_JOB,
     MAX_TIME_S,
 )
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.traces.trace_job import TraceJob
 
 
 class ProcessorCountRequest(NamedTuple):
-    """A number of processors anywhere. Memory is MiB per processor, 0 if unknown."""
+    """A request for processors on any nodes. Memory is MiB per processor, 0 if unknown."""
 
     processors: int
     requested_mib: int = 0
@@ -37,7 +37,7 @@ class ProcessorCountRequest(NamedTuple):
 
 
 class UnitsRequest(NamedTuple):
-    """Equal units with named amounts per unit, e.g. (("cores", 4), ("gpus", 1)); zero amounts are left out."""
+    """Equal units with named nonzero amounts per unit, such as (("cores", 4), ("gpus", 1))."""
 
     units: int
     each: tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ class TraceRecord(NamedTuple):
     """One job of a trace. Missing names are "".
 
     `start_s` is its real start, `nodes` its nodes as a Slurm hostlist. `qos` and `reservation` are those given at
-    submission. `soft_walltime_s` is the run time expected by the site, `power_w` the mean power. Unknown values are
+    submission. `soft_walltime_s` is the run time that the site expected, `power_w` the mean power. Unknown values are
     None.
     """
 
@@ -88,18 +88,18 @@ class TraceRecord(NamedTuple):
         return TraceJob(job, self.run_s, self.start_s, self.soft_walltime_s, self.power_w)
 
 
-_NO_JOB = ("", ";", "#")
+_NO_JOB_PREFIXES = ("", ";", "#")
 """Prefixes of blank lines and comments in any format."""
-_WORDS = ("user", "name", "queue", "account")
+_TEXT_FIELDS = ("user", "name", "queue", "account")
 """The last fields of a record."""
 
 
-UNLIMITED = "walltime is the run time, since the limit is missing"
+MISSING_LIMIT_NOTE = "walltime is the run time, because the limit is missing"
 """The assumption made for a job without a limit."""
-MOST_REASONS = 10
-"""Maximum number of reasons of one kind to list."""
-MOST_EXAMPLES = 5
-"""Maximum number of broken lines to quote."""
+MAX_REASONS = 10
+"""Maximum number of listed reasons of one kind."""
+MAX_EXAMPLES = 5
+"""Maximum number of quoted invalid lines."""
 
 
 class TraceReaderCounts:
@@ -110,39 +110,39 @@ class TraceReaderCounts:
         self.cut: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        """Information that was ignored in lines that were read."""
+        """Counts of ignored information in lines that were read."""
         self.taken: Counter[str] = Counter()
         """Assumptions made for jobs that were read."""
         self.read = 0
         """Number of lines that could be read, with or without a job."""
         self.broken = 0
-        """Number of lines that could not be read; all of them are also counted in `skipped`."""
+        """Number of unreadable lines, all of which `skipped` also counts."""
         self.examples: list[str] = []
-        """The first broken lines, each with its number and the rule."""
+        """The first invalid lines, each with its number and the broken rule."""
 
     def skip(self, error: InvalidTrace) -> None:
         """Count an unreadable line."""
         self.broken += 1
         self.skipped[f"{error.field} {error.rule}"] += 1
-        if len(self.examples) < MOST_EXAMPLES:
+        if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(str(error))
 
     def lines(self, left_out: bool = True) -> list[str]:
-        """Return one sentence with a count per reason, and the first broken lines.
+        """Return one sentence with a count per reason, and the first invalid lines.
 
         With `left_out`, include dropped jobs and skipped lines.
         """
         kinds = [("cut", self.cut)]
         if left_out:
             kinds = [("dropped", self.dropped), *kinds, ("skipped", self.skipped)]
-        notes = [line for kind, reasons in kinds for line in _sentences(kind, "job", reasons)]
+        notes = [line for kind, reasons in kinds for line in _format_reasons(kind, "job", reasons)]
         notes += [f"broken: {example}" for example in self.examples]
-        return [*notes, *_sentences("ignored in", "line", self.ignored), *_sentences("in", "job", self.taken)]
+        return [*notes, *_format_reasons("ignored in", "line", self.ignored), *_format_reasons("in", "job", self.taken)]
 
 
-def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
+def _format_reasons(verb: str, one: str, reasons: Counter[str]) -> list[str]:
     """Return a sentence for each of the most frequent reasons, in alphabetical order."""
-    shown = sorted(reasons.most_common(MOST_REASONS))
+    shown = sorted(reasons.most_common(MAX_REASONS))
     notes = [f"{verb} {format_count(count, one)}: {why}" for why, count in shown]
     if more := reasons.total() - sum(count for _, count in shown):
         notes.append(f"{verb} {format_count(more, one)}: {format_count(len(reasons) - len(shown), 'other reason')}")
@@ -150,15 +150,15 @@ def _sentences(verb: str, one: str, reasons: Counter[str]) -> list[str]:
 
 
 class TraceReader:
-    """A trace file opened for reading; its header is read immediately, its jobs lazily.
+    """A trace file opened for reading. The header is read immediately, the jobs lazily.
 
-    A format is a subclass in a module of this package that lists it in `LISTED`. `__init__` fills `header`. A format
-    must implement `recognises` and `_record`, and also `_lines` if it has a header.
+    A format is a subclass in a module of this package that lists it in `REGISTRATIONS`. `__init__` fills `header`. A
+    format must implement `recognises` and `_record`, and also `_lines` if it has a header.
     """
 
     @classmethod
     def recognises(cls, first: str) -> bool:
-        """Return whether a file with this first non-blank line has this format."""
+        """Return whether a file with this first non-blank line has the format."""
         return False
 
     def __init__(self, path: Path, lenient: bool = False) -> None:
@@ -168,9 +168,11 @@ class TraceReader:
         self.lenient = lenient
         self.header: dict[str, str] = {}
         self.tally = TraceReaderCounts()
+        self.squeue_ids: dict[int, str] = {}
+        """The id in `squeue` of each job read whose number differs, such as 12_3."""
         self.line = 0
         """Number of the last line read."""
-        self._aside = self._header_lines = self._header_chars = 0
+        self._lines_without_job = self._header_lines = self._header_chars = 0
 
     def __iter__(self) -> Iterator[TraceRecord]:
         """Yield the jobs in file order. Raise `InvalidTrace`, or skip and count if lenient."""
@@ -180,88 +182,90 @@ class TraceReader:
             try:
                 record = self.read_line(text)
                 if record is not None and record.id in seen:
-                    raise self._wrong("job", record.id, "must appear once")
+                    raise self._make_error("job", record.id, "must occur only once")
             except InvalidTrace as error:
                 if not self.lenient:
                     raise
                 self.tally.skip(error)
-                self._pass_over()
+                self._count_line_without_job()
                 continue
             if record is None:
                 self.count_without_job(text)
                 continue
             seen.add(record.id)
             if len(seen) > MAX_JOBS:
-                raise self._wrong("jobs", f"{len(seen):,}", f"must not be more than {MAX_JOBS:,}")
+                raise self._make_error("jobs", f"{len(seen):,}", f"must be at most {MAX_JOBS:,}")
             self.tally.read += 1
             yield record
 
     def read_line(self, text: str) -> TraceRecord | None:
-        """Return the job in line number `self.line`, or None if it has none. Raise `InvalidTrace`."""
+        """Return the job on line `self.line`, or None if there is none. Raise `InvalidTrace` if the line is invalid."""
         if len(text) > MAX_LINE_CHARS:
-            raise self._too_long(text)
+            raise self._make_too_long_error(text)
         record = self._record(text)
         if record is not None:
-            self._check(record, text)
+            self._check_bounds(record, text)
         return record
 
     def count_without_job(self, text: str) -> None:
         """Count a line without a job. Raise `InvalidTrace` if there are too many."""
         self.tally.read += 1
-        if text.lstrip()[:1] in _NO_JOB:
-            self._pass_over()
+        if text.lstrip()[:1] in _NO_JOB_PREFIXES:
+            self._count_line_without_job()
 
-    def _pass_over(self) -> None:
+    def _count_line_without_job(self) -> None:
         """Count one more line without a job. Raise `InvalidTrace` if there are too many."""
-        self._aside += 1
-        if self._aside > MAX_LINES_ASIDE:
-            raise self._wrong("lines", f"{self._aside:,} without a job", f"must not be more than {MAX_LINES_ASIDE:,}")
+        self._lines_without_job += 1
+        if self._lines_without_job > MAX_LINES_WITHOUT_JOB:
+            raise self._make_error(
+                "lines", f"{self._lines_without_job:,} without a job", f"must be at most {MAX_LINES_WITHOUT_JOB:,}"
+            )
 
-    def _keeps(self, text: str) -> bool:
-        """Return whether another line of the header may be stored."""
+    def _may_store_header_line(self, text: str) -> bool:
+        """Return whether one more header line may be stored."""
         self._header_lines += 1
         self._header_chars += len(text)
         return self._header_lines <= MAX_HEADER_LINES and self._header_chars <= MAX_HEADER_CHARS
 
-    def _too_long(self, text: str) -> InvalidTrace:
-        return self._wrong("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
+    def _make_too_long_error(self, text: str) -> InvalidTrace:
+        return self._make_error("line", text, f"must not be longer than {MAX_LINE_CHARS:,} characters")
 
-    def _check(self, record: TraceRecord, text: str) -> None:
-        """Check the bounds that apply to every format. Amounts are checked against a system later."""
+    def _check_bounds(self, record: TraceRecord, text: str) -> None:
+        """Check the bounds that apply to every format. Amounts are later checked against a system."""
         id, submit_s, run_s, walltime_s = record[:4]
         if not -MAX_ID <= id <= MAX_ID:
-            raise self._wrong("job", id, f"must be within {MAX_ID:,}")
+            raise self._make_error("job", id, f"must be within {MAX_ID:,}")
         if not (0 <= submit_s <= MAX_TIME_S and 0 < run_s <= MAX_TIME_S and 0 < walltime_s <= MAX_TIME_S):
             times = {"submit_s": submit_s, "run_s": run_s, "walltime_s": walltime_s}
             least = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
             name = next(name for name, value in times.items() if not least[name] <= value <= MAX_TIME_S)
-            raise self._wrong(name, times[name], f"must be from {least[name]} to {MAX_TIME_S:,}")
+            raise self._make_error(name, times[name], f"must be from {least[name]} to {MAX_TIME_S:,}")
         if record.start_s is not None and not submit_s <= record.start_s <= MAX_TIME_S:
-            raise self._wrong("start_s", record.start_s, f"must be from submit_s={submit_s} to {MAX_TIME_S:,}")
+            raise self._make_error("start_s", record.start_s, f"must be from submit_s={submit_s} to {MAX_TIME_S:,}")
         if len(text) > MAX_FIELD_CHARS:
-            for name in _WORDS:
+            for name in _TEXT_FIELDS:
                 if len(word := getattr(record, name)) > MAX_FIELD_CHARS:
-                    raise self._wrong(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
+                    raise self._make_error(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield numbered lines that may contain a job: the whole file, unless overridden."""
-        return lines_of(self.path)
+        return read_text_lines(self.path)
 
     def _record(self, text: str) -> TraceRecord | None:
-        """Return the job of a line, or None if the line has no job or the job is counted and dropped."""
+        """Return a line's job; None if it has none, or if the job was counted and dropped."""
         raise NotImplementedError
 
-    def _recorded_s(self, submit_s: int, start_s: int) -> int | None:
+    def _plausible_start_s(self, submit_s: int, start_s: int) -> int | None:
         """Return the recorded start if it is plausible; otherwise count it and return None."""
         if start_s >= submit_s:
             return start_s
         self.tally.taken["the start is before the submission: read as not recorded"] += 1
         return None
 
-    def _unlimited_s(self, run_s: int) -> int:
+    def _walltime_without_limit_s(self, run_s: int) -> int:
         """Return the run time as the walltime of a job without a limit, and count the job."""
-        self.tally.taken[UNLIMITED] += 1
+        self.tally.taken[MISSING_LIMIT_NOTE] += 1
         return run_s
 
-    def _wrong(self, field: str, value: object, rule: str) -> InvalidTrace:
+    def _make_error(self, field: str, value: object, rule: str) -> InvalidTrace:
         return InvalidTrace(self.path, self.line, field, value, rule)

@@ -1,1 +1,1 @@
-"""Find the best settings for a site's last weeks: chosen on one half of the weeks, tested on the other half."""
+"""Find the best settings for a site's last weeks: choose them on one half, and test them on the other."""

@@ -1,4 +1,4 @@
-"""The candidate settings: about twenty, which vary every part of `lookahead` and its run-time model."""
+"""The candidate settings: about thirty that vary every part of `lookahead` and its run-time model."""
 
 from __future__ import annotations
 
@@ -12,48 +12,53 @@ from cpsched.policy_spec import PolicySpec
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 
 LOOKAHEAD = "lookahead"
-MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (
+RUN_TIME_MODELS: tuple[tuple[str, Mapping[str, str], Mapping[str, str]], ...] = (
     ("walltime", {}, {}),
     ("quantile", {"quantile": "0.5"}, {"reserve_by": "walltime"}),
     ("last-two", {}, {"reserve_by": "walltime"}),
 )
-"""Run-time models: a predictor, its settings, and the corresponding setting of the dispatcher."""
-OVERDUE_H = 48.0
-"""The value of `overdue_h` to try, in hours; it is below the default of a week."""
-MORE_EFFORT = 4
-_OF_MODELS = ("reserve_by",)
-_NOT_REPLAYED = ("limit_s", "site_weight")
-"""Settings that a replay ignores, because it has neither this machine's time limits nor site priorities."""
+"""Run-time models: a predictor, its settings, and the dispatcher's corresponding setting."""
+TRIED_OVERDUE_H = 48.0
+"""The value of `overdue_h` to try, in hours, which is below the default of one week."""
+EFFORT_FACTOR = 4
+_MODEL_SETTINGS = ("reserve_by",)
+_IGNORED_SETTINGS = ("limit_s", "site_weight")
+"""Settings that a replay ignores, because it has neither time limits nor site priorities."""
 
 
 def list_candidates(present: PolicySpec) -> list[PolicySpec]:
-    """Return the present setting and all other candidates, without duplicates; settings that do not vary are kept."""
+    """Return the current setting and the other candidates without duplicates; other settings are unchanged."""
     own = present if present.dispatcher == LOOKAHEAD else PolicySpec(LOOKAHEAD)
     found: dict[str, PolicySpec] = {}
-    for spec in (present, *_varied(own)):
+    for spec in (present, *_vary_setting(own)):
         found.setdefault(repr(expand_defaults(spec)), spec)
     return list(found.values())
 
 
-def _varied(own: PolicySpec) -> Iterator[PolicySpec]:
-    for predictor, options, extra in MODELS:
-        for objective in OBJECTIVES:
-            kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _OF_MODELS}
+def _vary_setting(own: PolicySpec) -> Iterator[PolicySpec]:
+    controlled = [name for name, row in OBJECTIVES.items() if row.ratio_targets]
+    for objective in controlled:
+        yield _override_settings(own, objective=objective)
+    for predictor, options, extra in RUN_TIME_MODELS:
+        for objective in (name for name in OBJECTIVES if name not in controlled):
+            kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _MODEL_SETTINGS}
             settings = {**kept, "objective": objective, **extra}
             yield replace(own, predictor=predictor, predictor_settings=options, dispatcher_settings=settings)
     for stop in PRESETS.values():
-        yield _with(own, objective=stop.objective, overdue_h=f"{OVERDUE_H:g}")
+        yield _override_settings(own, objective=stop.objective, overdue_h=f"{TRIED_OVERDUE_H:g}")
     row = OBJECTIVES[str(expand_defaults(own)["objective"])]
     effort = own.dispatcher_settings.get("effort")
-    yield _with(own, effort=str(MORE_EFFORT * (row.effort if effort in (None, "", "none") else int(str(effort)))))
+    yield _override_settings(
+        own, effort=str(EFFORT_FACTOR * (row.effort if effort in (None, "", "none") else int(str(effort))))
+    )
 
 
-def _with(spec: PolicySpec, **settings: str) -> PolicySpec:
+def _override_settings(spec: PolicySpec, **settings: str) -> PolicySpec:
     return replace(spec, dispatcher_settings={**spec.dispatcher_settings, **settings})
 
 
 def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
-    """Return all parameters of a policy, including defaults; equal parameters result in equal decisions."""
+    """Return a policy's parameters including defaults; equal parameters lead to equal decisions."""
     found: dict[str, Any] = {"dispatcher": spec.dispatcher, "predictor": spec.predictor, "overrun": spec.overrun}
     parts = ((SIMULATION_REGISTRIES.dispatchers, spec.dispatcher, spec.dispatcher_settings),
              (SIMULATION_REGISTRIES.predictors, spec.predictor, spec.predictor_settings))  # fmt: skip
@@ -65,8 +70,8 @@ def expand_defaults(spec: PolicySpec) -> dict[str, Any]:
 
 
 def to_replayable(spec: PolicySpec, seed: int | None = None) -> PolicySpec:
-    """Return the policy without the settings that a replay ignores, and with another seed if it is randomized."""
-    kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _NOT_REPLAYED}
+    """Return the policy without settings that a replay ignores, and with another seed if it is randomized."""
+    kept = {name: each for name, each in spec.dispatcher_settings.items() if name not in _IGNORED_SETTINGS}
     if seed is not None and is_randomized(spec):
         kept["seed"] = str(seed)
     return replace(spec, dispatcher_settings=kept)

@@ -2,8 +2,8 @@
 
 1. Every candidate is replayed on the choosing half, with one seed.
 2. The best candidates are replayed there with further seeds.
-3. The best one within the goal's limits is chosen.
-4. It, the present setting and the baseline are replayed on the judging half. Only these results are reported.
+3. The best candidate within the goal's limits is chosen.
+4. It is replayed on the judging half, with the current setting and the baseline. Only these results are reported.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from cpsched_sim.tuning.window_scores import (
     Progress,
     RatioEstimate,
     WindowMetricSums,
-    mean_of,
+    mean_metric_sums,
     metric_values,
     paired_ratios,
     scores_by_window,
 )
 
-FINALISTS = 4
+FINALIST_COUNT = 4
 """Number of candidates replayed with further seeds."""
-SEEDS = 3
-BASELINE = PolicySpec("easy")
+FINALIST_SEEDS = 3
+BASELINE_POLICY = PolicySpec("easy")
 """The policy to which a goal's limits refer."""
 
 Verdict = Literal["better", "keep", "unclear", "none"]
 """The verdict of tuning.
 
-- better: another setting is significantly better than the present one.
+- better: another setting is significantly better than the current one.
 - keep: no setting scores better.
 - unclear: a setting scores better, but not significantly.
 - none: no setting satisfies the goal's limits.
@@ -46,18 +46,18 @@ Verdict = Literal["better", "keep", "unclear", "none"]
 
 @dataclass(frozen=True, slots=True)
 class TuningRequest:
-    """The goal, and the present setting to improve."""
+    """The goal, and the current setting to improve."""
 
     goal: Goal
     present: PolicySpec
     beside: tuple[PolicySpec, ...] = ()
     """Further policies to evaluate on the judging half, such as the twin of Slurm's scheduler."""
-    seeds: int = SEEDS
+    seeds: int = FINALIST_SEEDS
 
 
 @dataclass(frozen=True, slots=True)
 class TuningCandidateResult:
-    """A candidate's results on the choosing half: metrics relative to the baseline's, or an error."""
+    """A candidate's results on the windows used for choosing: metrics relative to the baseline, or an error."""
 
     spec: PolicySpec
     changes: str
@@ -77,13 +77,13 @@ class TuningCandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSetting:
-    """A setting's results on the judging half; each estimate is a ratio by metric, including `score`."""
+    """A setting's results on the judging half; estimates are ratios by metric, including `score`."""
 
     spec: PolicySpec
     against_baseline: Mapping[str, RatioEstimate]
     against_present: Mapping[str, RatioEstimate]
     each_window: tuple[float, ...]
-    """The score relative to the present setting, by window."""
+    """The score relative to the current setting, by window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,16 @@ class TuningResult:
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TuningCandidateResult, ...]
-    """All candidates including the present setting, best score first."""
+    """All candidates including the current setting, best score first."""
     baseline: Mapping[str, float]
     """The baseline's metrics on the judging half; times are in seconds."""
     windows: tuple[int, int]
-    """Number of choosing windows and of judging windows."""
+    """Numbers of choosing and judging windows."""
     jobs: tuple[int, int]
 
     @property
     def gain(self) -> RatioEstimate | None:
-        """Return the chosen setting's score relative to the present one, on the judging half."""
+        """Return the chosen setting's score relative to the current one's, on the judging half."""
         return None if self.chosen is None else self.chosen.against_present["score"]
 
     @property
@@ -114,14 +114,14 @@ class TuningResult:
         if self.verdict == "none":
             return f"No setting stays within the limits of the goal ({self.goal})."
         if self.verdict == "keep":
-            return "Keep the present setting: none within the limits was better on the windows used for choosing."
+            return "Keep the current setting: none within the limits was better on the windows used for the choice."
         assert self.chosen is not None
         assert self.gain is not None
         change, gain = describe_changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
-        where = f"on {self.windows[1]} windows not used for choosing"
+        where = f"on {self.windows[1]} windows not used for the choice"
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
-        return f"No setting differs significantly from the present one: the best, {change}, has {gain} {where}."
+        return f"No setting differs significantly from the current one: the best, {change}, has {gain} {where}."
 
 
 def format_percent_range(estimate: RatioEstimate) -> str:
@@ -130,77 +130,77 @@ def format_percent_range(estimate: RatioEstimate) -> str:
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"
 
 
-def replays_at_most(question: TuningRequest, halves: TuningWindowSplit) -> int:
+def max_replay_count(question: TuningRequest, halves: TuningWindowSplit) -> int:
     """Return the maximum number of replays, for progress reports."""
     tried, choosing, judging = len(list_candidates(question.present)) + 1, len(halves.choosing), len(halves.judging)
-    further = (FINALISTS + 1) * (question.seeds - 1) * choosing
+    further = (FINALIST_COUNT + 1) * (question.seeds - 1) * choosing
     return tried * choosing + further + (2 * question.seeds + 1 + len(question.beside)) * judging
 
 
 def tune(
     question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress | None = None
 ) -> TuningResult:
-    """Find the best setting for a goal. Raise `InputError` if the present setting or the baseline fails."""
-    return _Search(question, halves, replays, progress or (lambda done, total: None)).found()
+    """Find the best setting for a goal. Raise `InputError` if the current setting or the baseline fails."""
+    return _SettingSearch(question, halves, replays, progress or (lambda done, total: None)).found()
 
 
-class _Search:
+class _SettingSearch:
     def __init__(self, question: TuningRequest, halves: TuningWindowSplit, replays: Trials, progress: Progress) -> None:
         self._question, self._halves, self._replays, self._progress = question, halves, replays, progress
         self._known: dict[tuple[str, str], WindowMetricSums] = {}
         """Sums by setting (including its seed) and window."""
         self._failed: dict[str, str] = {}
-        """By setting, the reason why its replay failed."""
-        self._done, self._total = 0.0, replays_at_most(question, halves)
+        """Why the replay failed, by setting."""
+        self._done, self._total = 0.0, max_replay_count(question, halves)
 
     def found(self) -> TuningResult:
         goal, present, seeds = self._question.goal, self._question.present, self._question.seeds
         specs, choosing, judging = list_candidates(present), self._halves.choosing, self._halves.judging
-        self._replay([BASELINE, *specs], choosing, 1)
-        self._must_work(BASELINE, present)
-        first = sorted((self._tried(spec, 1) for spec in specs), key=_rank)
-        finalists = [each.spec for each in first[:FINALISTS] if not each.error]
+        self._replay_missing([BASELINE_POLICY, *specs], choosing, 1)
+        self._require_replayable(BASELINE_POLICY, present)
+        first = sorted((self._try_candidate(spec, 1) for spec in specs), key=_sort_key)
+        finalists = [each.spec for each in first[:FINALIST_COUNT] if not each.error]
         if present not in finalists:
             finalists.append(present)
-        self._replay(finalists, choosing, seeds)
-        second = sorted((self._tried(spec, seeds) for spec in finalists), key=_rank)
+        self._replay_missing(finalists, choosing, seeds)
+        second = sorted((self._try_candidate(spec, seeds) for spec in finalists), key=_sort_key)
         rest = [each for each in first if each.spec not in finalists]
         mine = next(each for each in second if each.spec == present)
         best = next((each for each in second if each.fits and (each.score < mine.score or not mine.fits)), None)
-        shown = [BASELINE, present, *self._question.beside, *([best.spec] if best else [])]
-        self._replay(shown, judging, seeds)
-        self._must_work(BASELINE, present)
-        chosen = None if best is None or self._error(best.spec) else self._shown(best.spec)
+        shown = [BASELINE_POLICY, present, *self._question.beside, *([best.spec] if best else [])]
+        self._replay_missing(shown, judging, seeds)
+        self._require_replayable(BASELINE_POLICY, present)
+        chosen = None if best is None or self._failure_reason(best.spec) else self._evaluate_setting(best.spec)
         verdict: Verdict = "none" if not mine.fits and best is None else "keep"
         if chosen is not None:
-            gain, held = chosen.against_present["score"], ratios_of(chosen.against_baseline)
+            gain, held = chosen.against_present["score"], metric_ratios(chosen.against_baseline)
             verdict = "better" if gain.high < 1 and not goal.exceeded_limits(held) else "unclear"
         self._progress(self._total, self._total)
         return TuningResult(
             goal,
             verdict,
-            self._shown(present),
+            self._evaluate_setting(present),
             chosen,
-            tuple(self._shown(spec) for spec in self._question.beside if not self._error(spec)),
+            tuple(self._evaluate_setting(spec) for spec in self._question.beside if not self._failure_reason(spec)),
             (*second, *rest),
-            metric_values(self._tallies(BASELINE, judging)),
+            metric_values(self._window_sums(BASELINE_POLICY, judging)),
             (len(choosing), len(judging)),
             (sum(window.judged for window in choosing), sum(window.judged for window in judging)),
         )
 
-    def _each(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
-        """Return the score of each window relative to the present setting."""
-        mine, present = self._tallies(spec, windows), self._tallies(self._question.present, windows)
+    def _relative_window_scores(self, spec: PolicySpec, windows: Sequence[TuningWindow]) -> tuple[float, ...]:
+        """Return each window's score relative to the current setting."""
+        mine, present = self._window_sums(spec, windows), self._window_sums(self._question.present, windows)
         return tuple(scores_by_window(self._question.goal, mine, present))
 
-    def _replay(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
-        """Replay the missing combinations, randomized settings with each of their seeds."""
+    def _replay_missing(self, specs: Sequence[PolicySpec], windows: Sequence[TuningWindow], seeds: int) -> None:
+        """Replay the missing combinations, and randomized settings with each of their seeds."""
         asked: list[tuple[PolicySpec, PolicySpec, tuple[TuningWindow, ...]]] = []
         for spec in dict.fromkeys(map(repr, specs)):
             whole = next(each for each in specs if repr(each) == spec)
-            if self._error(whole):
+            if self._failure_reason(whole):
                 continue
-            for seeded in _seeded(whole, seeds):
+            for seeded in _with_each_seed(whole, seeds):
                 left = tuple(window for window in windows if (str(seeded), window.digest) not in self._known)
                 if left:
                     asked.append((whole, seeded, left))
@@ -218,61 +218,62 @@ class _Search:
             for window, tally in zip(left, outcome, strict=True):
                 self._known[str(seeded), window.digest] = tally
 
-    def _tallies(
+    def _window_sums(
         self, spec: PolicySpec, windows: Sequence[TuningWindow], seeds: int | None = None
     ) -> list[WindowMetricSums]:
-        """Return one value per window, the mean over the seeds."""
-        seeded = _seeded(spec, seeds or self._question.seeds)
-        return [mean_of([self._known[str(each), window.digest] for each in seeded]) for window in windows]
+        """Return the mean over the seeds for each window."""
+        seeded = _with_each_seed(spec, seeds or self._question.seeds)
+        return [mean_metric_sums([self._known[str(each), window.digest] for each in seeded]) for window in windows]
 
-    def _tried(self, spec: PolicySpec, seeds: int) -> TuningCandidateResult:
+    def _try_candidate(self, spec: PolicySpec, seeds: int) -> TuningCandidateResult:
         goal, changed = self._question.goal, describe_changes(self._question.present, spec)
-        if error := self._error(spec):
+        if error := self._failure_reason(spec):
             return TuningCandidateResult(spec, changed, 0, {}, float("inf"), {}, error)
         windows = self._halves.choosing
         found = ratios_to_baseline(
-            metric_values(self._tallies(spec, windows, seeds)), metric_values(self._tallies(BASELINE, windows))
+            metric_values(self._window_sums(spec, windows, seeds)),
+            metric_values(self._window_sums(BASELINE_POLICY, windows)),
         )
         return TuningCandidateResult(
             spec, changed, seeds if is_randomized(spec) else 1, found, goal.score(found), goal.exceeded_limits(found)
         )
 
-    def _shown(self, spec: PolicySpec) -> EvaluatedSetting:
+    def _evaluate_setting(self, spec: PolicySpec) -> EvaluatedSetting:
         goal, windows = self._question.goal, self._halves.judging
-        mine, baseline = self._tallies(spec, windows), self._tallies(BASELINE, windows)
-        present = self._tallies(self._question.present, windows)
+        mine, baseline = self._window_sums(spec, windows), self._window_sums(BASELINE_POLICY, windows)
+        present = self._window_sums(self._question.present, windows)
         return EvaluatedSetting(
             spec,
             paired_ratios(goal, mine, baseline),
             paired_ratios(goal, mine, present),
-            self._each(spec, windows),
+            self._relative_window_scores(spec, windows),
         )
 
-    def _error(self, spec: PolicySpec) -> str:
+    def _failure_reason(self, spec: PolicySpec) -> str:
         return self._failed.get(repr(spec), "")
 
-    def _must_work(self, *specs: PolicySpec) -> None:
+    def _require_replayable(self, *specs: PolicySpec) -> None:
         for spec in specs:
-            if error := self._error(spec):
+            if error := self._failure_reason(spec):
                 raise InputError(f"{spec}: {error}")
 
 
-def _seeded(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
+def _with_each_seed(spec: PolicySpec, seeds: int) -> list[PolicySpec]:
     return [to_replayable(spec, seed) for seed in range(seeds)] if is_randomized(spec) else [to_replayable(spec)]
 
 
-def _rank(tried: TuningCandidateResult) -> tuple[bool, float]:
+def _sort_key(tried: TuningCandidateResult) -> tuple[bool, float]:
     """Return a sort key: candidates within the limits first, then by score."""
     return not tried.fits, tried.score
 
 
-def ratios_of(estimates: Mapping[str, RatioEstimate]) -> dict[str, float]:
+def metric_ratios(estimates: Mapping[str, RatioEstimate]) -> dict[str, float]:
     """Return the ratios of estimates by metric."""
     return {name: each.ratio for name, each in estimates.items()}
 
 
-def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the result as a JSON object; key names say whether ratios refer to the baseline or the present setting."""
+def tuning_result_to_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the result as a JSON object; keys state whether ratios refer to the baseline or the current setting."""
 
     def shown(each: EvaluatedSetting | None) -> Any:
         if each is None:
@@ -280,8 +281,8 @@ def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
         return {
             "policy": str(each.spec),
             "changes": describe_changes(found.present.spec, each.spec),
-            "against_baseline": {name: _plain(e) for name, e in each.against_baseline.items()},
-            "against_present": {name: _plain(e) for name, e in each.against_present.items()},
+            "against_baseline": {name: _ratio_to_json(e) for name, e in each.against_baseline.items()},
+            "against_present": {name: _ratio_to_json(e) for name, e in each.against_present.items()},
             "each_window": list(each.each_window),
         }
 
@@ -296,7 +297,7 @@ def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
         "present": shown(found.present),
         "chosen": shown(found.chosen),
         "beside": [shown(each) for each in found.beside],
-        "baseline": {"policy": str(BASELINE), "figures": dict(found.baseline)},
+        "baseline": {"policy": str(BASELINE_POLICY), "figures": dict(found.baseline)},
         "tried": [
             {"policy": str(each.spec), "changes": each.changes, "seeds": each.seeds, "ratios": dict(each.ratios),
              "score": None if each.error else each.score, "broken": dict(each.broken), "error": each.error or None}
@@ -306,6 +307,6 @@ def as_json(found: TuningResult, notes: Sequence[str] = ()) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(estimate: RatioEstimate) -> dict[str, float | None]:
+def _ratio_to_json(estimate: RatioEstimate) -> dict[str, float | None]:
     low, high = (each if each < float("inf") else None for each in (estimate.low, estimate.high))
     return {"ratio": estimate.ratio, "low": low, "high": high}

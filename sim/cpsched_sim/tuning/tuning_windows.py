@@ -1,8 +1,7 @@
-"""Cut the last weeks of a trace into windows; each is replayed separately, with margins before and after it.
+"""Cut a trace's last weeks into windows, each replayed separately with margins before and after it.
 
 Jobs that arrive in the margins are replayed but not judged. The first margin fills the machine; the second keeps it
-busy until the last judged jobs have started. Jobs that ended before the window are its history, from which predictors
-learn.
+busy until the last judged jobs have started. Predictors learn from the history: the jobs that ended before the window.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 
 DAY_S = 86_400
-FEWEST_WINDOWS = 4
+MIN_WINDOWS = 4
 """Minimum number of windows: two for choosing and two for judging."""
-FEWEST_JOBS = 20
+MIN_WINDOW_JOBS = 20
 """Minimum number of judged jobs in a window."""
-HISTORY = 2000
-"""Maximum number of earlier jobs from which predictors learn."""
-MARGIN = 1 / 7
+MAX_HISTORY_JOBS = 2000
+"""Maximum number of earlier jobs that predictors learn from."""
+MARGIN_SHARE = 1 / 7
 """The margin before and after a window, relative to its length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuningWindow:
-    """A part of a trace: `workload` includes the jobs of the margins; the jobs between the margins are judged."""
+    """A part of a trace. `workload` includes the margins' jobs; only jobs between the margins are judged."""
 
     workload: Workload
     from_s: int
@@ -49,7 +48,7 @@ class TuningWindow:
 
 @dataclass(frozen=True, slots=True)
 class TuningWindowSplit:
-    """The choosing and judging windows. A window used for choosing a setting is never used for judging one."""
+    """The choosing and judging windows. A window used to choose a setting is never used to judge one."""
 
     choosing: tuple[TuningWindow, ...]
     judging: tuple[TuningWindow, ...]
@@ -60,10 +59,12 @@ class TuningWindowSplit:
         return tuple(sorted((*self.choosing, *self.judging), key=lambda window: window.from_s))
 
 
-def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int) -> tuple[TuningWindowSplit, list[str]]:
-    """Return the windows of the last `weeks`, and notes on what was omitted.
+def split_last_weeks(
+    workload: Workload, weeks: float, window_days: float, most_jobs: int
+) -> tuple[TuningWindowSplit, list[str]]:
+    """Return the windows of the last `weeks`, and notes on omissions.
 
-    Windows are shortened if the trace has too few weeks for `FEWEST_WINDOWS`. They are assigned to the halves in the
+    Windows are shortened if the trace has too few weeks for `MIN_WINDOWS`. They are assigned to the halves in the
     pattern 0, 1, 1, 0, so that each half includes every part of the week. A window with more than `most_jobs` jobs is
     cut at its end. Raise `InputError` if fewer than two windows of each half have jobs.
     """
@@ -74,24 +75,24 @@ def halves(workload: Workload, weeks: float, window_days: float, most_jobs: int)
     notes = []
     if first_s == submits[0] and last_s - first_s < 0.95 * 7 * DAY_S * weeks:
         notes.append(f"the trace has {(last_s - first_s) / 7 / DAY_S:.1f} weeks, fewer than the {weeks:g} requested")
-    length_s = min(int(window_days * DAY_S), (last_s - first_s) // FEWEST_WINDOWS)
+    length_s = min(int(window_days * DAY_S), (last_s - first_s) // MIN_WINDOWS)
     require(length_s > 0, "trace", f"{last_s - first_s} s", "is too short to be cut into windows")
     if length_s < window_days * DAY_S:
-        notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {FEWEST_WINDOWS}")
+        notes.append(f"windows are {length_s / DAY_S:.2g} days long, so that there are {MIN_WINDOWS}")
     begins = [last_s - length_s * (at + 1) for at in range((last_s - first_s) // length_s)][::-1]
     found = [cut_window(workload, submits, begin_s, begin_s + length_s, most_jobs) for begin_s in begins]
-    kept = [window for window in found if window.judged >= FEWEST_JOBS]
+    kept = [window for window in found if window.judged >= MIN_WINDOW_JOBS]
     if len(kept) < len(found):
         notes.append(
-            f"{len(found) - len(kept)} of {len(found)} windows have fewer than {FEWEST_JOBS} jobs and are left out"
+            f"{len(found) - len(kept)} of {len(found)} windows have fewer than {MIN_WINDOW_JOBS} jobs and are omitted"
         )
     cut = sum(window.to_s - window.from_s < length_s for window in kept)
     if cut:
         notes.append(f"{cut} windows have more than {most_jobs:,} jobs and were cut there")
-    if len(kept) < FEWEST_WINDOWS:
+    if len(kept) < MIN_WINDOWS:
         raise InputError(
-            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {FEWEST_JOBS} jobs or more, but "
-            f"{FEWEST_WINDOWS} are needed: use more weeks or shorter windows"
+            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {MIN_WINDOW_JOBS} jobs or more, "
+            f"but {MIN_WINDOWS} are needed: use more weeks or shorter windows"
         )
     sides: tuple[list[TuningWindow], list[TuningWindow]] = ([], [])
     for at, window in enumerate(kept):
@@ -104,7 +105,7 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
 
     The window and its margins end earlier if they would have more than `most_jobs` jobs.
     """
-    margin_s = int(MARGIN * (to_s - from_s))
+    margin_s = int(MARGIN_SHARE * (to_s - from_s))
     first, last = bisect_left(submits, from_s), bisect_left(submits, to_s)
     if last - first > most_jobs:
         last = first + most_jobs
@@ -113,18 +114,22 @@ def cut_window(workload: Workload, submits: Sequence[int], from_s: int, to_s: in
     begin = max(bisect_left(submits, from_s - margin_s), first - most_jobs)
     end = min(bisect_left(submits, to_s + margin_s), last + most_jobs)
     jobs = workload.jobs[begin:end]
-    history = _history(workload.jobs[max(0, begin - HISTORY) : begin], submits[begin]) if begin < len(submits) else ()
+    history = (
+        _ended_jobs_before(workload.jobs[max(0, begin - MAX_HISTORY_JOBS) : begin], submits[begin])
+        if begin < len(submits)
+        else ()
+    )
     part = replace(workload, jobs=jobs, notes=())
-    return TuningWindow(part, from_s, to_s, history, last - first, _digest(part, history, from_s, to_s))
+    return TuningWindow(part, from_s, to_s, history, last - first, _window_digest(part, history, from_s, to_s))
 
 
-def _history(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
-    """Return the jobs that would have ended by `now_s` if each had started immediately, in order of their ends."""
+def _ended_jobs_before(before: Sequence[TraceJob], now_s: int) -> tuple[EndedJob, ...]:
+    """Return the jobs that would have ended by `now_s` if all had started at once, in order of their ends."""
     ended = [EndedJob(each.job, each.job.submit_s, each.job.submit_s + each.run_s) for each in before]
     return tuple(sorted((each for each in ended if each.end_s <= now_s), key=lambda each: each.end_s))
 
 
-def _digest(part: Workload, history: Sequence[EndedJob], from_s: int, to_s: int) -> str:
+def _window_digest(part: Workload, history: Sequence[EndedJob], from_s: int, to_s: int) -> str:
     cluster, found = part.cluster, hashlib.sha256()
     facts = (cluster.node_names, cluster.resources, cluster.power, from_s, to_s, part.site and part.site.sha256)
     found.update(repr(facts).encode())

@@ -1,6 +1,6 @@
-"""Replay windows under settings, in worker processes or in this one, each combination at most once.
+"""Replay windows with settings, in worker processes or this process, each combination at most once.
 
-A result depends only on the window, the setting and the code. Each result is stored in its own file, so that a second
+A result depends only on the window, the setting and the code. Each result is stored in its own file, so that a later
 run, or a run resumed after Ctrl-C, can reuse it.
 """
 
@@ -16,14 +16,14 @@ from pathlib import Path
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments import result_keys
-from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_all
+from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import write_atomically
-from cpsched_sim.simulation import ReplayPolicySetup, replay_workload
+from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
+from cpsched_sim.simulation import ReplaySpec, replay_workload
 from cpsched_sim.tuning.tuning_windows import TuningWindow
 from cpsched_sim.tuning.window_scores import WindowMetricSums
-from cpsched_sim.watchdog import LIMIT_S
 
-KEPT_DAYS = 60
+MAX_UNUSED_DAYS = 60
 """Number of days after which unused results are deleted."""
 
 
@@ -35,10 +35,10 @@ class SettingTrial:
     windows: tuple[TuningWindow, ...]
 
 
-Outcome = list[WindowMetricSums] | str
-"""The sums of a trial by window, or the reason why it failed."""
-Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[Outcome]]
-"""A function that replays trials, reports the number of finished replays, and returns the outcome of each trial."""
+TrialOutcome = list[WindowMetricSums] | str
+"""A trial's sums by window, or the reason why it failed."""
+Trials = Callable[[Sequence[SettingTrial], Callable[[float], None]], list[TrialOutcome]]
+"""A function that replays trials, reports the number of finished replays, and returns each trial's outcome."""
 
 
 def replay_window_metrics(
@@ -46,9 +46,9 @@ def replay_window_metrics(
 ) -> WindowMetricSums:
     """Replay a window and return its sums.
 
-    Raise the exceptions of `replay_workload`, and `InputError` if judged jobs never started.
+    Raise the same exceptions as `replay_workload`, and `InputError` if judged jobs never started.
     """
-    found = replay_workload(window.workload, ReplayPolicySetup(spec), renew, before=window.history)
+    found = replay_workload(window.workload, ReplaySpec(spec), renew, before=window.history)
     tally = WindowMetricSums.of(found.measures, window.from_s, window.to_s)
     if tally.jobs < window.judged and not found.schedule.refused:
         raise InputError(f"{window.judged - tally.jobs:.0f} jobs never started")
@@ -57,7 +57,7 @@ def replay_window_metrics(
 
 @dataclass(slots=True)
 class TrialResultCache:
-    """A cache of results in `folder`, one file each; with None, nothing is stored."""
+    """A cache of results in `folder`, one file per result; if `folder` is None, nothing is stored."""
 
     folder: Path | None
     taken: int = 0
@@ -67,7 +67,7 @@ class TrialResultCache:
         """Return the stored result, or None if it is missing or unreadable."""
         if self.folder is None:
             return None
-        path = self.folder / key_of(spec, window)
+        path = self.folder / trial_result_file_name(spec, window)
         try:
             numbers = json.loads(path.read_bytes())
             found = WindowMetricSums(*map(float, numbers))
@@ -77,21 +77,23 @@ class TrialResultCache:
         self.taken += 1
         return found
 
-    def keep(self, spec: PolicySpec, window: TuningWindow, tally: WindowMetricSums) -> None:
+    def store_result(self, spec: PolicySpec, window: TuningWindow, tally: WindowMetricSums) -> None:
         """Store a result; ignore write errors."""
         if self.folder is not None:
             with suppress(SimulationError):
-                write_atomically(self.folder / key_of(spec, window), json.dumps(astuple(tally)).encode())
+                write_atomically(
+                    self.folder / trial_result_file_name(spec, window), json.dumps(astuple(tally)).encode()
+                )
 
-    def tidy(self) -> None:
-        """Delete results unused for `KEPT_DAYS`."""
+    def delete_unused(self) -> None:
+        """Delete results that have not been used for `MAX_UNUSED_DAYS`."""
         with suppress(OSError):
             for path in self.folder.glob("*.tally") if self.folder is not None else ():
-                if time.time() - path.stat().st_mtime > 86_400 * KEPT_DAYS:
+                if time.time() - path.stat().st_mtime > 86_400 * MAX_UNUSED_DAYS:
                     path.unlink(missing_ok=True)
 
 
-def key_of(spec: PolicySpec, window: TuningWindow) -> str:
+def trial_result_file_name(spec: PolicySpec, window: TuningWindow) -> str:
     """Return the file name of a result."""
     plugins = sorted(result_keys.plugin_digests(spec.dispatcher, spec.predictor).values())
     inputs = {"code": result_keys.code_identity(), "plugins": plugins, "spec": str(spec), "window": window.digest}
@@ -99,15 +101,15 @@ def key_of(spec: PolicySpec, window: TuningWindow) -> str:
 
 
 @dataclass(slots=True)
-class TrialRunner:
+class SettingTrialRunner:
     """Replays trials in `processes` processes."""
 
     processes: int
     kept: TrialResultCache = field(default_factory=lambda: TrialResultCache(None))
-    limit_s: float = LIMIT_S
+    limit_s: float = STALL_TIMEOUT_S
 
-    def __call__(self, trials: Sequence[SettingTrial], report: Callable[[float], None]) -> list[Outcome]:
-        """Return for each trial its sums by window, or its error."""
+    def __call__(self, trials: Sequence[SettingTrial], report: Callable[[float], None]) -> list[TrialOutcome]:
+        """Return each trial's sums by window, or its error."""
         known = {
             (index, at): self.kept.find(trial.spec, window)
             for index, trial in enumerate(trials)
@@ -123,15 +125,15 @@ class TrialRunner:
                 failed.setdefault(index, str(outcome))
             else:
                 known[index, window] = outcome
-                self.kept.keep(trials[index].spec, trials[index].windows[window], outcome)
+                self.kept.store_result(trials[index].spec, trials[index].windows[window], outcome)
 
         engine = LocalProcessExecutor(self.processes, self.limit_s, reuse=True)
-        run_all(_replayed, tasks, engine, note, lambda done, total: report(done), len(known) - len(places))
+        run_tasks(_replay_task, tasks, engine, note, lambda done, total: report(done), len(known) - len(places))
         return [
             failed.get(index) or [tally for (trial, _), tally in known.items() if trial == index and tally is not None]
             for index in range(len(trials))
         ]
 
 
-def _replayed(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
+def _replay_task(task: tuple[PolicySpec, TuningWindow], tell: Tell) -> WindowMetricSums:
     return replay_window_metrics(*task, lambda *done: tell())

@@ -1,4 +1,4 @@
-"""Score replayed windows: metrics over all windows, and intervals for the difference between two settings."""
+"""Score replayed windows, with metrics over all windows and intervals for differences of two settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpsched_sim.experiments.statistics import bootstrap_interval, draw_resample
 
 @dataclass(frozen=True, slots=True)
 class WindowMetricSums:
-    """Sums over the judged jobs of a window, float64; metrics over several windows are computed from these sums."""
+    """Sums over a window's judged jobs, float64, from which metrics over several windows are computed."""
 
     jobs: float
     wait_s: float
@@ -42,25 +42,25 @@ class WindowMetricSums:
 
 
 def metric_values(tallies: Sequence[WindowMetricSums]) -> dict[str, float]:
-    """Return the metrics in `cpsched.goal_presets.GOAL_METRICS`, over all jobs of these windows."""
-    rows = _rows(tallies)
-    found = _figures(rows[:, :-1].sum(axis=0), rows[:, -1].max())
+    """Return the metrics in `cpsched.goal_presets.GOAL_METRICS` over all jobs of these windows."""
+    rows = _sums_by_window(tallies)
+    found = _metrics_from_sums(rows[:, :-1].sum(axis=0), rows[:, -1].max())
     return {name: float(value) for name, value in found.items()}
 
 
-def _rows(tallies: Sequence[WindowMetricSums]) -> FloatArray:
+def _sums_by_window(tallies: Sequence[WindowMetricSums]) -> FloatArray:
     """Return the sums as float64[windows, sums]."""
     return np.array([astuple(tally) for tally in tallies])
 
 
-def _resampled(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArray]:
-    """Return the metrics in each bootstrap draw of windows."""
-    rows, weights = _rows(tallies), draw_resample_counts(len(tallies))
-    return _figures(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
+def _resample_metrics(tallies: Sequence[WindowMetricSums]) -> dict[str, FloatArray]:
+    """Return the metrics for each bootstrap draw of windows."""
+    rows, weights = _sums_by_window(tallies), draw_resample_counts(len(tallies))
+    return _metrics_from_sums(weights @ rows[:, :-1], np.where(weights > 0, rows[:, -1], 0.0).max(axis=1))
 
 
-def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
-    """Return the metrics, given sums over windows, float64[..., sums], and the longest waits."""
+def _metrics_from_sums(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
+    """Return the metrics, given the longest waits and the sums over windows, float64[..., sums]."""
     jobs, wait_s, slowdown, response_s, area, area_response, upper, lower = np.moveaxis(sums, -1, 0)
     return {
         "mean_wait": wait_s / jobs,
@@ -72,9 +72,9 @@ def _figures(sums: FloatArray, longest_s: FloatArray) -> dict[str, FloatArray]:
     }
 
 
-def mean_of(tallies: Sequence[WindowMetricSums]) -> WindowMetricSums:
-    """Return the mean over several replays of one window that differ in their seeds."""
-    return WindowMetricSums(*_rows(tallies).mean(axis=0).tolist())
+def mean_metric_sums(tallies: Sequence[WindowMetricSums]) -> WindowMetricSums:
+    """Return the mean over replays of one window with different seeds."""
+    return WindowMetricSums(*_sums_by_window(tallies).mean(axis=0).tolist())
 
 
 class RatioEstimate(NamedTuple):
@@ -90,18 +90,18 @@ def paired_ratios(
 ) -> dict[str, RatioEstimate]:
     """Return the `score` and the ratio of each metric between two settings on the same windows.
 
-    The intervals are bootstrap intervals: windows are drawn with replacement, the same ones for both settings. With
-    fewer than two windows, the interval is unbounded.
+    The intervals are bootstrap intervals: windows are drawn with replacement, the same for both settings. With fewer
+    than two windows, the interval is unbounded.
     """
-    centre = _scored(goal, ratios_to_baseline(metric_values(these), metric_values(those)))
+    centre = _add_score(goal, ratios_to_baseline(metric_values(these), metric_values(those)))
     if len(these) < 2:
         return {name: RatioEstimate(ratio, 0.0, math.inf) for name, ratio in centre.items()}
-    resampled = _scored(goal, ratios_to_baseline(_resampled(these), _resampled(those)))
+    resampled = _add_score(goal, ratios_to_baseline(_resample_metrics(these), _resample_metrics(those)))
     ends = {name: bootstrap_interval(draws, len(these)) or (0.0, math.inf) for name, draws in resampled.items()}
     return {name: RatioEstimate(ratio, *ends[name]) for name, ratio in centre.items()}
 
 
-def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
+def _add_score(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
     """Return the ratios, with the goal's score added."""
     total = sum(goal.weights.values())
     score = np.exp(sum(weight * np.log(found[name]) for name, weight in goal.weights.items()) / total)
@@ -109,7 +109,7 @@ def _scored(goal: Goal, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Sequence[WindowMetricSums]) -> list[float]:
-    """Return the score of each window separately."""
+    """Return each window's score."""
     return [
         goal.score(ratios_to_baseline(metric_values([a]), metric_values([b])))
         for a, b in zip(these, those, strict=True)
@@ -117,4 +117,4 @@ def scores_by_window(goal: Goal, these: Sequence[WindowMetricSums], those: Seque
 
 
 Progress = Callable[[float, int], None]
-"""Callback called with (finished replays, total number of replays)."""
+"""A callback that receives the number of finished replays and the total number of replays."""

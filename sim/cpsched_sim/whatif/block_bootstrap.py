@@ -1,4 +1,4 @@
-"""Block bootstrap over time: estimate how much a value would vary in other weeks at the same site.
+"""Estimate, with a block bootstrap over time, how much a value would vary in other weeks at the site.
 
 The window is cut into blocks (weeks, or days or hours in a short window). Each draw takes the same number of blocks
 with replacement. All replays use the same draws, so differences are paired.
@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.model import IntArray
-from cpsched_sim.experiments.statistics import DRAWS, FloatArray, draw_resample_counts
+from cpsched_sim.experiments.statistics import BOOTSTRAP_DRAWS, FloatArray, draw_resample_counts
 from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
-FEWEST = 6
+MIN_BLOCKS = 6
 """Minimum number of blocks; shorter blocks are used if a window has fewer."""
-KINDS = (
+BLOCK_LENGTHS = (
     (7 * DAY_S, "weeks"), (DAY_S, "days"), (6 * HOUR_S, "quarters of days"), (HOUR_S, "hours"), (600, "ten minutes"),
     (60, "minutes"),
 )  # fmt: skip
-BINS = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
-"""Bins of waits in seconds for quantiles; adjacent bin edges differ by 3 %."""
+WAIT_BIN_EDGES_S = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
+"""Bin edges for quantiles of waits, in seconds; adjacent edges differ by 3 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,16 +37,16 @@ class BlockBootstrap:
 
     @classmethod
     def of(cls, from_s: int, to_s: int, seed: int = 0) -> BlockBootstrap:
-        """Use the longest blocks that are numerous enough, or else the shortest ones."""
+        """Use the longest blocks that are numerous enough, or else the shortest blocks."""
         lasts_s = to_s - from_s
-        length_s, kind = next((each for each in KINDS if lasts_s // each[0] >= FEWEST), KINDS[-1])
+        length_s, kind = next((each for each in BLOCK_LENGTHS if lasts_s // each[0] >= MIN_BLOCKS), BLOCK_LENGTHS[-1])
         count = max(1, -(-lasts_s // length_s))
         return cls(from_s, length_s, count, kind, draw_resample_counts(count, seed))
 
     @property
     def has_enough_blocks(self) -> bool:
-        """Return whether there are enough blocks for an interval; otherwise, no value has an interval."""
-        return self.count >= FEWEST
+        """Return whether there are enough blocks for intervals; otherwise, no value has one."""
+        return self.count >= MIN_BLOCKS
 
     def block_of_times(self, at_s: IntArray) -> IntArray:
         """Return the index of the block that contains each time."""
@@ -72,15 +72,17 @@ class BlockBootstrap:
     def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
         """Return a quantile of waits, observed and in every draw (from bins of 3 %)."""
         if not len(wait_s) or not self.has_enough_blocks:
-            return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(DRAWS, np.nan)
-        bin_of = np.clip(np.searchsorted(BINS, wait_s, side="right") - 1, 0, len(BINS) - 2)
-        counts = np.bincount(block * (len(BINS) - 1) + bin_of, minlength=self.count * (len(BINS) - 1))
+            return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(BOOTSTRAP_DRAWS, np.nan)
+        bin_of = np.clip(np.searchsorted(WAIT_BIN_EDGES_S, wait_s, side="right") - 1, 0, len(WAIT_BIN_EDGES_S) - 2)
+        counts = np.bincount(
+            block * (len(WAIT_BIN_EDGES_S) - 1) + bin_of, minlength=self.count * (len(WAIT_BIN_EDGES_S) - 1)
+        )
         upto = np.cumsum(self.drawn @ counts.reshape(self.count, -1), axis=1)
         at = (upto < part * upto[:, -1:]).sum(axis=1)
-        return float(np.quantile(wait_s, part)), BINS[at]
+        return float(np.quantile(wait_s, part)), WAIT_BIN_EDGES_S[at]
 
 
 def union_interval(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the smallest interval that contains all given ones that are not None, or None without any."""
+    """Return the smallest interval that contains all given intervals, ignoring None; None if all are None."""
     known = [each for each in intervals if each is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None

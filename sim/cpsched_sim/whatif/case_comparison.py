@@ -1,4 +1,4 @@
-"""Compare counterfactual cases with the twin: who waits less or longer, and which differences are significant."""
+"""Compare cases with the twin: who waits less or longer, and which differences are significant."""
 
 from __future__ import annotations
 
@@ -8,82 +8,87 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_count
-from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite
+from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite_or_none
 from cpsched_sim.whatif.block_bootstrap import union_interval
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowInvariants,
+    SharedWindowFacts,
     WindowSchedule,
+    compute_window_metrics,
     waits_s,
-    window_metrics_of,
 )
 
-OPEN, HALF_CLOSED = "open", "half-closed"
+OPEN_MODEL, HALF_CLOSED_MODEL = "open", "half-closed"
 """Models of users: submission times are fixed, or depend on the end of the user's previous job."""
 SIGNIFICANT = "significant"
-LEAST_DAYS, LEAST_USERS = 14, 5
-"""Minimum days and users of a window for a verdict; a smaller window describes only its own days and users."""
-MOST_LOSERS = 10
+MIN_DAYS, MIN_USERS = 14, 5
+"""Minimum days and users of a window for a verdict; a smaller one describes only its own days and users."""
+MAX_LISTED_LOSERS = 10
 
 Runs = Mapping[str, Sequence[WindowSchedule]]
 """Schedules by user model, one per seed."""
 
 
 def compare_case(
-    facts: WindowInvariants,
-    there: WindowInvariants,
+    facts: SharedWindowFacts,
+    there: SharedWindowFacts,
     real: WindowSchedule,
     twin: Runs,
     case: Runs,
     groupings: Sequence[JobClassification],
 ) -> dict[str, Any]:
-    """Compare a case with the twin over all judged jobs and by class. Return plain values for JSON.
+    """Compare a case with the twin, over all judged jobs and by class. Return plain values for JSON.
 
-    `there` contains the invariants for the case's machine.
+    `there` contains the shared facts for the case's machine.
 
     Each metric has an interval over resampled blocks and random seeds, which covers both the open and the half-closed
     replay. A difference is significant if the interval excludes zero and the difference exceeds the twin's own error in
     the same metric.
     """
     return {
-        "figures": _figures(facts, there, real, twin, case),
-        "classes": [row for each in groupings for row in _classes(facts, real, twin, case, each)],
+        "figures": _compare_metrics(facts, there, real, twin, case),
+        "classes": [row for each in groupings for row in _compare_classes(facts, real, twin, case, each)],
     }
 
 
-def _figures(
-    facts: WindowInvariants, there: WindowInvariants, real: WindowSchedule, twin: Runs, case: Runs
+def _compare_metrics(
+    facts: SharedWindowFacts, there: SharedWindowFacts, real: WindowSchedule, twin: Runs, case: Runs
 ) -> list[dict[str, Any]]:
-    really = window_metrics_of(facts, real)
-    by_mode = {mode: (window_metrics_of(facts, twin[mode][0]), [window_metrics_of(there, made) for made in case[mode]])
-               for mode in case}  # fmt: skip
+    really = compute_window_metrics(facts, real)
+    by_mode = {
+        mode: (
+            compute_window_metrics(facts, twin[mode][0]),
+            [compute_window_metrics(there, made) for made in case[mode]],
+        )
+        for mode in case
+    }
     rows, few = [], insufficient_data(facts)
     for at, figure in enumerate(WINDOW_METRICS):
         spans, points = [], dict[str, float]()
         for mode, (base, runs) in by_mode.items():
             values = [run[at] for run in runs]
             points[mode] = float(np.mean([value[0] for value in values]) - base[at][0])
-            if figure.name == "longest wait":  # no resampled window has a longer wait than the longest
+            if figure.name == "longest wait":  # no resampled window has a wait above the longest one
                 each = [value[0] - base[at][0] for value in values]
                 spans.append((min(each), max(each)) if np.isfinite(each).all() else None)
             else:
                 spans.append(
-                    bootstrap_interval(_of_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count)
+                    bootstrap_interval(_cycle_seeds([value[1] for value in values]) - base[at][1], facts.blocks.count)
                 )
-        base, runs = by_mode[OPEN]
+        base, runs = by_mode[OPEN_MODEL]
         value = float(np.mean([run[at][0] for run in runs]))
         error = abs(base[at][0] - really[at][0])
         rows.append({
             "name": figure.name, "unit": figure.unit, "less_is_better": figure.less_is_better,
-            "twin": finite(base[at][0]), "case": finite(value),
-            **_difference(points[OPEN], union_interval(*spans), error, points.get(HALF_CLOSED), few),
+            "twin": finite_or_none(base[at][0]), "case": finite_or_none(value),
+            **_judge_difference(points[OPEN_MODEL], union_interval(*spans), error, points.get(HALF_CLOSED_MODEL), few),
         })  # fmt: skip
     return rows
 
 
-def _classes(
-    facts: WindowInvariants, real: WindowSchedule, twin: Runs, case: Runs, grouping: JobClassification
+def _compare_classes(
+    facts: SharedWindowFacts, real: WindowSchedule, twin: Runs, case: Runs, grouping: JobClassification
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.is_judged]]
@@ -92,7 +97,7 @@ def _classes(
     def mean(values: FloatArray) -> tuple[FloatArray, FloatArray]:
         return blocks.ratios(blocks.sums(block, values, of, groups), one)
 
-    base_s = waits_s(twin[OPEN][0], facts.counted)
+    base_s = waits_s(twin[OPEN_MODEL][0], facts.counted)
     twins, _ = mean(base_s)
     errors, _ = mean(base_s - waits_s(real, facts.counted))
     spans: list[list[tuple[float, float] | None]] = [[] for _ in grouping.names]
@@ -101,15 +106,15 @@ def _classes(
         against_s = waits_s(twin[mode][0], facts.counted)
         each = [mean(waits_s(made, facts.counted) - against_s) for made in runs]
         points[mode] = np.mean([point for point, _ in each], axis=0)
-        drawn = _of_seeds([draws for _, draws in each])
+        drawn = _cycle_seeds([draws for _, draws in each])
         for at in range(groups):
             spans[at].append(bootstrap_interval(drawn[at], blocks.count))
-    half, few = points.get(HALF_CLOSED), insufficient_data(facts)
+    half, few = points.get(HALF_CLOSED_MODEL), insufficient_data(facts)
     return [
         {
             "kind": grouping.kind, "name": name, "jobs": int(one[at].sum()), "twin_mean_wait_s": float(twins[at]),
-            "case_mean_wait_s": float(twins[at] + points[OPEN][at]),
-            **_difference(float(points[OPEN][at]), union_interval(*spans[at]), abs(float(errors[at])),
+            "case_mean_wait_s": float(twins[at] + points[OPEN_MODEL][at]),
+            **_judge_difference(float(points[OPEN_MODEL][at]), union_interval(*spans[at]), abs(float(errors[at])),
                           float(half[at]) if half is not None else None, few),
         }
         for at, name in enumerate(grouping.names)
@@ -117,28 +122,26 @@ def _classes(
     ]  # fmt: skip
 
 
-def insufficient_data(facts: WindowInvariants) -> str:
+def insufficient_data(facts: SharedWindowFacts) -> str:
     """Return why a window is too small for a verdict, or ""."""
     window = facts.window
     days = (window.to_s - window.from_s) / 86_400
     users = len({item.job.user for item in window.judged_jobs()})
-    if days >= LEAST_DAYS and users >= LEAST_USERS:
+    if days >= MIN_DAYS and users >= MIN_USERS:
         return ""
-    return (
-        f"{days:.1f} days of {format_count(users, 'user')}; a verdict needs {LEAST_DAYS} days and {LEAST_USERS} users"
-    )
+    return f"{days:.1f} days of {format_count(users, 'user')}; a verdict needs {MIN_DAYS} days and {MIN_USERS} users"
 
 
 def users_waiting_longer(
-    facts: WindowInvariants, twin: Runs, case: Runs, users: JobClassification
+    facts: SharedWindowFacts, twin: Runs, case: Runs, users: JobClassification
 ) -> list[dict[str, Any]]:
     """List the users whose total wait increases, largest increase first."""
     of = users.of[facts.counted[facts.window.is_judged]]
     count = np.bincount(of, minlength=len(users.names))
-    base_s = waits_s(twin[OPEN][0], facts.counted)
-    case_s = np.mean([waits_s(made, facts.counted) for made in case[OPEN]], axis=0)
+    base_s = waits_s(twin[OPEN_MODEL][0], facts.counted)
+    case_s = np.mean([waits_s(made, facts.counted) for made in case[OPEN_MODEL]], axis=0)
     more_s = np.bincount(of, case_s - base_s, len(users.names))
-    worst = [at for at in np.argsort(-more_s).tolist()[:MOST_LOSERS] if more_s[at] > 0]
+    worst = [at for at in np.argsort(-more_s).tolist()[:MAX_LISTED_LOSERS] if more_s[at] > 0]
     before_s = np.bincount(of, base_s, len(users.names))
     return [
         {
@@ -149,15 +152,15 @@ def users_waiting_longer(
     ]  # fmt: skip
 
 
-def _of_seeds(draws: Sequence[FloatArray]) -> FloatArray:
-    """Return draws that cycle through the seeds, so that seeds contribute variation as weeks do."""
+def _cycle_seeds(draws: Sequence[FloatArray]) -> FloatArray:
+    """Return draws that cycle through the seeds, so that the variation covers both seeds and weeks."""
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)
     found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]
     return found
 
 
-def _difference(
+def _judge_difference(
     point: float, span: tuple[float, float] | None, error: float, half_closed: float | None, few: str
 ) -> dict[str, Any]:
     if span is None or not np.isfinite(point):
@@ -171,7 +174,8 @@ def _difference(
     else:
         why = SIGNIFICANT
     return {
-        "difference": finite(point), "interval": span,
-        "half_closed": None if half_closed is None else finite(half_closed), "twin_error": finite(error),
+        "difference": finite_or_none(point), "interval": span,
+        "half_closed": None if half_closed is None else finite_or_none(half_closed),
+        "twin_error": finite_or_none(error),
         "verdict": why,
     }  # fmt: skip

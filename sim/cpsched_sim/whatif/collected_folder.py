@@ -1,4 +1,4 @@
-"""Read a folder written by `cpsched whatif collect`: jobs, nodes, outages, Slurm parameters and site policy."""
+"""Read jobs, nodes, outages, Slurm parameters and site policy from a `cpsched whatif collect` folder."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.input.dated_files import has_dated_files
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems import system_draft
-from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_away
+from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_unavailable
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.timestamps import possible_times, zone_of
+from cpsched_sim.traces.timestamps import parse_time_zone, possible_times
 from cpsched_sim.traces.trace_record import TraceRecord
 from cpsched_sim.whatif.licences import read_totals
-from cpsched_sim.whatif.site_changes import nodes_in, read_boot_time
-from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, rows_of
+from cpsched_sim.whatif.site_changes import read_boot_time, read_collected_nodes
+from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, sacctmgr_rows
 from cpsched_sim.whatif.whatif_window import NodeOutage
-from cpsched_sim.workloads.system_drafts import draft_of
+from cpsched_sim.workloads.system_draft_sources import draft_system
 
 SITE = "site"
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionFolder:
-    """A collected folder. `zone` is the site's time zone; the times in its files are UTC."""
+    """A collected folder. `zone` is the site's time zone, but the times in the files are UTC."""
 
     path: Path
     zone: str
@@ -40,8 +40,8 @@ class SlurmCollectionFolder:
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             until, zone = str(manifest["until"]), str(manifest.get("zone", ""))
-            zone_of(zone)
-            until_s = possible_times(until, zone_of(""))[0]
+            parse_time_zone(zone)
+            until_s = possible_times(until, parse_time_zone(""))[0]
         except (OSError, ValueError, LookupError, TypeError, InvalidValue) as error:
             rule = "was not written by `cpsched whatif collect`"
             raise InputError(f"{path}: {rule} ({MANIFEST}: {type(error).__name__})") from error
@@ -62,28 +62,28 @@ class SlurmCollectionFolder:
     @property
     def config_path(self) -> Path | None:
         """Return the path of the output of `scontrol show config`, or None if it is missing."""
-        return self._there(CONFIG)
+        return self._existing_path(CONFIG)
 
     def policy(self) -> SitePolicy | None:
         """Return the site's policy, or None. Raise `InvalidPolicy`."""
-        path = self._there(POLICY)
+        path = self._existing_path(POLICY)
         return load_policy(path) if path is not None else None
 
     def licences(self) -> dict[str, int]:
-        """Return the total of each licence, as reported by Slurm. Raise `InvalidSystem`."""
-        path = self._there(LICENSES)
+        """Return the total of each licence as Slurm reports it. Raise `InvalidSystem`."""
+        path = self._existing_path(LICENSES)
         return read_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
-        """Return the system of the nodes reported by Slurm."""
-        draft, _ = draft_of(str(self.path / NODES), SITE)
-        return system_draft.checked_draft(draft)[1]
+        """Return the system of the nodes that Slurm reported."""
+        draft, _ = draft_system(str(self.path / NODES), SITE)
+        return system_draft.render_valid_draft(draft)[1]
 
     def outages(self, system: SystemFile) -> tuple[list[NodeOutage], int]:
-        """Return the outages by node type, and the number of events of nodes that no longer exist."""
-        kinds = {name: _kind_of(node, system) for name, node in nodes_in(self.path).items()}
+        """Return the outages by node type, and the number of events on nodes that no longer exist."""
+        kinds = {name: _find_node_type(node, system) for name, node in read_collected_nodes(self.path).items()}
         found, strange = [], 0
-        for name, begin_s, end_s in self._events():
+        for name, begin_s, end_s in self._unavailable_periods():
             kind = kinds.get(name, "")
             strange += not kind
             if kind:
@@ -93,9 +93,9 @@ class SlurmCollectionFolder:
     def outages_of_added_nodes(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
     ) -> list[NodeOutage]:
-        """Return, for each node added since `earlier` was collected, an outage that lasts until its first job."""
-        came = nodes_in(self.path)
-        for name in nodes_in(earlier.path):
+        """Return an outage until the first job for each node added since `earlier` was collected."""
+        came = read_collected_nodes(self.path)
+        for name in read_collected_nodes(earlier.path):
             came.pop(name, None)
         first_s = dict.fromkeys(came, self.until_s)
         spelled: dict[str, Sequence[str]] = {}
@@ -104,24 +104,24 @@ class SlurmCollectionFolder:
                 spelled[record.nodes] = [name for name in expand_if_valid(record.nodes) if name in came]
             for name in spelled[record.nodes]:
                 first_s[name] = min(first_s[name], record.start_s or self.until_s)
-        kinds = {name: _kind_of(node, system) for name, node in came.items()}
+        kinds = {name: _find_node_type(node, system) for name, node in came.items()}
         return [NodeOutage(kinds[name], 0, at_s) for name, at_s in first_s.items() if kinds[name]]
 
     @property
     def booted_s(self) -> int | None:
-        """Return the time of slurmctld's last start before the collection, or None if unknown."""
+        """Return slurmctld's last start time before the collection, or None if unknown."""
         try:
-            at = possible_times(read_boot_time(self.path), zone_of(""))
+            at = possible_times(read_boot_time(self.path), parse_time_zone(""))
         except InvalidValue:
             return None
         return at[0] if at else None
 
-    def _events(self) -> Iterator[tuple[str, int, int]]:
+    def _unavailable_periods(self) -> Iterator[tuple[str, int, int]]:
         """Yield (node, from, to) for each period in which a node was unavailable."""
-        utc = zone_of("")
-        for row in rows_of(self.path / EVENTS):
+        utc = parse_time_zone("")
+        for row in sacctmgr_rows(self.path / EVENTS):
             name, state = row.get("NodeName") or "", row.get("State") or ""
-            if not name or not is_away(state):
+            if not name or not is_unavailable(state):
                 continue
             try:
                 begin, end = (possible_times(row.get(column) or "", utc) for column in ("TimeStart", "TimeEnd"))
@@ -130,13 +130,13 @@ class SlurmCollectionFolder:
             if begin:
                 yield name, begin[0], end[0] if end else self.until_s
 
-    def _there(self, name: str) -> Path | None:
+    def _existing_path(self, name: str) -> Path | None:
         path = self.path / name
         return path if path.exists() else None
 
 
-def _kind_of(node: SlurmNode, system: SystemFile) -> str:
-    """Return the node's type in the system built from all nodes, or ""."""
+def _find_node_type(node: SlurmNode, system: SystemFile) -> str:
+    """Return a node's type in the system built from all nodes, or ""."""
     amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
     wanted = {name: amount for name, amount in amounts.items() if amount}
     partitions = set(node.partitions)

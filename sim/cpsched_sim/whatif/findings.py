@@ -1,4 +1,4 @@
-"""Compute the findings on a window and its cases, first for the twin, then for each case. Plain values for JSON."""
+"""Compute a window's findings for the twin, then for each case, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 from cpsched.formatting import format_count, format_duration
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.case_comparison import OPEN, SIGNIFICANT, compare_case, users_waiting_longer
-from cpsched_sim.whatif.job_classes import groupings, users_of
-from cpsched_sim.whatif.replay_tasks import WhatIfReplayTask, WindowReplayRunner, tasks_of
+from cpsched_sim.whatif.case_comparison import OPEN_MODEL, SIGNIFICANT, compare_case, users_waiting_longer
+from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
+from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner, WhatIfReplayTask, build_replay_tasks
 from cpsched_sim.whatif.share_usage import usage_against_shares
-from cpsched_sim.whatif.stranded_capacity import CAUSES, GPUS, PROCESSORS
-from cpsched_sim.whatif.twin_fidelity import HOPELESS, measure_fidelity
+from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_fidelity
+from cpsched_sim.whatif.unused_capacity_causes import CAUSES, GPUS, PROCESSORS
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_window import ROLES, WhatIfWindow
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowInvariants,
+    SharedWindowFacts,
     WindowSchedule,
     actual_schedule,
     hourly_usage,
@@ -33,7 +33,7 @@ from cpsched_sim.whatif.window_metrics import (
 from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 QUANTILES = tuple(range(0, 101, 2))
-MOST_POINTS = 400
+MAX_POINTS = 400
 """Maximum number of points of a line over time."""
 
 
@@ -46,47 +46,53 @@ class WhatIfRequest:
     seeds: int = 3
     sessions: bool = True
     anyway: bool = False
-    """Whether to replay the cases even if the twin is graded hopeless."""
+    """Whether to replay the cases even if the twin's grade is hopeless."""
 
 
 def compute_findings(
-    replays: WindowReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
+    replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Run the replays and return the findings. Raise `UnusableObject` if a replay fails; finished ones are stored."""
+    """Run the replays and return the findings. Raise `InputError` if one fails; finished replays are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
-    applied = [case.apply_to(window) for case in plan.cases]  # an impossible case fails now, not after hours of work
-    twin_tasks = tasks_of([plan.twin], 1, plan.sessions)
-    twins = _run(replays, twin_tasks, resume, progress)
-    really, twin = actual_schedule(window), _by_mode(twin_tasks, twins)
+    applied = [case.apply_to(window) for case in plan.cases]  # report an impossible case now, not after hours of work
+    twin_tasks = build_replay_tasks([plan.twin], 1, plan.sessions)
+    twins = _run_tasks(replays, twin_tasks, resume, progress)
+    really, twin = actual_schedule(window), _schedules_by_mode(twin_tasks, twins)
     processors = twins[0].processors
-    facts = WindowInvariants.of(
+    facts = SharedWindowFacts.of(
         window, blocks, processors, [really, *(made for runs in twin.values() for made in runs)]
     )
-    classes = groupings(window, processors[window.is_judged])
+    classes = classify_jobs(window, processors[window.is_judged])
     found = describe_replay(window, plan)
     found["replays"] = len(twin_tasks)
     found["blocks"] = {"kind": blocks.kind, "count": blocks.count}
-    found["fidelity"] = measure_fidelity(facts, really, twin[OPEN][0], classes)
+    found["fidelity"] = measure_fidelity(facts, really, twin[OPEN_MODEL][0], classes)
     found["late_begins"] = twins[0].late_fixed
-    found["lines"] = {"real": _lines(facts, really), "twin": _lines(facts, twin[OPEN][0])}
-    found["shares"] = {"real": usage_against_shares(facts, really), "twin": usage_against_shares(facts, twin[OPEN][0])}
-    found["stranded"] = _stranded(facts, twins[0])
+    found["lines"] = {"real": _plot_data(facts, really), "twin": _plot_data(facts, twin[OPEN_MODEL][0])}
+    found["shares"] = {
+        "real": usage_against_shares(facts, really),
+        "twin": usage_against_shares(facts, twin[OPEN_MODEL][0]),
+    }
+    found["stranded"] = _stranded_findings(facts, twins[0])
+    found |= _preemption_findings(twins[0])
     found["cases"] = []
-    found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS and not plan.anyway
+    found["stopped"] = found["fidelity"]["verdict"]["grade"] == HOPELESS_GRADE and not plan.anyway
     if plan.cases and not found["stopped"]:
-        tasks = tasks_of(plan.cases, plan.seeds, plan.sessions)
-        made = _run(replays, tasks, resume, progress)
+        tasks = build_replay_tasks(plan.cases, plan.seeds, plan.sessions)
+        made = _run_tasks(replays, tasks, resume, progress)
         found["replays"] += len(tasks)
         for case, there in zip(plan.cases, applied, strict=True):
             mine = [at for at, task in enumerate(tasks) if task.case is case]
-            found["cases"].append(_case(facts, there, really, twin, case, tasks, {at: made[at] for at in mine}))
+            found["cases"].append(
+                _case_findings(facts, there, really, twin, case, tasks, {at: made[at] for at in mine})
+            )
     found["sentences"] = summary_sentences(found)
     return found
 
 
-def _run(
-    replays: WindowReplayRunner,
+def _run_tasks(
+    replays: WhatIfReplayRunner,
     tasks: Sequence[WhatIfReplayTask],
     resume: bool,
     progress: Callable[[float, int | None], None],
@@ -96,7 +102,7 @@ def _run(
     return [done[at] for at in range(len(tasks))]
 
 
-def _by_mode(
+def _schedules_by_mode(
     tasks: Sequence[WhatIfReplayTask], replayed: Sequence[WindowReplayResult]
 ) -> dict[str, list[WindowSchedule]]:
     found: dict[str, list[WindowSchedule]] = {}
@@ -105,32 +111,38 @@ def _by_mode(
     return found
 
 
-def _case(
-    facts: WindowInvariants, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
+def _case_findings(
+    facts: SharedWindowFacts, there: WhatIfWindow, really: WindowSchedule, twin: Mapping[str, Sequence[WindowSchedule]], case: WhatIfCase,  # noqa: E501
     tasks: Sequence[WhatIfReplayTask], replayed: Mapping[int, WindowReplayResult],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the findings of one case."""
-    runs = _by_mode([tasks[at] for at in replayed], list(replayed.values()))
+    runs = _schedules_by_mode([tasks[at] for at in replayed], list(replayed.values()))
     every = [really, *(made for modes in (twin, runs) for each in modes.values() for made in each)]
-    mine = WindowInvariants.of(facts.window, facts.blocks, facts.processors, every)
-    classes = groupings(facts.window, facts.processors[facts.window.is_judged])
+    mine = SharedWindowFacts.of(facts.window, facts.blocks, facts.processors, every)
+    classes = classify_jobs(facts.window, facts.processors[facts.window.is_judged])
     left = int((facts.counted & ~mine.counted).sum())
     return {
         "name": case.name, "dispatcher": case.spec.dispatcher, "predictor": case.spec.predictor,
         "settings": case.spec.settings(), "changes": dict(case.changes), "pace": case.pace_in_words,
-        "seeds": len(runs[OPEN]),
+        "seeds": len(runs[OPEN_MODEL]),
         "jobs": int(mine.counted.sum()), "never_started": left,
         "cpu_s": sum(each.cpu_s for each in replayed.values()),
         **compare_case(mine, mine.with_system_of(there), really, twin, runs, classes),
-        "losers": users_waiting_longer(mine, twin, runs, users_of(facts.window)),
-        "lines": _lines(mine, runs[OPEN][0]),
-        "shares": usage_against_shares(mine, runs[OPEN][0]),
-        "stranded": _stranded(mine.with_system_of(there), next(iter(replayed.values()))),
+        "losers": users_waiting_longer(mine, twin, runs, classify_by_user(facts.window)),
+        "lines": _plot_data(mine, runs[OPEN_MODEL][0]),
+        "shares": usage_against_shares(mine, runs[OPEN_MODEL][0]),
+        "stranded": _stranded_findings(mine.with_system_of(there), next(iter(replayed.values()))),
+        **_preemption_findings(next(iter(replayed.values()))),
     }  # fmt: skip
 
 
-def _stranded(facts: WindowInvariants, replayed: WindowReplayResult) -> list[dict[str, Any]]:
-    """Return, by cause, the share of all processors and GPUs that was empty while jobs waited."""
+def _preemption_findings(replayed: WindowReplayResult) -> dict[str, Any]:
+    """Return the counts of preemption, if the site preempts."""
+    return {"preemption": dict(replayed.preemption)} if replayed.preemption else {}
+
+
+def _stranded_findings(facts: SharedWindowFacts, replayed: WindowReplayResult) -> list[dict[str, Any]]:
+    """Return the share of all processors and GPUs that was empty while jobs waited, by cause."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
         {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
@@ -160,19 +172,19 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _lines(facts: WindowInvariants, made: WindowSchedule) -> dict[str, list[float]]:
+def _plot_data(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
     """Return the data of the plots: quantiles of waits, and queue length and utilization over time."""
     hourly = hourly_usage(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {
         "wait_quantiles_s": [round(float(each), 1) for each in np.percentile(wait_s, QUANTILES)],
-        "waiting": _thinned(hourly.waiting),
-        "used": _thinned(hourly.used / max(1, facts.machine)),
+        "waiting": _average_points(hourly.waiting),
+        "used": _average_points(hourly.used / max(1, facts.machine)),
     }
 
 
-def _thinned(values: FloatArray) -> list[float]:
-    step = -(-len(values) // MOST_POINTS)
+def _average_points(values: FloatArray) -> list[float]:
+    step = -(-len(values) // MAX_POINTS)
     return [round(float(values[at : at + step].mean()), 4) for at in range(0, len(values), step)]
 
 
@@ -189,7 +201,7 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
         f"waited {format_duration(near['real_mean_wait_s'])} on average."
     )
     second = (
-        f"In the replay of Slurm's own scheduler (the twin) they wait {format_duration(near['twin_mean_wait_s'])}. "
+        f"In the replay of Slurm's own scheduler (the twin), they wait {format_duration(near['twin_mean_wait_s'])}. "
         f"The twin's fidelity is {near['verdict']['grade']}."
     )
     if found["stopped"]:
@@ -199,11 +211,11 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
     elif not found["cases"]:
         third = "No other case was requested."
     else:
-        third = _best(found["cases"])
+        third = _best_case_sentence(found["cases"])
     return [first, second, third]
 
 
-def _best(cases: Sequence[Mapping[str, Any]]) -> str:
+def _best_case_sentence(cases: Sequence[Mapping[str, Any]]) -> str:
     rows = [(case["name"], mean_wait(case)) for case in cases]
     significant = [(name, row) for name, row in rows if row["verdict"] == SIGNIFICANT]
     if not significant:
@@ -213,18 +225,18 @@ def _best(cases: Sequence[Mapping[str, Any]]) -> str:
     low, high = row["interval"]
     less = row["difference"] < 0
     return (
-        f"Under {name} they would have waited {format_duration(row['case'])}: {format_duration(abs(row['difference']))} "  # noqa: E501
-        f"{'less' if less else 'longer'} than in the twin (95 % interval: {span_in_words(low, high)})."
+        f"Under {name}, they would have waited {format_duration(row['case'])}: {format_duration(abs(row['difference']))} "  # noqa: E501
+        f"{'less' if less else 'longer'} than in the twin (95 % interval: {format_wait_difference(low, high)})."
     )
 
 
-def span_in_words(low: float, high: float) -> str:
+def format_wait_difference(low: float, high: float) -> str:
     """Format the interval of a difference in waits: `12 min less to 3 min longer`."""
     words = [f"{format_duration(abs(each))} {'less' if each < 0 else 'longer'}" for each in (low, high)]
     return " to ".join(words)
 
 
 def mean_wait(case: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the row with the mean wait of a case."""
+    """Return the row with a case's mean wait."""
     found: Mapping[str, Any] = next(row for row in case["figures"] if row["name"] == WINDOW_METRICS[0].name)
     return found

@@ -15,13 +15,13 @@ from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
-MOST_GROUPS = 25
-"""Maximum number of classes of one kind; the remaining jobs form one class."""
+MAX_CLASSES = 25
+"""Maximum number of classes of one kind; all other jobs form one class."""
 OTHERS, UNKNOWN = "others", "unknown"
-LENGTHS = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
-LONGEST = "1 day and more"
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-WIDE_PART = 0.1
+RUN_TIME_CLASSES = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
+LONGEST_CLASS = "1 day and more"
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WIDE_JOB_SHARE = 0.1
 """Minimum share of the machine that makes a job wide."""
 
 
@@ -34,49 +34,49 @@ class JobClassification:
     names: tuple[str, ...]
 
 
-def groupings(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
-    """Classify the judged jobs in several ways; omit classifications with only one class.
+def classify_jobs(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
+    """Classify the judged jobs in several ways, omitting classifications with only one class.
 
-    `processors` is the amount of the first resource for each judged job.
+    `processors` is each judged job's amount of the first resource.
     """
     items = window.judged_jobs()
-    machine = processors_of(window)
+    machine = machine_processors(window)
     kinds: list[tuple[str, Iterable[str], bool]] = [
         ("partition", (item.job.queue for item in items), True),
-        ("size", (_size(count, machine) for count in processors.tolist()), False),
-        ("length", (_length(item.run_s) for item in items), False),
+        ("size", (_size_class(count, machine) for count in processors.tolist()), False),
+        ("length", (_length_class(item.run_s) for item in items), False),
         ("account", (item.job.account for item in items), True),
         ("QOS", (item.job.qos for item in items), True),
-        ("hour of the week", _hours(window, items), False),
+        ("hour of the week", _hour_classes(window, items), False),
     ]
-    found = [_grouped(kind, names, MOST_GROUPS if cut else 10**6) for kind, names, cut in kinds]
+    found = [_group_by_name(kind, names, MAX_CLASSES if cut else 10**6) for kind, names, cut in kinds]
     return [grouping for grouping in found if len(grouping.names) > 1]
 
 
-def users_of(window: WhatIfWindow) -> JobClassification:
+def classify_by_user(window: WhatIfWindow) -> JobClassification:
     """Return the classification of the judged jobs by user."""
-    return _grouped("user", (item.job.user for item in window.judged_jobs()), 10**6)
+    return _group_by_name("user", (item.job.user for item in window.judged_jobs()), 10**6)
 
 
-def processors_of(window: WhatIfWindow) -> int:
+def machine_processors(window: WhatIfWindow) -> int:
     """Return the number of processors of the machine."""
     return int(System(window.system, window.header).cluster.capacity[:, 0].sum())
 
 
-def _grouped(kind: str, names: Iterable[str], most: int) -> JobClassification:
+def _group_by_name(kind: str, names: Iterable[str], most: int) -> JobClassification:
     each = [name or UNKNOWN for name in names]
     order = [name for name, _ in Counter(each).most_common()]
     if kind in ("size", "length", "hour of the week"):
-        order.sort(key=_KEYS[kind])
+        order.sort(key=_SORT_KEYS[kind])
     kept = order[: most - 1] if len(order) > most else order
     number = {name: at for at, name in enumerate(kept)}
     shown = (*kept, OTHERS) if len(order) > most else tuple(kept)
     return JobClassification(kind, np.array([number.get(name, len(kept)) for name in each], np.int64), tuple(shown))
 
 
-def _size(processors: int, machine: int) -> str:
-    if processors >= max(2, WIDE_PART * machine):
-        return f"wide: {WIDE_PART:.0%} of the machine and more"
+def _size_class(processors: int, machine: int) -> str:
+    if processors >= max(2, WIDE_JOB_SHARE * machine):
+        return f"wide: {WIDE_JOB_SHARE:.0%} of the machine and more"
     if processors == 1:
         return "1"
     power = (processors - 1).bit_length()
@@ -84,19 +84,19 @@ def _size(processors: int, machine: int) -> str:
     return f"{low} to {4 ** ((power - 1) // 2 + 1)}"
 
 
-def _length(run_s: int) -> str:
-    return next((name for below_s, name in LENGTHS if run_s < below_s), LONGEST)
+def _length_class(run_s: int) -> str:
+    return next((name for below_s, name in RUN_TIME_CLASSES if run_s < below_s), LONGEST_CLASS)
 
 
-def _hours(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
-    """Yield each job's six-hour period of the week in the site's time zone, looked up once per hour of the window."""
+def _hour_classes(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
+    """Yield each job's six-hour period of the week in the site's time zone, computed once per hour."""
     first = window.to_local_time(window.from_s)
     known: dict[int, str] = {}
     for item in items:
         hour = (item.job.submit_s - window.from_s) // 3600
         if hour not in known:
             there = (first + timedelta(hours=hour)) if not window.zone else window.to_local_time(item.job.submit_s)
-            known[hour] = f"{DAYS[there.weekday()]} {there.hour // 6 * 6:02d} to {there.hour // 6 * 6 + 6:02d} h"
+            known[hour] = f"{WEEKDAYS[there.weekday()]} {there.hour // 6 * 6:02d} to {there.hour // 6 * 6 + 6:02d} h"
         yield known[hour]
 
 
@@ -105,8 +105,8 @@ def _first_number(name: str) -> int:
     return int(word) if word.isdecimal() else 1 << 60
 
 
-_KEYS: dict[str, Callable[[str], Any]] = {
+_SORT_KEYS: dict[str, Callable[[str], Any]] = {
     "size": _first_number,
-    "length": [*(name for _, name in LENGTHS), LONGEST].index,
-    "hour of the week": lambda name: (DAYS.index(name.split()[0]), name),
+    "length": [*(name for _, name in RUN_TIME_CLASSES), LONGEST_CLASS].index,
+    "hour of the week": lambda name: (WEEKDAYS.index(name.split()[0]), name),
 }

@@ -1,8 +1,8 @@
-"""Licences: their totals, the amounts held by each job, and their limits in a replay.
+"""Licences: their totals, the amounts that jobs hold, and their limits in a replay.
 
-If licences are short, Slurm skips the job in its main loop and in backfill, and continues with the next job
-(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is
-therefore another limit on a sum over the running jobs.
+If licences are short, Slurm's main loop and backfill skip the job and continue with the next one (`license_job_test` in
+`job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is therefore another limit on a
+sum over the running jobs.
 
 A licence has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
 `scontrol show license` reports the total of NAME. Slurm compares the two names in lower case.
@@ -23,27 +23,31 @@ from cpsched.errors import InvalidValue, require
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Snapshot
 from cpsched.parsing.slurm_limits import parse_key_values
-from cpsched.site.admission import QueueLimitStatus
-from cpsched.site.limit_checks import NO_JOB_LIMITS, JobLimitAttributes, JobLimitChecks, LimitCheck
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import (
+    LICENSE,
+    NO_JOB_LIMITS,
+    ApplicableJobLimits,
+    JobLimitAttributes,
+    UsageLimitCheck,
+)
+from cpsched.site.limit_reasons import LICENSES_REASON
 from cpsched_sim.errors import InvalidSystem, quote_value
 from cpsched_sim.input.input_limits import MAX_AMOUNT
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
 
-OPTION = "--licenses"
-LICENSES = "Licenses"
-"""Slurm's pending reason for a job that waits for licences."""
-TRES = "license/"
-MOST_NAMED = 10
-_ONE = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
+LICENSES_OPTION = "--licenses"
+MAX_LISTED_LICENSES = 10
+_LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 Amounts = tuple[tuple[str, int], ...]
-"""Requested amounts of licences, by their names in the accounting data."""
+"""Requested amounts of licences by name in the accounting data."""
 Totals = Mapping[str, int]
-"""Totals of licences, by their names in lower case."""
+"""Totals of licences by name in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
-class WindowLicences:
+class RequestedLicences:
     """The licences that the jobs of a window request, by job index, and the totals of these licences.
 
     `asked` omits jobs that request no licences; `totals` omits licences that no job requests.
@@ -53,8 +57,8 @@ class WindowLicences:
     totals: Totals = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> WindowLicences:
-        """Return the requested licences, with the totals that apply to them."""
+    def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> RequestedLicences:
+        """Return the requested licences with the totals that apply to them."""
         wanted = {name.lower() for licences in asked.values() for name, _ in licences}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
 
@@ -70,13 +74,13 @@ class WindowLicences:
 def read_totals(path: Path) -> dict[str, int]:
     """Parse the output of `scontrol show license`. Raise `InvalidSystem` with the line.
 
-    A total is unknown if its name occurs twice or with a `Mode`, because each set of nodes has its own amount of a
-    hierarchical resource.
+    A total is unknown if its name occurs twice or with a `Mode`. A `Mode` means a hierarchical resource, of which each
+    set of nodes has its own amount.
     """
     found: dict[str, int] = {}
     layered = set[str]()
     name = ""
-    for line, text in lines_of(path):
+    for line, text in read_text_lines(path):
         words = dict(parse_key_values(text))
         name = words.get("LicenseName", name).lower()
         if "Mode" in words or ("Total" in words and name in found):
@@ -85,7 +89,7 @@ def read_totals(path: Path) -> dict[str, int]:
             continue
         total = words["Total"]
         if not (total.isascii() and total.isdecimal() and int(total) <= MAX_AMOUNT):
-            raise InvalidSystem(path, line, "Total", total, f"must be a whole number up to {MAX_AMOUNT:,}")
+            raise InvalidSystem(path, line, "Total", total, f"must be a whole number of at most {MAX_AMOUNT:,}")
         if not name:
             raise InvalidSystem(path, line, "LicenseName", "", "must come before its Total")
         found[name] = int(total)
@@ -96,11 +100,11 @@ def parse_totals(text: str) -> dict[str, int]:
     """Parse `matlab=10,ansys=4`, or the form with colons used by `Licenses` in slurm.conf. Raise `InvalidValue`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        match = _ONE.fullmatch(part)
+        match = _LICENCE_TOTAL.fullmatch(part)
         if not match or int(match[2]) > MAX_AMOUNT:
-            raise InvalidValue(OPTION, part, f"must be NAME=NUMBER, with a number up to {MAX_AMOUNT:,}")
-        found[match[1].removeprefix(TRES).lower()] = int(match[2])
-    require(bool(found), OPTION, text, "must name at least one licence")
+            raise InvalidValue(LICENSES_OPTION, part, f"must be NAME=NUMBER, with a number of at most {MAX_AMOUNT:,}")
+        found[match[1].removeprefix(LICENSE).lower()] = int(match[2])
+    require(bool(found), LICENSES_OPTION, text, "must contain at least one licence")
     return found
 
 
@@ -108,55 +112,57 @@ def why_never_licensed(licences: Amounts, totals: Totals) -> str:
     """Return why a job that requests more than the total can never run, or "" if it can."""
     for name, amount in licences:
         if (total := totals.get(name.lower())) is not None and amount > total:
-            return f"{TRES}{quote_value(name)} only {total:,} exist"
+            return f"{LICENSE}{quote_value(name)} only {total:,} exist"
     return ""
 
 
 # ------------------------------------------------------------------------------------------ notes
 
 
-def licences_told(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """Yield notes on the requested licences and on those really held, given as (from, until, amounts)."""
+def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
+    """Yield notes on the licences requested, and on those actually held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
-        yield f"licences limited in the replay: {_some(f'{n} {t:,}' for n, t in known.items())}"
+        yield f"licences limited in the replay: {_abbreviate(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
-        yield f"licences not replayed, since their totals are unknown (set {OPTION}): {_some(strange)}"
+        yield f"licences not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
-        yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_some(unasked)}"
+        yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate(unasked)}"
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for begin_s, end_s, licences in held:
         for name, amount in licences:
             changes[name.lower()] += [(begin_s, amount), (end_s, -amount)]
     for name, total in known.items():
-        if (most := most_at_once(changes[name])) > total:
+        if (most := peak_amount(changes[name])) > total:
             yield (
                 f"licence {quote_value(name)}: {most:,} were in use at once, more than the {total:,} of the "
-                f"replay: set the real total with {OPTION}"
+                f"replay: set the real total with {LICENSES_OPTION}"
             )
 
 
-def _some(words: Iterable[str]) -> str:
+def _abbreviate(words: Iterable[str]) -> str:
     every = [quote_value(word) for word in words]
-    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED:,} more" * (len(every) > MOST_NAMED))
+    return ", ".join(every[:MAX_LISTED_LICENSES]) + (
+        f" and {len(every) - MAX_LISTED_LICENSES:,} more" * (len(every) > MAX_LISTED_LICENSES)
+    )
 
 
-def most_at_once(changes: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum in use, given changes as (second, amount); a job holds nothing in the second of its end."""
+def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
+    """Return the maximum in use, given changes as (second, amount). A job holds nothing in its last second."""
     return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
 # ------------------------------------------------------------------------------------------ in a replay
 
 
-def with_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
-    """Add the job's licences as trackable resources, which limits of a QOS or association may name."""
-    return claim._replace(tres=(*claim.tres, *((f"{TRES}{name}", amount) for name, amount in licences)))
+def add_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
+    """Add the job's licences as trackable resources, which limits of a QOS or association may refer to."""
+    return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LicenceUsage:
-    """The licences held during a replay, for all licences with a known total.
+    """The licences held during a replay, for all licences with known totals.
 
     - `kind`: int64[J], the row of `held` for each job; row 0 holds nothing.
     - `held`: int64[K, L]; `totals`: int64[L].
@@ -168,7 +174,7 @@ class LicenceUsage:
     held: IntArray
 
     @classmethod
-    def of(cls, licences: WindowLicences, jobs: int) -> LicenceUsage | None:
+    def of(cls, licences: RequestedLicences, jobs: int) -> LicenceUsage | None:
         """Return the usage for `jobs` jobs, or None if no job requests a licence with a known total."""
         if not licences.totals:
             return None
@@ -185,7 +191,7 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each licence held by the running jobs (given as slots), int64[L]."""
+        """Return the amount of each licence that the running jobs (given as slots) hold, int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
@@ -193,34 +199,38 @@ class LicenceUsage:
         """Return whether enough licences are free for a job."""
         return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
-    def add_licence_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot) -> QueueLimitStatus | None:
-        """Return the site's limits (None: no limits) with the licences added, if licences can run short."""
+    def add_licence_limits(
+        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
+    ) -> PendingJobLimitsAndUsage | None:
+        """Return the site's limits (None: no limits), with licences added if they can run short."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
         enough = (used + self.held[kinds].sum(axis=0) <= self.totals).all()
         if enough or not len(asking):
             return limits
-        limits = limits or QueueLimitStatus()
+        limits = limits or PendingJobLimitsAndUsage()
         known, first = limits.standings, len(limits.used)
         standings = {}
         if known:
             ids = [jobs[slot].id for slot in queue.tolist()]
             standings = {job_id: known[job_id] for job_id in ids if job_id in known}
-        made: dict[tuple[int, int], JobLimitChecks] = {}
+        made: dict[tuple[int, int], ApplicableJobLimits] = {}
         for slot, kind in zip(queue[asking].tolist(), kinds[asking].tolist(), strict=True):
             before = standings.get(jobs[slot].id, NO_JOB_LIMITS)
             key = id(before), kind
             if key not in made:
-                made[key] = self._with_row(before, kind, first)
+                made[key] = self._add_licence_checks(before, kind, first)
             standings[jobs[slot].id] = made[key]
-        return QueueLimitStatus(standings, (*limits.used, *used.tolist()))
+        return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
 
-    def _with_row(self, before: JobLimitChecks, kind: int, first: int) -> JobLimitChecks:
-        """Add the licences of one kind of job to its limits; the counters of licences begin at index `first`."""
+    def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
+        """Add the licences of one kind of job to its limits, with counters from index `first` on."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
-            LimitCheck(first + at, amount, int(self.totals[at]), LICENSES, "the cluster", quote_value(self.names[at]))
+            UsageLimitCheck(
+                first + at, amount, int(self.totals[at]), LICENSES_REASON, "the cluster", quote_value(self.names[at])
+            )
             for at, amount in rows
         )
         takes = ((first + at, amount) for at, amount in rows)

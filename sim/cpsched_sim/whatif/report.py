@@ -1,4 +1,4 @@
-"""Present the findings as a report (one list of blocks for HTML and Markdown) and as CSV tables."""
+"""Present the findings as a report (a list of blocks for HTML and Markdown) and as CSV tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from cpsched.formatting import (
     format_duration,
     format_with_unit,
 )
-from cpsched_sim.document import (
+from cpsched_sim.errors import quote_value
+from cpsched_sim.report import weekly_charts
+from cpsched_sim.report_document import (
     ReportBlock,
     ReportFigure,
     ReportHeading,
@@ -23,70 +25,68 @@ from cpsched_sim.document import (
     ReportTable,
     render_markdown,
 )
-from cpsched_sim.errors import quote_value
-from cpsched_sim.report import weekly_charts
 from cpsched_sim.whatif.findings import QUANTILES, mean_wait
 
-MOST_DOTS = 14
-MOST_ACCOUNTS = 40
+MAX_PLOTTED_CLASSES = 14
+MAX_ACCOUNTS = 40
 Found = Mapping[str, Any]
 Rows = Iterator[list[str]]
-_DIFFERS = ("difference", "95 % interval")
+_DIFF_HEADS = ("difference", "95 % interval")
 
 
-def title(found: Found) -> str:
+def report_title(found: Found) -> str:
     """Return the title of the report."""
     return f"What if: {quote_value(found['file'])}"
 
 
-def short(found: Found) -> str:
-    """Return a Markdown summary for the terminal: the sentences, the verdict, and one line per case."""
-    return render_markdown(title(found), _first(found))
+def terminal_summary(found: Found) -> str:
+    """Return a Markdown summary for the terminal: sentences, verdict, and one line per case."""
+    return render_markdown(report_title(found), _summary_blocks(found))
 
 
-def blocks(found: Found) -> Iterator[ReportBlock]:
+def report_blocks(found: Found) -> Iterator[ReportBlock]:
     """Yield all blocks of the report."""
-    yield from _first(found)
-    yield from _fidelity(found)
-    yield from _over_time(found)
-    yield from _shares(found)
-    yield from _stranded(found)
+    yield from _summary_blocks(found)
+    yield from _fidelity_blocks(found)
+    yield from _timeline_blocks(found)
+    yield from _share_blocks(found)
+    yield from _stranded_blocks(found)
     for at, case in enumerate(found["cases"]):
-        yield ReportHeading(_cap(quote_value(case["name"])))
-        yield from _case(case, at)
-    yield from _facts(found)
+        yield ReportHeading(_capitalize(quote_value(case["name"])))
+        yield from _case_blocks(case, at)
+    yield from _setup_blocks(found)
 
 
-def _first(found: Found) -> Iterator[ReportBlock]:
-    """Yield the sentences, the mean waits of all cases relative to the twin's, and the twin's own error."""
+def _summary_blocks(found: Found) -> Iterator[ReportBlock]:
+    """Yield the sentences, each case's mean wait relative to the twin's, and the twin's own error."""
     yield from (ReportParagraph(sentence, "said") for sentence in found["sentences"])
     rows = [(case["name"], mean_wait(case)) for case in found["cases"]]
     if rows:
-        numbers = ReportTable("", ("case", "mean wait", "twin's", *_DIFFERS, "significant?"), [
-            [quote_value(name), format_with_unit(row["case"], "s"), format_with_unit(row["twin"], "s"), *_differs(row, "s"), row["verdict"]]  # noqa: E501
+        numbers = ReportTable("", ("case", "mean wait", "twin's", *_DIFF_HEADS, "significant?"), [
+            [quote_value(name), format_with_unit(row["case"], "s"), format_with_unit(row["twin"], "s"), *_difference_cells(row, "s"), row["verdict"]]  # noqa: E501
             for name, row in rows])  # fmt: skip
         drawn = [(quote_value(name, 30), row) for name, row in rows if row["interval"] is not None]
         band_s = max((row["twin_error"] for _, row in drawn), default=0.0)
         label = "mean wait relative to the twin's, {} (left: shorter; band: the twin's own error)"
-        yield _dots(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
+        yield _difference_plot(drawn, label, numbers, "first", band_s, is_open=True) if drawn else numbers
     near = found["fidelity"]
     grade = near["verdict"]["grade"]
     yield ReportParagraph(
-        f"{_cap(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
+        f"{_capitalize(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
         f"{format_duration(near['tolerance_s'])} of the real ones; on average, its hourly use of the machine is off by "
         f"{near['use_off']:.1%}.",
         f"verdict {grade}", f"Fidelity: {grade}.",
     )  # fmt: skip
 
 
-def _fidelity(found: Found) -> Iterator[ReportBlock]:
+def _fidelity_blocks(found: Found) -> Iterator[ReportBlock]:
     near = found["fidelity"]
     yield ReportHeading("Fidelity of the twin")
     yield ReportTable("Figures", ("figure", "real", "twin", "off by"), [
         [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("real", "twin")), format_difference(row["off"], row["unit"])]  # noqa: E501
         for row in near["figures"]])  # fmt: skip
-    yield ReportTable("Mean waits by class", ("class", "jobs", "real", "twin", *_DIFFERS, "within 5 min"), [
-        [_class(row), f"{row['jobs']:,}", format_duration(row["real_mean_wait_s"]), format_duration(row["twin_mean_wait_s"]),  # noqa: E501
+    yield ReportTable("Mean waits by class", ("class", "jobs", "real", "twin", *_DIFF_HEADS, "within 5 min"), [
+        [_class_label(row), f"{row['jobs']:,}", format_duration(row["real_mean_wait_s"]), format_duration(row["twin_mean_wait_s"]),  # noqa: E501
          format_difference(row["difference_s"], "s"), format_difference_range(row["difference_interval_s"], "s"),
          f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
     if near["use_together"] is not None:
@@ -94,7 +94,7 @@ def _fidelity(found: Found) -> Iterator[ReportBlock]:
         yield ReportParagraph(together, "quiet")
 
 
-def _over_time(found: Found) -> Iterator[ReportBlock]:
+def _timeline_blocks(found: Found) -> Iterator[ReportBlock]:
     names = {"real": found["lines"]["real"], "twin": found["lines"]["twin"]}
     names |= {quote_value(case["name"], 30): case["lines"] for case in found["cases"]}
     spread = {name: ([max(0.0, s) for s in each["wait_quantiles_s"]], [float(q) for q in QUANTILES])
@@ -102,7 +102,7 @@ def _over_time(found: Found) -> Iterator[ReportBlock]:
     some = [at for at, part in enumerate(QUANTILES) if part in (10, 50, 80, 90, 96, 100)]
     yield ReportHeading("Waits, queue and use")
     yield ReportFigure(
-        lambda: weekly_charts.draw_line_plot(spread, "wait, s", "% of jobs that waited no longer", "waits", True),
+        lambda: weekly_charts.draw_line_plot(spread, "wait, s", "% of jobs with at most this wait", "waits", True),
         ReportTable("Waits", ("", *(f"{QUANTILES[at]} % within" for at in some)),
               [[name, *(format_duration(each["wait_quantiles_s"][at]) for at in some)] for name, each in names.items()]),  # noqa: E501
     )  # fmt: skip
@@ -119,12 +119,12 @@ def _over_time(found: Found) -> Iterator[ReportBlock]:
         ]
         yield ReportFigure(
             partial(weekly_charts.draw_line_plot, series, "day", up, key),
-            ReportTable(_cap(up), ("", "mean", "most"), rows),
+            ReportTable(_capitalize(up), ("", "mean", "most"), rows),
         )
 
 
-def _shares(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of each account's share, due usage and real usage; the last row is the distance."""
+def _share_blocks(found: Found) -> Iterator[ReportBlock]:
+    """Yield a table of each account's share, due usage and real usage, with the distance in the last row."""
     twin = found["shares"]["twin"]
     if twin is None:
         return
@@ -133,16 +133,16 @@ def _shares(found: Found) -> Iterator[ReportBlock]:
     by_use = sorted(twin["accounts"], key=lambda row: -max(row["used"], row["share"]))
     rows = [
         [quote_value(row["account"]) or "none", f"{row['share']:.1%}", f"{row['due']:.1%}",
-         *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MOST_ACCOUNTS]
+         *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MAX_ACCOUNTS]
     ]  # fmt: skip
     apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
     yield ReportHeading("Use compared with shares")
-    heads = _with_cases(found, "account", "share", "due, by the twin", "real")
+    heads = _headings_with_cases(found, "account", "share", "due, by the twin", "real")
     yield ReportTable("Share of all use in the window", heads, [*rows, ["use outside the shares due", "", "", *apart]])
 
 
-def _stranded(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of the share of the machine that was empty while jobs waited, by cause; omit causes without any."""
+def _stranded_blocks(found: Found) -> Iterator[ReportBlock]:
+    """Yield a table of the machine's unused share while jobs waited, by cause, without causes that are 0."""
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
         [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
@@ -151,27 +151,27 @@ def _stranded(found: Found) -> Iterator[ReportBlock]:
     ]
     yield ReportHeading("Capacity empty while jobs waited")
     if rows:
-        yield ReportTable("Share of the machine, sampled hourly", _with_cases(found, "what", "why"), rows)
+        yield ReportTable("Share of the machine, sampled hourly", _headings_with_cases(found, "what", "why"), rows)
     else:
         yield ReportParagraph("No hourly sample has waiting jobs and empty capacity.")
 
 
-def _case(case: Found, at: int) -> Iterator[ReportBlock]:
+def _case_blocks(case: Found, at: int) -> Iterator[ReportBlock]:
     if case["never_started"]:
         yield ReportParagraph(
             f"{format_count(case['never_started'], 'job')} started in the twin but never in this case: not counted."
         )
-    yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFFERS, "users who react", "significant?"), [
-        [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("twin", "case")), *_differs(row, row["unit"]),  # noqa: E501
+    yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFF_HEADS, "users who react", "significant?"), [
+        [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("twin", "case")), *_difference_cells(row, row["unit"]),  # noqa: E501
          format_difference(row["half_closed"], row["unit"]), row["verdict"]] for row in case["figures"]])  # fmt: skip
-    classes = ReportTable("Mean waits by class", ("class", "jobs", "twin", "here", *_DIFFERS, "significant?"), [
-        [_class(row), f"{row['jobs']:,}", format_duration(row["twin_mean_wait_s"]), format_duration(row["case_mean_wait_s"]),  # noqa: E501
-         *_differs(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
+    classes = ReportTable("Mean waits by class", ("class", "jobs", "twin", "here", *_DIFF_HEADS, "significant?"), [
+        [_class_label(row), f"{row['jobs']:,}", format_duration(row["twin_mean_wait_s"]), format_duration(row["case_mean_wait_s"]),  # noqa: E501
+         *_difference_cells(row, "s"), row["verdict"]] for row in case["classes"]])  # fmt: skip
     drawn = [row for row in case["classes"] if row["interval"] is not None and row["kind"] != "hour of the week"]
-    drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MOST_DOTS]
+    drawn = sorted(drawn, key=lambda row: -row["jobs"])[:MAX_PLOTTED_CLASSES]
     if drawn:
         label = f"mean wait relative to the twin's, {{}} (the {len(drawn)} largest classes)"
-        yield _dots([(_class(row, 30), row) for row in drawn], label, None, f"classes{at}")
+        yield _difference_plot([(_class_label(row, 30), row) for row in drawn], label, None, f"classes{at}")
     yield classes
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
@@ -180,20 +180,20 @@ def _case(case: Found, at: int) -> Iterator[ReportBlock]:
             for row in case["losers"]])  # fmt: skip
 
 
-def _facts(found: Found) -> Iterator[ReportBlock]:
-    yield ReportHeading("What was and was not replayed")
-    yield ReportTable("Settings", ("what", "of it"), list(_settings(found)))
+def _setup_blocks(found: Found) -> Iterator[ReportBlock]:
+    yield ReportHeading("Replayed and omitted")
+    yield ReportTable("Settings", ("setting", "value"), list(_setting_rows(found)))
     if found["cases"]:
         yield ReportTable("Cases", ("case", "dispatcher / predictor", "settings", "changes", "seeds"), [
-            [quote_value(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _pairs(case["settings"]),
-             _pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]])  # fmt: skip
+            [quote_value(case["name"]), f"{case['dispatcher']} / {case['predictor']}", _format_pairs(case["settings"]),
+             _format_pairs(case["changes"]), str(case["seeds"])] for case in found["cases"]])  # fmt: skip
     if found["left_out"]:
         yield ReportTable("Not replayed", ("reason", "jobs"), [[why, f"{n:,}"] for why, n in found["left_out"].items()])
     if found["notes"]:
         yield ReportList(found["notes"])
 
 
-def _settings(found: Found) -> Rows:
+def _setting_rows(found: Found) -> Rows:
     """Return a table of settings, version and digests."""
     window, system = found["window"], found["system"]
     yield ["window", f"{window['from']} to {window['to']}"]
@@ -203,7 +203,7 @@ def _settings(found: Found) -> Rows:
     yield ["system", f"{quote_value(system['name'])}{guessed}"]
     yield ["twin", found["twin"]]
     yield from ([f"pace of {quote_value(case['name'])}", case["pace"]] for case in found["cases"])
-    react = "users who react, too" if found["sessions"] else "open replays alone"
+    react = "users who react, too" if found["sessions"] else "open replays only"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} resampled"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
     yield ["started later than in reality, for lack of capacity", f"{found['late_begins']:,}"]
@@ -214,11 +214,11 @@ def _settings(found: Found) -> Rows:
 # ------------------------------------------------------------------------------------------ parts
 
 
-def _dots(
+def _difference_plot(
     rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
     is_open: bool = False,
 ) -> ReportFigure:  # fmt: skip
-    """Return a dot plot of differences with their intervals, in a suitable unit, which the label names."""
+    """Return a dot plot of differences with intervals, in a suitable unit that the label states."""
     most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
     unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
     dots = [
@@ -230,23 +230,23 @@ def _dots(
     )
 
 
-def _differs(row: Found, unit: str) -> tuple[str, str]:
+def _difference_cells(row: Found, unit: str) -> tuple[str, str]:
     return format_difference(row["difference"], unit), format_difference_range(row["interval"], unit)
 
 
-def _with_cases(found: Found, *heads: str) -> Sequence[str]:
+def _headings_with_cases(found: Found, *heads: str) -> Sequence[str]:
     return *heads, "twin", *(quote_value(case["name"]) for case in found["cases"])
 
 
-def _class(row: Found, most: int = 80) -> str:
+def _class_label(row: Found, most: int = 80) -> str:
     return f"{row['kind']}: {quote_value(row['name'], most)}"
 
 
-def _pairs(settings: Mapping[str, str]) -> str:
+def _format_pairs(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{quote_value(name)}={quote_value(value)}" for name, value in settings.items()) or "-"
 
 
-def _cap(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
@@ -254,7 +254,7 @@ def _cap(text: str) -> str:
 
 
 def class_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of gains.csv: every metric and every class of every case."""
+    """Yield the rows of gains.csv: every metric and class of every case."""
     yield (
         "case", "kind", "name", "unit", "jobs", "twin", "case_value", "difference", "low", "high", "twin_error",
         "verdict",

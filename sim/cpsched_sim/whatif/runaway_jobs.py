@@ -1,6 +1,6 @@
 """Find runaway jobs: jobs recorded as running or waiting although they cannot be.
 
-Slurm's database contains such a job if the message about its end was lost. `sacctmgr show runawayjobs` lists them.
+Slurm's database contains such a job if the message that it ended was lost. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, SacctUnfinishedJobReader, UnfinishedJobRecord
-from cpsched_sim.whatif.licences import most_at_once
+from cpsched_sim.whatif.licences import peak_amount
 
 HOUR_S, DAY_S = 3_600, 86_400
-LONGEST_WAIT_S = 30 * DAY_S
-OVER_LIMIT = "runaway job: running far beyond its time limit"
-OVER_NODE = "runaway job: running on a node that other jobs had meanwhile"
-OVER_WAIT = "runaway job: waiting far longer than any job did"
-OF_SLURM = "; sacctmgr show runawayjobs lists such jobs, and can end them"
+MAX_WAIT_S = 30 * DAY_S
+BEYOND_LIMIT_REASON = "runaway job: running far beyond its time limit"
+NODE_REUSED_REASON = "runaway job: running on a node that other jobs have used since"
+LONG_WAIT_REASON = "runaway job: waiting far longer than any other job did"
+RUNAWAY_HINT = "; sacctmgr show runawayjobs lists such jobs and can end them"
 
 
 def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
-    """Return runaway jobs by number, each with the reason why it cannot be unfinished.
+    """Return why each runaway job cannot be unfinished, by job number.
 
     `system` is None if the nodes are only guessed.
     """
     last_s = history.last_s
     waits_s = (job.start_s - job.submit_s for job in history.ran if job.start_s is not None)
-    most_wait_s = max(LONGEST_WAIT_S, 2 * max(waits_s, default=0))
+    most_wait_s = max(MAX_WAIT_S, 2 * max(waits_s, default=0))
     found: dict[int, str] = {}
     for job in history.open:
         if job.left_s is not None:
             continue
         if job.start_s is None:
             if last_s - job.submit_s > most_wait_s:
-                found[job.id] = OVER_WAIT
+                found[job.id] = LONG_WAIT_REASON
         elif last_s - job.start_s > job.walltime_s + min(max(job.walltime_s, HOUR_S), DAY_S):
-            found[job.id] = OVER_LIMIT
+            found[job.id] = BEYOND_LIMIT_REASON
     if system is not None and system.node_types:
         name = system.resources[0]
         most = max(kind.each.get(name, 0) for kind in system.node_types.values())
         run = [job for job in history.open if job.start_s is not None and job.id not in found and job.nodes]
-        found |= {job.id: OVER_NODE for job in run if _has_no_room(job, history.ran, name, most)}
-    advice = OF_SLURM if isinstance(history.reader, SacctUnfinishedJobReader) else ""
+        found |= {job.id: NODE_REUSED_REASON for job in run if _has_no_room(job, history.ran, name, most)}
+    advice = RUNAWAY_HINT if isinstance(history.reader, SacctUnfinishedJobReader) else ""
     return {id: why + advice for id, why in found.items()}
 
 
 def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
-    """Return whether later jobs used so much of one of the job's nodes that `job` cannot still be running there."""
-    nodes, own = set(expand_if_valid(job.nodes)), _of_a_node(job, name)
+    """Return whether later jobs used so much of some node of `job` that it cannot still be running there."""
+    nodes, own = set(expand_if_valid(job.nodes)), _amount_per_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:
         begin_s, end_s = other.start_s or 0, (other.start_s or 0) + other.run_s
         if begin_s < (job.start_s or 0) or not other.nodes:
             continue
         for node in nodes.intersection(expand_if_valid(other.nodes)):
-            held = _of_a_node(other, name)
+            held = _amount_per_node(other, name)
             changes[node] += [(begin_s, held), (end_s, -held)]
-    return any(most_at_once(each) + own > most for each in changes.values())
+    return any(peak_amount(each) + own > most for each in changes.values())
 
 
-def _of_a_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
+def _amount_per_node(job: UnfinishedJobRecord | TraceRecord, name: str) -> int:
     """Return the minimum amount of a resource that a job had on each of its nodes."""
     if not isinstance(job.ask, UnitsRequest):
         return 0

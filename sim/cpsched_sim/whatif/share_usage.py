@@ -1,4 +1,4 @@
-"""Compute the usage by account in a schedule, and its distance from the shares."""
+"""Compute a schedule's usage by account, and its distance from the shares."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
-from cpsched_sim.site.fairness import WINDOW_S, AccountUsage, account_usage, shares_of
+from cpsched_sim.site.fairness import WINDOW_S, AccountUsageByWindow, account_machine_shares, account_usage
 from cpsched_sim.whatif.whatif_window import OUTAGE
-from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule
+from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 
 
-def usage_against_shares(facts: WindowInvariants, made: WindowSchedule) -> dict[str, Any] | None:
-    """Return each account's fraction of the usage in the window, and the distance from the shares; None without shares.
+def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
+    """Return each account's fraction of the window's usage, and the distance from the shares, if there are any.
 
     As in `account_usage`, each day's usage is divided by shares among the accounts whose jobs could have used it. The
     distance is the fraction that other accounts used.
@@ -32,13 +32,13 @@ def usage_against_shares(facts: WindowInvariants, made: WindowSchedule) -> dict[
     )
     lasts_s = window.to_s - int(arrival_s[is_there].min())
     days = max(1, round(lasts_s / WINDOW_S))
-    shares = shares_of(window.site)
+    shares = account_machine_shares(window.site)
     whole = account_usage(measures, shares, -(-lasts_s // days))
-    use = AccountUsage(whole.accounts, whole.used[:, :days], whole.due[:, :days])
-    return {"distance": use.misallocated_share, "accounts": _rows(use, shares)}
+    use = AccountUsageByWindow(whole.accounts, whole.used[:, :days], whole.due[:, :days])
+    return {"distance": use.misallocated_share, "accounts": _account_rows(use, shares)}
 
 
-def _rows(use: AccountUsage, shares: dict[str, float]) -> list[dict[str, Any]]:
+def _account_rows(use: AccountUsageByWindow, shares: dict[str, float]) -> list[dict[str, Any]]:
     total = max(1e-9, float(use.used.sum()))
     used, due = use.used.sum(axis=1), (use.due * use.used.sum(axis=0)).sum(axis=1)
     return [

@@ -9,81 +9,93 @@ from pathlib import Path
 from cpsched.formatting import format_count
 from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import quote_value
-from cpsched_sim.input.text_lines import lines_of
+from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_nodes
 from cpsched_sim.whatif.licences import read_totals
-from cpsched_sim.whatif.slurm_collection import CONFIG, KEPT_OF_CONFIG, LICENSES, NODES, PARTITIONS, QOS, rows_of
+from cpsched_sim.whatif.slurm_collection import (
+    CONFIG,
+    LICENSES,
+    NODES,
+    PARTITIONS,
+    QOS,
+    RELEVANT_CONFIG_LINES,
+    sacctmgr_rows,
+)
 
-OF_A_PARTITION = (
+PARTITION_FIELDS = (
     "Nodes", "MaxTime", "MaxNodes", "PriorityTier", "PriorityJobFactor", "QoS", "State", "OverSubscribe", "AllowQos",
 )  # fmt: skip
 """The fields of `scontrol show partition` that affect starts."""
-BOOT = "BOOT_TIME"
-MOST_NAMED = 5
+BOOT_FIELD = "BOOT_TIME"
+MAX_LISTED_CHANGES = 5
 
 Facts = Mapping[str, str]
 
 
 def list_changes(earlier: Path, later: Path) -> list[str]:
-    """Return a sentence for each change. Skip files that are missing from one of the folders."""
-    before, after = nodes_in(earlier), nodes_in(later)
+    """Return a sentence for each change. Skip files that one of the folders lacks."""
+    before, after = read_collected_nodes(earlier), read_collected_nodes(later)
     return [
-        *_differences("slurm.conf", {"": parameters(earlier)}, {"": parameters(later)}),
-        *_differences("partition", _partitions(earlier), _partitions(later)),
-        *_differences("QOS", _qos(earlier), _qos(later)),
-        *_differences("licence", _licences(earlier), _licences(later)),
-        *_listed("new: unavailable until the first job ran there", after.keys() - before.keys()),
-        *_listed("gone and not in the replay", before.keys() - after.keys()),
-        *_listed(
-            "with changed amounts; the replay uses the later ones",
-            {name for name in before.keys() & after.keys() if _amounts(before[name]) != _amounts(after[name])},
+        *_list_differences("slurm.conf", {"": read_slurm_parameters(earlier)}, {"": read_slurm_parameters(later)}),
+        *_list_differences("partition", _read_partitions(earlier), _read_partitions(later)),
+        *_list_differences("QOS", _read_qos(earlier), _read_qos(later)),
+        *_list_differences("licence", _read_licences(earlier), _read_licences(later)),
+        *_list_nodes("new: unavailable until the first job ran there", after.keys() - before.keys()),
+        *_list_nodes("gone and not in the replay", before.keys() - after.keys()),
+        *_list_nodes(
+            "with changed amounts; the replay uses the later amounts",
+            {
+                name
+                for name in before.keys() & after.keys()
+                if _node_amounts(before[name]) != _node_amounts(after[name])
+            },
         ),
     ]
 
 
-def parameters(folder: Path) -> dict[str, str]:
-    """Return the priority and scheduling parameters from `scontrol show config`, without slurmctld's start time."""
-    pairs = (line.partition("=") for _, line in _lines(folder / CONFIG) if KEPT_OF_CONFIG.match(line))
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT}
+def read_slurm_parameters(folder: Path) -> dict[str, str]:
+    """Return priority and scheduling parameters from `scontrol show config`, without slurmctld's start time."""
+    pairs = (line.partition("=") for _, line in _read_lines(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT_FIELD}
 
 
 def read_boot_time(folder: Path) -> str:
     """Return slurmctld's start time from its configuration, or ""."""
-    found = (re.match(rf"\s*{BOOT}\s*=\s*(\S+)", line) for _, line in _lines(folder / CONFIG))
+    found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines(folder / CONFIG))
     return next((match[1] for match in found if match), "")
 
 
-def nodes_in(folder: Path) -> dict[str, SlurmNode]:
-    """Return the nodes in a folder by name. Raise `UnusableObject` if they cannot be read."""
-    text = "".join(line for _, line in lines_of(folder / NODES))
+def read_collected_nodes(folder: Path) -> dict[str, SlurmNode]:
+    """Return a folder's nodes by name. Raise `InputError` if they cannot be read."""
+    text = "".join(line for _, line in read_text_lines(folder / NODES))
     return {node.name: node for node in parse_nodes(text, NODES).nodes}
 
 
-def _amounts(node: SlurmNode) -> tuple[int, int, int]:
+def _node_amounts(node: SlurmNode) -> tuple[int, int, int]:
     return node.cores, node.memory_mib, node.gpus
 
 
-def _partitions(folder: Path) -> dict[str, Facts]:
+def _read_partitions(folder: Path) -> dict[str, Facts]:
     found: dict[str, Facts] = {}
-    for _, line in _lines(folder / PARTITIONS):
+    for _, line in _read_lines(folder / PARTITIONS):
         words = dict(parse_key_values(line))
         if name := words.get("PartitionName"):
-            found[name] = {key: words.get(key, "") for key in OF_A_PARTITION}
+            found[name] = {key: words.get(key, "") for key in PARTITION_FIELDS}
     return found
 
 
-def _qos(folder: Path) -> dict[str, Facts]:
-    rows = rows_of(folder / QOS)
+def _read_qos(folder: Path) -> dict[str, Facts]:
+    rows = sacctmgr_rows(folder / QOS)
     return {row.get("Name") or "": {key: value or "" for key, value in row.items() if key} for row in rows}
 
 
-def _licences(folder: Path) -> dict[str, Facts]:
+def _read_licences(folder: Path) -> dict[str, Facts]:
     path = folder / LICENSES
     return {name: {"Total": str(total)} for name, total in read_totals(path).items()} if path.exists() else {}
 
 
-def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a sentence for each difference and for each item added or removed; nothing if one side has no data."""
+def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
+    """Yield a sentence per changed, added or removed item; nothing if one side has no data."""
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):
@@ -99,12 +111,12 @@ def _differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Fac
             yield f"{called}: {key} {'was added' if key in new else 'was removed'}"
 
 
-def _listed(what: str, names: set[str]) -> Iterator[str]:
+def _list_nodes(what: str, names: set[str]) -> Iterator[str]:
     if names:
-        some = ", ".join(sorted(names)[:MOST_NAMED])
-        more = ", ..." if len(names) > MOST_NAMED else ""
+        some = ", ".join(sorted(names)[:MAX_LISTED_CHANGES])
+        more = ", ..." if len(names) > MAX_LISTED_CHANGES else ""
         yield f"{format_count(len(names), 'node is', 'nodes are')} {what}: {quote_value(some)}{more}"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    return lines_of(path) if path.exists() else iter(())
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    return read_text_lines(path) if path.exists() else iter(())

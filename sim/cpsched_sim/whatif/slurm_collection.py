@@ -1,4 +1,4 @@
-"""Collect the inputs of a replay on a host with Slurm's commands, into one portable folder.
+"""Collect a replay's inputs with Slurm's commands into one portable folder.
 
 All commands are read-only: `sacct`, `sacctmgr show`, `sshare`, `scontrol show`.
 """
@@ -16,63 +16,68 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
+from typing import get_args
 
 import yaml
 
 from cpsched.errors import require
 from cpsched.parsing.slurm_limits import has_flag, parse_flags, parse_key_values
+from cpsched.site.preemption import PreemptionType
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 from cpsched_sim.systems.slurm_queries import command_output
-from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_s
+from cpsched_sim.traces.slurm_durations import duration_s, is_number, number_to_seconds
 
 JOBS, NODES, PARTITIONS, CONFIG, EVENTS = "jobs.txt", "nodes.txt", "partitions.txt", "config.txt", "events.txt"
 ASSOCIATIONS, QOS, SHARES, RESERVATIONS = "associations.txt", "qos.txt", "shares.txt", "reservations.txt"
 LICENSES = "licenses.txt"
 POLICY, MANIFEST = "policy.yaml", "collected.json"
-FORMAT = (
+JOB_FORMAT = (
     "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,ReqTRES,"
     "AllocTRES,Timelimit,NodeList,JobName"
 )
-USER, NAME = FORMAT.split(",").index("User"), -1
+USER_COLUMN, NAME_COLUMN = JOB_FORMAT.split(",").index("User"), -1
 LIMITS = "GrpJobs,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall"
-_QOS = f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
-_ASSOC = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
-SACCT = (
-    "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
-    "--starttime {since} --endtime {until} --format " + FORMAT
+_PREEMPTION_FIELDS = "Preempt,PreemptMode,PreemptExemptTime"
+_QOS_FIELDS = (
+    f"Name,Priority,Flags,UsageFactor,LimitFactor,{LIMITS},MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,{_PREEMPTION_FIELDS}"
 )
-TABLES = {
+_ASSOCIATION_FIELDS = f"Account,User,Partition,ParentName,Share,Priority,DefaultQOS,MaxJobs,{LIMITS}"
+SACCT_COMMAND = (
+    "sacct --local --allusers --allocations --duplicates --parsable2 --delimiter {between} "
+    "--starttime {since} --endtime {until} --format " + JOB_FORMAT
+)
+OPTIONAL_TABLES = {
     EVENTS: "sacctmgr --parsable2 show event{of} Start={since} Format=NodeName,TimeStart,TimeEnd,State,Duration",
-    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={_ASSOC}",
-    QOS: f"sacctmgr --parsable2 show qos Format={_QOS}",
+    ASSOCIATIONS: f"sacctmgr --parsable2 show association{{of}} Format={_ASSOCIATION_FIELDS}",
+    QOS: f"sacctmgr --parsable2 show qos Format={_QOS_FIELDS}",
     SHARES: "sshare --all --long --parsable2",
     RESERVATIONS: "sacctmgr --parsable2 show reservation{of} Start={since} Format=Name,Start,End,NodeNames",
     CONFIG: "scontrol show config",
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""Optional tables; only accounting data and nodes are required. `{of}` selects this cluster."""
-MIXED = (
-    "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are left out; "
+"""The optional tables. Only accounting data and nodes are required. `{of}` selects this cluster."""
+MIXED_CLUSTERS_ERROR = (
+    "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-HOURS_A_QUESTION = 24
-"""Time span of accounting data per request, which limits the size of each response."""
-LIMIT_S = 600
-KEPT_OF_CONFIG = re.compile(
+HOURS_PER_REQUEST = 24
+"""Time span of accounting data per request, which bounds the size of each response."""
+COMMAND_TIMEOUT_S = 600
+RELEVANT_CONFIG_LINES = re.compile(
     r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
 )
-"""Configuration lines that affect starts; with pseudonyms, all other lines are omitted."""
+"""Configuration lines that affect starts. With pseudonyms, all other lines are omitted."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
 
 Ask = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmCollectionResult:
-    """The result of a collection: number of lines by file, and the tables that are missing."""
+class SlurmCollectionSummary:
+    """The result of a collection: the number of lines by file, and the missing tables."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
@@ -80,120 +85,124 @@ class SlurmCollectionResult:
 
 def slurm_output(command: str) -> str:
     """Return the output of a Slurm command, with times in UTC. Raise `InputError`."""
-    return command_output(command, ENVIRONMENT, LIMIT_S, "run collect on a host with Slurm, then copy the folder here")
+    elsewhere = "run collect on a host with Slurm, then copy the folder here"
+    return command_output(command, {**os.environ, **ENVIRONMENT}, COMMAND_TIMEOUT_S, elsewhere)
 
 
-def collect(
+def collect_from_slurm(
     days: float, out: Path, anonymous: bool = False, ask: Ask = slurm_output, now: datetime | None = None
-) -> SlurmCollectionResult:
+) -> SlurmCollectionSummary:
     """Collect the last `days` days from Slurm into `out`. Raise `InputError`, `InvalidValue`."""
     require(days > 0, "--days", days, "must be positive")
     require_writable_folder(out)
     if (out / MANIFEST).exists():
-        raise InputError(f"{out}: already has collected data: choose another folder")
+        raise InputError(f"{out}: already contains collected data: choose another folder")
     until = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0, tzinfo=None)
     since = (until - timedelta(days=days)).replace(microsecond=0)  # sacct does not accept fractions of a second
     people = PseudonymTable("u")
-    files = {JOBS: _accounting(since, until, ask, people if anonymous else None), NODES: ask("scontrol -o show node")}
+    files = {
+        JOBS: _collect_accounting(since, until, ask, people if anonymous else None),
+        NODES: ask("scontrol -o show node"),
+    }
     lacking: dict[str, str] = {}
     of = ""
-    for name in sorted(TABLES, key=lambda name: name != CONFIG):  # it has the cluster's name
+    for name in sorted(OPTIONAL_TABLES, key=lambda name: name != CONFIG):  # this file contains the cluster's name
         try:
-            files[name] = ask(TABLES[name].format(since=since.isoformat(), of=of))
+            files[name] = ask(OPTIONAL_TABLES[name].format(since=since.isoformat(), of=of))
         except InputError as error:
             lacking[name] = str(error)
         if name == CONFIG:
-            of = _of_cluster(files.get(CONFIG, ""))
+            of = _cluster_option(files.get(CONFIG, ""))
     if _has_several_roots(files.get(ASSOCIATIONS, "")):
         del files[ASSOCIATIONS]
-        lacking[ASSOCIATIONS] = MIXED
+        lacking[ASSOCIATIONS] = MIXED_CLUSTERS_ERROR
     if anonymous:
         files |= {name: pseudonymize(name, text, people) for name, text in files.items() if name != JOBS}
     if CONFIG in files and PARTITIONS in files:
-        files[POLICY] = policy_words(files)
+        files[POLICY] = build_policy_yaml(files)
     for name, text in files.items():
         write_atomically(out / name, text.encode())
     lines = {name: text.count("\n") for name, text in files.items()}
     manifest = {
-        "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _zone(),
+        "version": version("cpsched"), "since": since.isoformat(), "until": until.isoformat(), "zone": _local_zone(),
         "anonymous": anonymous, "lines": lines, "lacking": lacking,
     }  # fmt: skip
     write_atomically(out / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-    return SlurmCollectionResult(lines, lacking)
+    return SlurmCollectionSummary(lines, lacking)
 
 
-def _accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
-    """Return the accounting data of all days. A job spanning two days occurs twice; the reader counts it once."""
-    between, wanted = f"|{token_hex(8)}|", FORMAT.split(",")
+def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
+    """Return the accounting data of all days. A job that spans two days occurs twice, but is read once."""
+    between, wanted = f"|{token_hex(8)}|", JOB_FORMAT.split(",")
     jobs: dict[str, None] = {}
     works, begin = PseudonymTable("j"), since
     while begin < until:
-        end = min(until, begin + timedelta(hours=HOURS_A_QUESTION))
-        said = ask(SACCT.format(between=between, since=begin.isoformat(), until=end.isoformat()))
-        head, _, rest = said.partition("\n")
-        separator = between if between in head else "|"  # users' texts may contain `|`, but not this separator
-        if head.split(separator) != wanted and (said or begin == since):
+        end = min(until, begin + timedelta(hours=HOURS_PER_REQUEST))
+        output = ask(SACCT_COMMAND.format(between=between, since=begin.isoformat(), until=end.isoformat()))
+        head, _, rest = output.partition("\n")
+        separator = between if between in head else "|"  # user text may contain `|`, but not this separator
+        if head.split(separator) != wanted and (output or begin == since):
             raise InputError(f"sacct: starts with {quote_value(head) or 'nothing'} instead of the requested columns")
-        for fields in _rows(rest, separator, len(wanted)):
+        for fields in _split_job_rows(rest, separator, len(wanted)):
             if people is not None:
-                fields[USER], fields[NAME] = people.of(fields[USER]), works.of(fields[NAME])
+                fields[USER_COLUMN], fields[NAME_COLUMN] = people.of(fields[USER_COLUMN]), works.of(fields[NAME_COLUMN])
             jobs["|".join(fields)] = None
         begin = end
     return "\n".join(["|".join(wanted), *jobs, ""])
 
 
-def _rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """Yield the fields of each job. A line with too few fields continues the last field, the previous job's name.
+def _split_job_rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
+    """Yield the fields of each job. A line with too few fields continues the previous job's last field, its name.
 
-    Line breaks in a name are replaced by blanks, so that each job is one line.
+    Blanks replace line breaks in a name, so that each job is one line.
     """
     row: list[str] = []
     for line in text.split("\n"):
         fields = line.split(separator, count - 1)
         if len(fields) == count:
             if row:
-                yield [_one_line(field) for field in row]
+                yield [_join_lines(field) for field in row]
             row = fields
         elif row and line:
             row[-1] += f" {line}"
     if row:
-        yield [_one_line(field) for field in row]
+        yield [_join_lines(field) for field in row]
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _of_cluster(config: str) -> str:
-    """Return sacctmgr's option that selects the cluster of this configuration, or "" if it has no name."""
+def _cluster_option(config: str) -> str:
+    """Return the sacctmgr option that selects this configuration's cluster, or "" if it has no name."""
     found = re.search(r"^\s*ClusterName\s*=\s*([\w.-]+)\s*$", config, re.MULTILINE)
     return f" Cluster={found[1]}" if found else ""
 
 
 def _has_several_roots(associations: str) -> bool:
-    return sum(row["Account"] == "root" and not row["User"] for row in _table(associations)) > 1
+    return sum(row["Account"] == "root" and not row["User"] for row in _parse_table(associations)) > 1
 
 
-def _table(text: str) -> Iterator[dict[str, str]]:
+def _parse_table(text: str) -> Iterator[dict[str, str]]:
     return csv.DictReader(io.StringIO(text), delimiter="|", quoting=csv.QUOTE_NONE)
 
 
 class PseudonymTable:
-    """Replaces names by numbered pseudonyms, in order of first occurrence."""
+    """Replaces names with numbered pseudonyms, in order of first occurrence."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Return the pseudonym of a name, which is always the same; return "" for ""."""
+        """Return a name's pseudonym, which is always the same; return "" for ""."""
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
 def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
-    """Return the content of a file with users replaced by pseudonyms and free text removed."""
+    """Return a file's content with pseudonyms in place of users and without free text."""
     if name == CONFIG:
-        return "".join(f"{line}\n" for line in text.split("\n") if KEPT_OF_CONFIG.match(line))
+        return "".join(f"{line}\n" for line in text.split("\n") if RELEVANT_CONFIG_LINES.match(line))
     header, *rest = text.removesuffix("\n").split("\n")
     if name in (NODES, PARTITIONS):
         return "".join(f"{_SECRET.sub('', line)}\n" for line in (header, *rest))
@@ -206,7 +215,7 @@ def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
     return "\n".join([header, *kept, ""])
 
 
-def _zone() -> str:
+def _local_zone() -> str:
     """Return the IANA name of this machine's time zone, or "" if it is unknown."""
     parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
     return parts[2] if parts[2] not in ("", "localtime") else ""
@@ -215,8 +224,8 @@ def _zone() -> str:
 # ------------------------------------------------------------------------------------------ the site's policy
 
 
-def policy_words(files: Mapping[str, str]) -> str:
-    """Return the policy file for the collected data, which contains the paths of its dumps."""
+def build_policy_yaml(files: Mapping[str, str]) -> str:
+    """Return the policy file for the collected data, which contains the paths of the dumps."""
     config = {}
     for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
@@ -237,21 +246,39 @@ def policy_words(files: Mapping[str, str]) -> str:
         "favor_small": config.get("PriorityFavorSmall", "").lower() in ("yes", "1", "true"),
         "size_over_time": has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
     }  # fmt: skip
-    half_life = days_of(config.get("PriorityDecayHalfLife", ""))
+    half_life = parse_slurm_days(config.get("PriorityDecayHalfLife", ""))
     enforced = config.get("AccountingStorageEnforce", "").lower().split(",")
     dumps = {"associations": ASSOCIATIONS, "qos": QOS, "shares": SHARES}
     content = {
-        "partitions": dict(_partitions(files[PARTITIONS], files.get(QOS, ""))),
+        "partitions": dict(_partition_entries(files[PARTITIONS], files.get(QOS, ""))),
         "priority": priority,
         "fair_share": {
             "algorithm": "classic" if has_flag(flags, "NO_FAIR_TREE") else "fair-tree",
             "half_life_days": 7.0 if half_life is None else half_life,
         },
+        **_preemption_section(config),
         "enforce": [word for word in ("limits", "safe") if word in enforced],
         "dumps": {name: file for name, file in dumps.items() if file in files},
     }
-    said = "# From Slurm's settings at the time of collection: correct what differed in the weeks before.\n"
-    return said + yaml.safe_dump(content, sort_keys=False)
+    text = "# From Slurm's settings at the time of collection: correct what differed in the weeks before.\n"
+    return text + yaml.safe_dump(content, sort_keys=False)
+
+
+def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object]]:
+    """Return the section `preemption`; empty without preemption, or if preempted jobs are suspended."""
+    kind = config.get("PreemptType", "").removeprefix("preempt/")
+    mode = config.get("PreemptMode", "").lower()
+    if kind not in get_args(PreemptionType) or mode not in ("requeue", "cancel"):
+        return {}
+    words = config.get("PreemptParameters", "").lower().split(",")
+    entry: dict[str, object] = {
+        "type": kind, "mode": mode, "exempt_time": config.get("PreemptExemptTime", ""),
+        "youngest_first": "youngest_first" in words, "strict_order": "strict_order" in words,
+    }  # fmt: skip
+    for word in words:
+        if (count := word.removeprefix("reorder_count=")).isdecimal():
+            entry["reorder_count"] = int(count)
+    return {"preemption": entry}
 
 
 def _weights(text: str) -> Iterator[tuple[str, float]]:
@@ -261,7 +288,7 @@ def _weights(text: str) -> Iterator[tuple[str, float]]:
             yield name.lower(), float(weight)
 
 
-def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
+def _partition_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
     known = {line.split("|")[0] for line in qos.split("\n")}
     for line in text.split("\n"):
         words = dict(parse_key_values(line))
@@ -271,22 +298,24 @@ def _partitions(text: str, qos: str) -> Iterator[tuple[str, dict[str, object]]]:
             word: int(words[key]) for word, key in (("tier", "PriorityTier"), ("factor", "PriorityJobFactor"))
             if words.get(key, "").isdecimal()
         }  # fmt: skip
+        if words.get("PreemptMode", "").lower() in ("off", "requeue", "cancel"):
+            entry["preempt_mode"] = words["PreemptMode"].lower()
         if words.get("QoS", "N/A") in known:
             entry["qos"] = words["QoS"]
         yield words["PartitionName"], entry
 
 
-def days_of(text: str) -> float | None:
-    """Parse a Slurm time such as `7-00:00:00`; return it in days, or None if it is not a time."""
+def parse_slurm_days(text: str) -> float | None:
+    """Parse a Slurm time such as `7-00:00:00` into days; return None if it is not a time."""
     try:
-        seconds = number_s(text, 60) if is_number(text) else duration_s(text)
+        seconds = number_to_seconds(text, 60) if is_number(text) else duration_s(text)
     except ValueError:
         return None
     return None if seconds is None else seconds / 86_400
 
 
-def rows_of(path: Path) -> Iterator[dict[str, str]]:
+def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a `sacctmgr --parsable2` table; none if the file is missing."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
-        yield from _table(text)
+        yield from _parse_table(text)

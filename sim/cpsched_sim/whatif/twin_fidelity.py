@@ -7,32 +7,32 @@ from typing import Any
 import numpy as np
 
 from cpsched.formatting import format_duration
-from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite
+from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, finite_or_none
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowInvariants,
+    SharedWindowFacts,
     WindowSchedule,
+    compute_window_metrics,
     hourly_usage,
     waits_s,
-    window_metrics_of,
 )
 
 TOLERANCE_S = 300
-"""Tolerance in seconds: a start of the twin within five minutes of the real one counts as equal."""
-SMALL_S = 60.0
-"""Differences in mean wait of up to a minute are ignored."""
+"""Tolerance in seconds: a twin's start within five minutes of the real start counts as equal."""
+IGNORED_DIFFERENCE_S = 60.0
+"""Differences in mean wait of up to one minute are ignored."""
 GRADES = ((0.15, "good"), (0.4, "fair"), (1.0, "poor"))
-"""The maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait. Beyond
-the last one, the twin is hopeless.
+"""Maximum error of the mean wait by grade, relative to the shorter of the real and the twin's wait. Above the last
+value, the grade is hopeless.
 """
-HOPELESS = "hopeless"
-USE_OFF = 0.2
-"""Maximum mean error of the machine's hourly utilization; beyond it, the twin is hopeless."""
+HOPELESS_GRADE = "hopeless"
+MAX_UTILIZATION_ERROR = 0.2
+"""Maximum mean error of the machine's hourly utilization; above it, the grade is hopeless."""
 
 
 def measure_fidelity(
-    facts: WindowInvariants, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
+    facts: SharedWindowFacts, real: WindowSchedule, twin: WindowSchedule, groupings: list[JobClassification]
 ) -> dict[str, Any]:
     """Compare the twin with the real starts: overall, by class and by hour. Return plain values for JSON."""
     counted, block, blocks = facts.counted, facts.block, facts.blocks
@@ -42,8 +42,8 @@ def measure_fidelity(
     _, draws = blocks.ratios(blocks.sums(block, twins_s - really_s), one)
     real_use, twin_use = hourly_usage(facts, real), hourly_usage(facts, twin)
     use_off = float(np.abs(real_use.used - twin_use.used).mean() / max(1, facts.machine))
-    both = [window_metrics_of(facts, made) for made in (real, twin)]
-    classes = [row for grouping in groupings for row in _rows(facts, grouping, really_s, twins_s, off_s)]
+    both = [compute_window_metrics(facts, made) for made in (real, twin)]
+    classes = [row for grouping in groupings for row in _class_rows(facts, grouping, really_s, twins_s, off_s)]
     sizes = [row for row in classes if row["kind"] == "size"]
     by_size_s = sum(row["jobs"] * abs(row["difference_s"]) for row in sizes) / max(1, len(really_s))
     grade, why = grade_twin(float(really_s.mean()), float(twins_s.mean()), use_off, by_size_s)
@@ -57,10 +57,10 @@ def measure_fidelity(
         "within_tolerance": float((off_s <= TOLERANCE_S).mean()),
         "tolerance_s": TOLERANCE_S,
         "use_off": use_off,
-        "use_together": _together(real_use.used, twin_use.used),
+        "use_together": _correlation(real_use.used, twin_use.used),
         "figures": [
-            {"name": figure.name, "unit": figure.unit, "real": finite(one_[0]), "twin": finite(two[0]),
-             "off": finite(two[0] - one_[0])}
+            {"name": figure.name, "unit": figure.unit, "real": finite_or_none(one_[0]), "twin": finite_or_none(two[0]),
+             "off": finite_or_none(two[0] - one_[0])}
             for figure, one_, two in zip(WINDOW_METRICS, *both, strict=True)
         ],
         "by_size_s": by_size_s,
@@ -69,24 +69,27 @@ def measure_fidelity(
 
 
 def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 0.0) -> tuple[str, str]:
-    """Return the twin's grade and the reason for it, given the real mean wait and the twin's mean wait.
+    """Return the twin's grade and its reason, given the real and the twin's mean wait.
 
-    `by_size_s` is the error of the mean wait by size class, averaged over all jobs: a twin that favours wide jobs at
-    the expense of the others may have the right average.
+    `by_size_s` is the error of the mean wait by size class, averaged over all jobs. A twin that favours wide jobs at
+    the expense of the others can have the right overall mean.
     """
-    said = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
-    if use_off > USE_OFF:
-        return HOPELESS, f"on average, its hourly use is off by {use_off:.0%} of the machine"
+    sentence = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
+    if use_off > MAX_UTILIZATION_ERROR:
+        return HOPELESS_GRADE, f"on average, its hourly use is off by {use_off:.0%} of the machine"
     off_s = max(abs(twin_s - real_s), by_size_s)
-    if off_s <= SMALL_S:
-        return "good", f"{said}: less than a minute apart"
+    if off_s <= IGNORED_DIFFERENCE_S:
+        return "good", f"{sentence}: less than a minute apart"
     part = off_s / max(1e-9, min(real_s, twin_s))
-    grade = next((name for most, name in GRADES if part <= most), HOPELESS)
-    return grade, f"{said}; by job size, it is off by {format_duration(off_s)}, {part:.0%} of the shorter of the two"
+    grade = next((name for most, name in GRADES if part <= most), HOPELESS_GRADE)
+    return (
+        grade,
+        f"{sentence}; by job size, it is off by {format_duration(off_s)}, {part:.0%} of the shorter of the two",
+    )
 
 
-def _rows(
-    facts: WindowInvariants, grouping: JobClassification, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
+def _class_rows(
+    facts: SharedWindowFacts, grouping: JobClassification, really_s: FloatArray, twins_s: FloatArray, off_s: FloatArray
 ) -> list[dict[str, Any]]:
     blocks, block, groups = facts.blocks, facts.block, len(grouping.names)
     of = grouping.of[facts.counted[facts.window.is_judged]]
@@ -105,7 +108,7 @@ def _rows(
     ]  # fmt: skip
 
 
-def _together(one: FloatArray, other: FloatArray) -> float | None:
+def _correlation(one: FloatArray, other: FloatArray) -> float | None:
     """Return the correlation of two series, or None if one of them is constant."""
     if len(one) < 2 or one.std() == 0 or other.std() == 0:
         return None

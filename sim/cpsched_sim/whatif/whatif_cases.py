@@ -1,4 +1,4 @@
-"""Parse the cases of a what-if study: a policy, and changes of the site.
+"""Parse the cases of a what-if study: a policy, and changes to the site.
 
     lookahead objective=slowdown
     advise / quantile
@@ -8,8 +8,8 @@
     lookahead walltimes=0.5
     control interval=10 lag=2
 
-Changes of the site are listed together with the settings of dispatcher and predictor. The default dispatcher is the
-twin of Slurm's. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
+Changes to the site have the same syntax as settings of dispatcher and predictor. The default dispatcher is the twin of
+Slurm's scheduler. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from cpsched_sim.file_io import read_json
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.whatif.decision_pace import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
+from cpsched_sim.whatif.decision_timing import BRIDGE_INTERVAL_S, BRIDGE_LAG_S, INTERVAL, LAG, DecisionTiming
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, with_system
 
-TWIN = "slurm"
-BY_SLURM = (TWIN, "advised")
-"""Dispatchers under which Slurm starts the jobs."""
-_MOST_NAMED = 5
-CHANGES = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
+TWIN_DISPATCHER = "slurm"
+SLURM_STARTED = (TWIN_DISPATCHER, "advised")
+"""Dispatchers that leave the starts to Slurm."""
+_MAX_NAMES = 5
+CHANGE_OPTIONS = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBridgeMode:
-    """A mode of the bridge: its dispatcher and defaults, which a case may override.
+    """A mode of the bridge: its dispatcher and its defaults, which a case may override.
 
     `beside_a_site` contains the settings that the bridge adds if Slurm's priorities are known.
     """
@@ -61,20 +61,19 @@ class SimulatedBridgeMode:
     beside_a_site: Mapping[str, str]
 
 
-MODES = {
+SIMULATED_MODES = {
     "advise": SimulatedBridgeMode("advised", {"every_s": "30"}, {}, {SITE_WEIGHT: "1"}),
     "control": SimulatedBridgeMode(
         "lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}
     ),
 }
-"""The modes, with the bridge's defaults for `advise.every_s` and `cycle.interval_s`, and the measured lag of its
-starts.
+"""The modes, with the bridge's `advise.every_s` and `cycle.interval_s` defaults and its measured lag.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfCase:
-    """One case to replay. `changes` are texts by the names above; `mode` is a key of `MODES`, or ""."""
+    """One case to replay. `changes` maps the names above to text; `mode` is a key of `SIMULATED_MODES`, or ""."""
 
     name: str
     spec: PolicySpec
@@ -92,45 +91,45 @@ class WhatIfCase:
         rest: list[str] = []
         for word in words:
             name, equals, value = word.partition("=")
-            if equals and name in CHANGES:
+            if equals and name in CHANGE_OPTIONS:
                 require(bool(value), name, value, "must have a value")
                 changes[name] = value
             else:
                 rest.append(word)
-        mode = rest[0] if rest and rest[0] in MODES else ""
+        mode = rest[0] if rest and rest[0] in SIMULATED_MODES else ""
         if mode:
-            rest[0] = MODES[mode].dispatcher
+            rest[0] = SIMULATED_MODES[mode].dispatcher
         named = bool(rest) and "=" not in rest[0]
         spelled = " ".join(shlex.quote(word) for word in rest)
         try:
-            spec = PolicySpec.parse(spelled if named else f"{TWIN} {spelled}", SIMULATION_REGISTRIES)
+            spec = PolicySpec.parse(spelled if named else f"{TWIN_DISPATCHER} {spelled}", SIMULATION_REGISTRIES)
         except UnknownName as error:
             _check_spelling(error)
             raise
         if mode:
-            spec = _with_settings(spec, MODES[mode].settings)
+            spec = _add_default_settings(spec, SIMULATED_MODES[mode].settings)
         parse_parameters(spec.dispatcher_settings.get(PARAMETERS, ""))
-        _check(changes, spec)
+        _check_changes(changes, spec)
         return cls(" ".join(text.split()), spec, changes, mode)
 
     @property
     def pace(self) -> DecisionTiming:
-        """Return the pace given by the case, or by its mode if the case has none."""
-        return DecisionTiming.of({**self._assumed, **self.changes})
+        """Return the case's pace, or its mode's if the case has none."""
+        return DecisionTiming.of({**self._mode_pace, **self.changes})
 
     @property
     def pace_in_words(self) -> str:
         """Return a description of the pace and its assumptions for a report."""
         by = {INTERVAL: "the bridge's default", LAG: "measured on a live bridge"}
-        assumed = [f"{name}: {by[name]}" for name in self._assumed if name not in self.changes]
+        assumed = [f"{name}: {by[name]}" for name in self._mode_pace if name not in self.changes]
         return self.pace.words + (f" (assumed; {', '.join(assumed)})" if assumed else "")
 
     @property
-    def _assumed(self) -> Mapping[str, str]:
-        return MODES[self.mode].pace if self.mode else {}
+    def _mode_pace(self) -> Mapping[str, str]:
+        return SIMULATED_MODES[self.mode].pace if self.mode else {}
 
     def seeds(self, count: int) -> tuple[PolicySpec, ...]:
-        """Return one policy per seed; only one if the dispatcher is not randomized or its seed is set."""
+        """Return one policy per seed, but only one if the dispatcher is not randomized or its seed is set."""
         listing = SIMULATION_REGISTRIES.dispatchers.find(self.spec.dispatcher)
         if SEARCH_SEEDS not in setting_names(listing) or SEARCH_SEEDS in self.spec.dispatcher_settings:
             return (self.spec,)
@@ -140,31 +139,31 @@ class WhatIfCase:
         )
 
     def hint(self, window: WhatIfWindow) -> str:
-        """Return what a user should know before the replay, or ""."""
+        """Return a hint to show before the replay, or ""."""
         file = window.system
         if "add-nodes" not in self.changes or not file.node_types:
             return ""
-        kind = _kind_like(file, self.changes.get("like", ""))
+        kind = _find_node_type(file, self.changes.get("like", ""))
         shut = {name for name, kinds in file.partitions.items() if kind not in kinds}
         asks = list(compress(window.asks, window.is_judged.tolist()))
         apart = Counter(ask.partition for ask in asks if ask.partition in shut)
         if 2 * apart.total() <= len(asks):
             return ""
-        names = abbreviate([name for name, _ in apart.most_common()], _MOST_NAMED, text=quote_value)
+        names = abbreviate([name for name, _ in apart.most_common()], _MAX_NAMES, text=quote_value)
         return (
             f"{self.name}: {apart.total():,} of {format_count(len(asks), 'job')} are in partitions "
-            f"that have no nodes like {kind} ({names}), so these nodes are not for them"
+            f"without nodes like {kind} ({names}), so they cannot use the new nodes"
         )
 
     def apply_to(self, window: WhatIfWindow) -> WhatIfWindow:
-        """Return the window with the case's changes. Raise `InvalidValue`, and the exceptions of policy files."""
+        """Return the window with the case's changes. Raise `InvalidValue`, or an exception of a policy file."""
         changes = self.changes
         if "add-nodes" in changes:
-            window = _with_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
+            window = _add_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
         if "remove-partition" in changes:
-            window = _without(window, changes["remove-partition"], changes.get("into", ""))
+            window = _remove_partition(window, changes["remove-partition"], changes.get("into", ""))
         if "walltimes" in changes:
-            window = replace(window, jobs=_cut(window, float(changes["walltimes"])))
+            window = replace(window, jobs=_scale_walltimes(window, float(changes["walltimes"])))
         if "policy" in changes:
             site, jobs = load_policy(Path(changes["policy"])).with_users_of(window.jobs)
             window = replace(window, site=site, jobs=jobs)
@@ -172,7 +171,7 @@ class WhatIfCase:
 
 
 def _check_spelling(error: UnknownName) -> None:
-    """Raise `InvalidValue` for an unknown name that is a slurm.conf line or resembles a mode or change."""
+    """Raise `InvalidValue` for an unknown name from slurm.conf, or one that resembles a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
         rule = (
@@ -181,18 +180,18 @@ def _check_spelling(error: UnknownName) -> None:
         raise InvalidValue("setting", error.name, rule) from error
     if name in BOUNDS:
         raise InvalidValue("setting", error.name, f"must be given as {PARAMETERS}={name}=NUMBER") from error
-    if meant := did_you_mean(name, MODES if error.kind == "dispatcher" else CHANGES):
+    if meant := did_you_mean(name, SIMULATED_MODES if error.kind == "dispatcher" else CHANGE_OPTIONS):
         raise InvalidValue("--with", error.name, f"is not known{meant}") from error
 
 
-def _with_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
-    """Add these settings to the dispatcher unless they are already set."""
+def _add_default_settings(spec: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
+    """Add these settings to the dispatcher, unless they are already set."""
     return replace(spec, dispatcher_settings={**settings, **spec.dispatcher_settings})
 
 
-def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
+def _check_changes(changes: Mapping[str, str], spec: PolicySpec) -> None:
     paced = [name for name in (INTERVAL, LAG) if name in changes]
-    if paced and spec.dispatcher in BY_SLURM:
+    if paced and spec.dispatcher in SLURM_STARTED:
         rule = f"applies to a bridge that starts jobs; under {spec.dispatcher}, Slurm starts them at its own pace"
         raise InvalidValue(paced[0], changes[paced[0]], rule)
     DecisionTiming.of(changes)
@@ -213,36 +212,36 @@ def _check(changes: Mapping[str, str], spec: PolicySpec) -> None:
         require(name not in changes or needs in changes, name, changes.get(name), f"requires {needs}")
 
 
-def _with_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """Add nodes of one type, given by its name or one of its nodes; the default is the system's only type."""
+def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
+    """Add nodes of a type, given by its name or a node's name; the default is the system's only type."""
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
         more = int(window.header[known].split()[0]) + count
         return with_system(replace(window, header={**window.header, known: str(more)}), file, window.asks, {})
-    name = _kind_like(file, like)
+    name = _find_node_type(file, like)
     kind = file.node_types[name]
     types = {**file.node_types, name: kind.model_copy(update={"count": kind.count + count})}
     return with_system(window, file.model_copy(update={"node_types": types}), window.asks, {})
 
 
-def _kind_like(file: SystemFile, like: str) -> str:
+def _find_node_type(file: SystemFile, like: str) -> str:
     kinds = list(file.node_types)
-    found = [kind for kind in kinds if like in (kind, "") or _is_of(file, kind, like)]
-    rule = f"must be one of the kinds of node of {file.name}, or the name of a node: {', '.join(kinds)}"
+    found = [kind for kind in kinds if like in (kind, "") or _belongs_to_node_type(file, kind, like)]
+    rule = f"must be a kind of node of {file.name}, or the name of a node: {', '.join(kinds)}"
     require(len(found) == 1, "like", like or "(not given)", rule)
     return found[0]
 
 
-def _is_of(file: SystemFile, kind: str, node: str) -> bool:
+def _belongs_to_node_type(file: SystemFile, kind: str, node: str) -> bool:
     """Return whether a node's name (a prefix and digits) belongs to a node type."""
     prefix = file.node_types[kind].prefix or kind
     alone = sum((other.prefix or name) == prefix for name, other in file.node_types.items()) == 1
     return alone and node.startswith(prefix) and node[len(prefix) :].isdecimal()
 
 
-def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
-    """Remove a partition; its nodes and jobs move to another one, by default the largest."""
+def _remove_partition(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
+    """Remove a partition, and move its nodes and jobs to another one, by default the largest."""
     file = window.system
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
@@ -257,7 +256,7 @@ def _without(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
     return with_system(window, smaller, asks, {partition: into})
 
 
-def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
+def _scale_walltimes(window: WhatIfWindow, part: float) -> list[TraceJob]:
     """Scale the jobs' time limits by a factor, but not below the real run times."""
     found = []
     for item in window.jobs:
@@ -266,10 +265,10 @@ def _cut(window: WhatIfWindow, part: float) -> list[TraceJob]:
     return found
 
 
-def cases_of(
+def build_whatif_cases(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None
 ) -> list[WhatIfCase]:
-    """Return the cases of a command line: each `--with`; all `--set` as one; each other change alone, with the twin."""
+    """Return a command line's cases: one per `--with`, one for all `--set`, and one per other change."""
     spelled = list(texts)
     if settings:
         spelled.append(" ".join(shlex.quote(word) for word in settings))
@@ -284,9 +283,9 @@ def cases_of(
 
 
 def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
-    """Add Slurm's parameters from a file if the dispatcher accepts them and the case does not name a file itself.
+    """Add Slurm's parameters from a file if the dispatcher accepts them and the case sets no file itself.
 
-    The case's own parameters override the file's. Raise the exceptions of `read_json` and `parameters_of_config`.
+    The case's own parameters override the file's. Raise the same exceptions as `read_json` and `parameters_of_config`.
     """
     settings = dict(case.spec.dispatcher_settings)
     names = setting_names(SIMULATION_REGISTRIES.dispatchers.find(case.spec.dispatcher))
@@ -302,4 +301,8 @@ def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
 
 def with_site_policy(case: WhatIfCase) -> WhatIfCase:
     """Return the case with the settings that the bridge adds if site priorities are known."""
-    return replace(case, spec=_with_settings(case.spec, MODES[case.mode].beside_a_site)) if case.mode else case
+    return (
+        replace(case, spec=_add_default_settings(case.spec, SIMULATED_MODES[case.mode].beside_a_site))
+        if case.mode
+        else case
+    )

@@ -1,4 +1,4 @@
-"""Read the inputs of a what-if study into a window, and write its findings into a folder."""
+"""Read a what-if study's inputs into a window, and write its findings to a folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import yaml
 from cpsched.errors import require
 from cpsched.formatting import format_count
 from cpsched.gc_pause import gc_paused
-from cpsched_sim.document import render_markdown, render_page
 from cpsched_sim.errors import InputError
 from cpsched_sim.file_io import require_writable_folder, sha256_of_all, write_atomically, write_table
 from cpsched_sim.input.dated_files import dated_files
+from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.result_files import created_note
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import load_system
@@ -26,30 +26,34 @@ from cpsched_sim.whatif import report
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.licences import Totals
-from cpsched_sim.whatif.replay_tasks import REPLAYS
+from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
 from cpsched_sim.whatif.site_changes import list_changes
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowOptions, system_of, window_of
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, choose_system, cut_window
 
-PAGE, LETTER, FINDINGS, SYSTEM = "report.html", "report.md", "findings.json", "system.yaml"
-TABLES = {"gains.csv": report.class_rows, "fidelity.csv": report.fidelity_rows, "losers.csv": report.loser_rows}
-GUESSED = "guessed"
-MOST_TOLD = 5
-MOST_CHANGES = 40
+HTML_REPORT, MARKDOWN_REPORT, FINDINGS_FILE, SYSTEM_FILE = "report.html", "report.md", "findings.json", "system.yaml"
+TABLE_ROWS_BY_FILE = {
+    "gains.csv": report.class_rows,
+    "fidelity.csv": report.fidelity_rows,
+    "losers.csv": report.loser_rows,
+}
+GUESSED_SYSTEM = "guessed"
+MAX_LISTED_NOTES = 5
+MAX_LISTED_CHANGES = 40
 
 
 def check_new(out: Path, resume: bool) -> None:
-    """Raise `InputError` if `out` has results and `resume` is not set."""
+    """Raise `InputError` if `out` contains results and `resume` is not set."""
     require_writable_folder(out)
-    if not resume and ((out / FINDINGS).exists() or (out / REPLAYS).exists()):
+    if not resume and ((out / FINDINGS_FILE).exists() or (out / REPLAYS_FOLDER).exists()):
         raise InputError(
-            f"{out}: already has results{created_note(out / FINDINGS)}; use --resume, or choose another --out"
+            f"{out}: already has results{created_note(out / FINDINGS_FILE)}; use --resume, or choose another --out"
         )
 
 
 def read_window(
     source: Path,
     system: str | None,
-    span: WindowOptions,
+    span: WindowPeriodOptions,
     lenient: bool,
     format: str | None,
     dialect: TraceDialect,
@@ -57,10 +61,10 @@ def read_window(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window of a file or folder, and the digests of its inputs. Exceptions from the readers are passed on.
+    """Read the window of a file or folder, and its inputs' digests. Raise the same exceptions as the readers.
 
     `earlier` is a folder collected earlier at the same site; changes since then are noted. `totals` are the totals of
-    licences, which override those of the folder.
+    licences, which override those in the folder.
     """
     folder = SlurmCollectionFolder.find(source)
     with gc_paused():
@@ -69,13 +73,13 @@ def read_window(
             return _read_folder(folder, system, span, lenient, dialect, site, before, totals or {})
         require(earlier is None, "--earlier", str(earlier), "requires a folder written by `cpsched whatif collect`")
         history = read_history(source, lenient, format, dialect)
-        file, guessed = system_of(history, system, GUESSED)
-        window = window_of(history, file, span, guessed, dialect.zone, site, (), totals)
-        return window, _digests(window, source, lenient, dialect)
+        file, guessed = choose_system(history, system, GUESSED_SYSTEM)
+        window = cut_window(history, file, span, guessed, dialect.zone, site, (), totals)
+        return window, _input_digests(window, source, lenient, dialect)
 
 
 def _read_folder(
-    folder: SlurmCollectionFolder, system: str | None, span: WindowOptions, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
+    folder: SlurmCollectionFolder, system: str | None, span: WindowPeriodOptions, lenient: bool, dialect: TraceDialect, site: SitePolicy | None,  # noqa: E501
     earlier: SlurmCollectionFolder | None, totals: Totals,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:  # fmt: skip
     """Read a collected folder: its nodes, its outages and the site's time zone."""
@@ -85,19 +89,19 @@ def _read_folder(
     outages, strange = folder.outages(file) if system is None else ([], 0)
     if earlier is not None and system is None:
         outages = [*outages, *folder.outages_of_added_nodes(earlier, file, history.ran)]
-    window = window_of(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
-    window = replace(window, notes=(*window.notes, *_unlike(folder, earlier, window)))
+    window = cut_window(history, file, span, "", folder.zone, site, outages, {**folder.licences(), **totals})
+    window = replace(window, notes=(*window.notes, *_list_differences(folder, earlier, window)))
     if strange:
-        note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: left out"
+        note = f"{format_count(strange, 'outage is', 'outages are')} of nodes that are gone or have changed: omitted"
         window = replace(window, notes=(*window.notes, note))
-    digests = _digests(window, folder.accounting_path, lenient, dialect)
+    digests = _input_digests(window, folder.accounting_path, lenient, dialect)
     return window, digests | {"outages": len(outages), "outages_sha256": sha256(repr(outages).encode()).hexdigest()}
 
 
-def _unlike(
+def _list_differences(
     folder: SlurmCollectionFolder, earlier: SlurmCollectionFolder | None, window: WhatIfWindow
 ) -> Iterator[str]:
-    """Yield notes on how the site may have differed during the window from the time of the collection."""
+    """Yield notes on possible differences of the site between the window and the collection."""
     if earlier is None:
         booted_s = folder.booted_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
@@ -116,13 +120,13 @@ def _unlike(
     if earlier.until_s >= window.to_s:
         when += ", which is after the window"
     yield f"changed since {when}; the replay uses the latest values (--to ends the window earlier):"
-    yield from found[:MOST_CHANGES]
-    if len(found) > MOST_CHANGES:
-        yield f"and {len(found) - MOST_CHANGES:,} more changes"
+    yield from found[:MAX_LISTED_CHANGES]
+    if len(found) > MAX_LISTED_CHANGES:
+        yield f"and {len(found) - MAX_LISTED_CHANGES:,} more changes"
 
 
-def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
-    """Return the digests of everything that all replays of a window depend on."""
+def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
+    """Return the digests of all inputs that every replay of a window depends on."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.spelled} if window.licences.totals else {}
     return {
@@ -134,26 +138,26 @@ def _digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDial
 
 
 def list_warnings(window: WhatIfWindow) -> Iterator[str]:
-    """Yield warnings that a user should see before a long run."""
+    """Yield the warnings to show before a long run."""
     yield from window.notes
     out = list(window.left_out.items())
-    yield from (f"not replayed: {format_count(count, 'job')}: {why}" for why, count in out[:MOST_TOLD])
-    if len(out) > MOST_TOLD:
-        yield f"not replayed: {sum(count for _, count in out[MOST_TOLD:]):,} more, see the report"
+    yield from (f"not replayed: {format_count(count, 'job')}: {why}" for why, count in out[:MAX_LISTED_NOTES])
+    if len(out) > MAX_LISTED_NOTES:
+        yield f"not replayed: {sum(count for _, count in out[MAX_LISTED_NOTES:]):,} more, see the report"
 
 
 def write_system(window: WhatIfWindow, out: Path) -> Path:
-    """Write the guessed system to a file that the user can correct; return its path."""
+    """Write the guessed system to a file that the user can correct; return the path."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
-    write_atomically(out / SYSTEM, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
-    return out / SYSTEM
+    write_atomically(out / SYSTEM_FILE, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
+    return out / SYSTEM_FILE
 
 
 def write_report(found: Mapping[str, Any], out: Path) -> None:
     """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
-    write_atomically(out / FINDINGS, (json.dumps(found, indent=1) + "\n").encode())
-    title, blocks = report.title(found), list(report.blocks(found))
-    write_atomically(out / LETTER, render_markdown(title, blocks).encode())
-    for name, rows in TABLES.items():
+    write_atomically(out / FINDINGS_FILE, (json.dumps(found, indent=1) + "\n").encode())
+    title, blocks = report.report_title(found), list(report.report_blocks(found))
+    write_atomically(out / MARKDOWN_REPORT, render_markdown(title, blocks).encode())
+    for name, rows in TABLE_ROWS_BY_FILE.items():
         write_table(out / name, rows(found))
-    write_atomically(out / PAGE, render_page(title, blocks).encode())
+    write_atomically(out / HTML_REPORT, render_page(title, blocks).encode())

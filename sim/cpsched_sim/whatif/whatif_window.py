@@ -1,11 +1,11 @@
-"""The weeks to replay: the judged jobs, the jobs around them, and what is omitted.
+"""The weeks to replay: the judged jobs, the jobs around them, and the omissions.
 
 - Judged jobs became eligible within the window and really ran.
-- Jobs running at the beginning of the window hold their nodes until their real ends; jobs waiting then still wait.
-- Jobs cancelled while waiting leave the queue at that time. If a replay starts one earlier, it runs until then.
-- Jobs of a reservation start at their real times, because the replay has no reservations.
+- Jobs that run when the window begins hold their nodes until their real ends; jobs that wait at that time still wait.
+- Jobs cancelled while waiting leave the queue at that time. If a replay starts such a job earlier, it runs until then.
+- Jobs in a reservation start at their real times, because the replay has no reservations.
 - An unavailable node is modelled as a job that uses a whole node of its type. It is placed before all other jobs as
-  soon as a node is free, because replayed jobs run on other nodes than real ones.
+soon as a node is free, because replayed jobs run on different nodes than real ones.
 - Later jobs arrive until the last judged job has really started, so that no job is judged with an empty queue.
 """
 
@@ -31,30 +31,28 @@ from cpsched_sim.systems.system_file import System, SystemFile, load_system, nam
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licences import Amounts, Totals, WindowLicences, licences_told, why_never_licensed
+from cpsched_sim.whatif.licences import Amounts, RequestedLicences, Totals, licence_notes, why_never_licensed
 from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600
 JUDGED, QUEUED, RUNNING, LATER, GAVE_UP, RESERVED, OUTAGE = range(7)
 """The role of a job: judged; waiting or running at the beginning of the window; arriving after the window; cancelled
-while waiting; in a reservation; or an unavailable node in place of a job.
+while waiting; in a reservation; or a stand-in for an unavailable node.
 """
 ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
          "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
-FEW_DAYS = 4
-"""A window of fewer days starts at any time of day instead of at midnight."""
-WARM_UP = 0.01
-"""Share of a file's jobs before the default beginning of a window, because the file does not contain the jobs that were
-running when it begins.
-"""
-MOST_NAMED = 5
-_OUTAGES = 10**18
-"""Outages are numbered below -this, which no job number reaches."""
+SHORT_WINDOW_DAYS = 4
+"""A window of fewer days may start at any time of day, not only at midnight."""
+WARM_UP_SHARE = 0.01
+"""Share of a file's jobs before the default window. Many of the jobs that run then are not in the file."""
+MAX_LISTED_NAMES = 5
+_OUTAGE_NUMBERS_BELOW = 10**18
+"""Outages have numbers below the negative of this, which no job number reaches."""
 
 
 @dataclass(frozen=True, slots=True)
-class WindowOptions:
-    """A period as texts: dates with optional times, and a number of days before the end."""
+class WindowPeriodOptions:
+    """A period as text: dates with optional times, and a number of days before the end."""
 
     from_: str = ""
     to: str = ""
@@ -66,7 +64,7 @@ class WindowOptions:
             not (self.days and self.from_),
             "--days, --from",
             (self.days, self.from_),
-            "must not be set together: use one of them",
+            "cannot be combined: set only one of them",
         )
 
 
@@ -81,9 +79,9 @@ class NodeOutage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfWindow:
-    """Jobs in order of arrival, with their roles and fixed times; columns are int64[J].
+    """Jobs in order of arrival, with roles and fixed times in columns int64[J].
 
-    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when a job starts in any case; NEVER for other jobs.
+    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when a job starts in any case; else NEVER.
     `real_start_s` is NEVER if a job never started. `role` is one of the constants above.
     """
 
@@ -102,11 +100,11 @@ class WhatIfWindow:
     real_start_s: IntArray
     site: SitePolicy | None
     guessed: str
-    """The source from which the system was guessed; "" if the system was given."""
+    """The source that the system was guessed from; "" if the system was given."""
     left_out: Mapping[str, int]
     """Number of jobs that are not replayed, by reason."""
     notes: tuple[str, ...]
-    licences: WindowLicences = field(default_factory=WindowLicences)
+    licences: RequestedLicences = field(default_factory=RequestedLicences)
 
     @property
     def is_judged(self) -> npt.NDArray[np.bool_]:
@@ -120,15 +118,15 @@ class WhatIfWindow:
 
     def to_local_time(self, at_s: int) -> datetime:
         """Convert a second of the window to the site's local time."""
-        return datetime.fromtimestamp(at_s + self.epoch_s, _zone(self.zone))
+        return datetime.fromtimestamp(at_s + self.epoch_s, _load_zone(self.zone))
 
 
-def _zone(name: str) -> tzinfo:
+def _load_zone(name: str) -> tzinfo:
     return ZoneInfo(name) if name else UTC
 
 
-def system_of(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
-    """Return the given system, or else the file's own or a guessed one, and the source of a guess (else "")."""
+def choose_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
+    """Return the given system, else the file's own, else a guess; and the source of a guess, or ""."""
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
@@ -142,13 +140,13 @@ def system_of(history: AccountingHistory, system: str | None, name: str) -> tupl
         if seen
         else "what was in use at once"
     )
-    return system_draft.checked_draft(draft)[1], by
+    return system_draft.render_valid_draft(draft)[1], by
 
 
-def window_of(
+def cut_window(
     history: AccountingHistory,
     system: SystemFile,
-    span: WindowOptions,
+    span: WindowPeriodOptions,
     guessed: str = "",
     zone: str = "",
     site: SitePolicy | None = None,
@@ -160,14 +158,14 @@ def window_of(
     Raise `InputError` if the window has no job, `InvalidValue` for an invalid period.
     """
     totals = totals or {}
-    from_s, to_s, notes = _span(history, span, zone)
-    history.leave_out(find_runaway_jobs(history, None if guessed else system))
+    from_s, to_s, notes = _find_period(history, span, zone)
+    history.drop_unfinished_jobs(find_runaway_jobs(history, None if guessed else system))
     left_out: Counter[str] = Counter(history.reader.tally.dropped)
     left_out.update({f"line is broken: {why}": count for why, count in history.reader.tally.skipped.items()})
     judged = [r for r in history.ran if from_s <= r.submit_s < to_s]
     if not judged:
-        first, last = (_shown(history, at, zone) for at in _ends(history))
-        spoken = f"{_shown(history, from_s, zone)} to {_shown(history, to_s, zone)}"
+        first, last = (_format_time(history, at, zone) for at in _first_and_last_arrival(history))
+        spoken = f"{_format_time(history, from_s, zone)} to {_format_time(history, to_s, zone)}"
         raise InputError(
             f"{history.path}: no job that ran became eligible from {spoken}; the file has jobs from {first} to {last}"
         )
@@ -179,7 +177,7 @@ def window_of(
     last_s = history.last_s
     everyone: list[TraceRecord | UnfinishedJobRecord] = [*history.ran, *history.open]
     for each in everyone:
-        found = _placed(each, from_s, to_s, last_needed_s, last_s)
+        found = _job_window_times(each, from_s, to_s, last_needed_s, last_s)
         if found is None:
             continue
         try:
@@ -203,7 +201,7 @@ def window_of(
         begin_s, end_s = max(from_s, outage.begin_s), min(outage.end_s, last_s)
         if begin_s < end_s and begin_s <= last_needed_s:
             ask = UnitsRequest(1, ((target.file.resources[0], 1),), exclusive=True, partition=outage.kind)
-            job = Job(-_OUTAGES - number, begin_s, end_s - begin_s, target.request(ask))
+            job = Job(-_OUTAGE_NUMBERS_BELOW - number, begin_s, end_s - begin_s, target.request(ask))
             drafts.append((TraceJob(job, end_s - begin_s), ask, OUTAGE, NEVER, begin_s, NEVER))
     left_out.update({f"does not fit: {why}": count for why, count in too_large.items()})
     drafts.sort(key=lambda draft: draft[0].job.submit_s)
@@ -211,18 +209,18 @@ def window_of(
     if not any(draft[2] == JUDGED for draft in drafts):
         raise InputError(f"{history.path}: no job in the window fits {system.name}: {next(iter(too_large), '')}")
     if strange:
-        names = ", ".join(quote_value(name) for name, _ in strange.most_common(MOST_NAMED))
+        names = ", ".join(quote_value(name) for name, _ in strange.most_common(MAX_LISTED_NAMES))
         notes.append(
             f"{format_count(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
             f"that {system.name} lacks: these jobs may use any node"
         )
     notes += history.reader.tally.lines(left_out=False)
-    licences = _licences(jobs, history.licences)
+    licences = _licences_by_index(jobs, history.licences)
     held = (
         (draft[5], max(draft[5], draft[0].job.submit_s) + draft[0].run_s, licences[at])
         for at, draft in enumerate(drafts) if at in licences and draft[5] != NEVER
     )  # fmt: skip
-    notes += licences_told(licences.values(), held, totals)
+    notes += licence_notes(licences.values(), held, totals)
     if site is not None:
         site, jobs = site.with_users_of(jobs)
     roles, leaves, fixed, real = (
@@ -231,19 +229,19 @@ def window_of(
     return WhatIfWindow(
         quote_value(history.path.name), system, dict(history.header), from_s, to_s, history.epoch_s, zone, jobs,
         [draft[1] for draft in drafts], roles, leaves, fixed, real, site, guessed,
-        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), WindowLicences.of(licences, totals),
+        dict(sorted(left_out.items(), key=lambda item: -item[1])), tuple(notes), RequestedLicences.of(licences, totals),
     )  # fmt: skip
 
 
-def _licences(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
+def _licences_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
     """Return the requested licences by job index."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
-def _placed(
+def _job_window_times(
     each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
 ) -> tuple[int, ...] | None:
-    """Return a job's arrival, walltime, run time, role, departure and fixed start; None if it is outside the window."""
+    """Return a job's arrival, walltime, run time, role, departure and fixed start; None outside the window."""
     limit_s = each.walltime_s
     if isinstance(each, UnfinishedJobRecord):
         left_s = last_s if each.left_s is None else each.left_s
@@ -252,7 +250,7 @@ def _placed(
         if each.start_s is None:
             return each.submit_s, limit_s, limit_s, GAVE_UP, max(left_s, each.submit_s + 1), NEVER
         start_s, run_s = each.start_s, max(1, left_s - each.start_s)
-        if start_s >= from_s:  # it waited, but is not judged without a run time
+        if start_s >= from_s:  # the job waited, but cannot be judged without a run time
             role = JUDGED if from_s <= each.submit_s < to_s else LATER if each.submit_s >= to_s else QUEUED
             return each.submit_s, limit_s, run_s, LATER if role == JUDGED else role, NEVER, NEVER
         return from_s, max(1, limit_s - (from_s - start_s)), max(1, left_s - from_s), RUNNING, NEVER, from_s
@@ -272,23 +270,23 @@ def _placed(
 # ------------------------------------------------------------------------------------------ period
 
 
-def _ends(history: AccountingHistory) -> tuple[int, int]:
+def _first_and_last_arrival(history: AccountingHistory) -> tuple[int, int]:
     arrivals = [record.submit_s for record in history.ran]
     return min(arrivals), max(arrivals)
 
 
-def _span(history: AccountingHistory, span: WindowOptions, zone: str) -> tuple[int, int, list[str]]:
+def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: str) -> tuple[int, int, list[str]]:
     """Return the window's first second, the second after its last, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
-    to_s = _moment(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
+    to_s = _parse_time(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
-        from_s = _moment(span.from_, "--from", history, zone)
+        from_s = _parse_time(span.from_, "--from", history, zone)
     elif span.days is not None:
         from_s = to_s - round(span.days * DAY_S)
     else:
-        from_s = int(arrivals[min(len(arrivals) - 1, int(WARM_UP * len(arrivals)))])
-        if to_s - from_s > FEW_DAYS * DAY_S:
-            there = datetime.fromtimestamp(from_s + history.epoch_s, _zone(zone))
+        from_s = int(arrivals[min(len(arrivals) - 1, int(WARM_UP_SHARE * len(arrivals)))])
+        if to_s - from_s > SHORT_WINDOW_DAYS * DAY_S:
+            there = datetime.fromtimestamp(from_s + history.epoch_s, _load_zone(zone))
             midnight = datetime.combine(there.date() + timedelta(days=1), datetime.min.time(), there.tzinfo)
             from_s = int(midnight.timestamp()) - history.epoch_s
     if not span.to:  # a window after the end of the file is empty
@@ -297,22 +295,22 @@ def _span(history: AccountingHistory, span: WindowOptions, zone: str) -> tuple[i
     notes = []
     if not span.from_ and span.days is None:
         notes.append(
-            "The window begins after the first 1 % of the file's jobs: jobs that ran before are not all known."
+            "The window begins after the first 1 % of the file's jobs, because not all jobs that ran before are known."
         )
     return from_s, to_s, notes
 
 
-def _moment(text: str, option: str, history: AccountingHistory, zone: str) -> int:
+def _parse_time(text: str, option: str, history: AccountingHistory, zone: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidValue(option, text, "must be a date such as 2026-10-01, or a date and a time") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_zone(zone))
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=_load_zone(zone))
     return int(moment.timestamp()) - history.epoch_s
 
 
-def _shown(history: AccountingHistory, at_s: int, zone: str) -> str:
-    return f"{datetime.fromtimestamp(at_s + history.epoch_s, _zone(zone)):%Y-%m-%d %H:%M}"
+def _format_time(history: AccountingHistory, at_s: int, zone: str) -> str:
+    return f"{datetime.fromtimestamp(at_s + history.epoch_s, _load_zone(zone)):%Y-%m-%d %H:%M}"
 
 
 # ------------------------------------------------------------------------------------------ other systems
@@ -321,7 +319,7 @@ def _shown(history: AccountingHistory, at_s: int, zone: str) -> str:
 def with_system(
     window: WhatIfWindow, file: SystemFile, asks: Sequence[ResourceRequest], queues: Mapping[str, str]
 ) -> WhatIfWindow:
-    """Return the same weeks on another system, with the requests `asks`; `queues` maps queue names.
+    """Return the same weeks on another system, with the requests `asks`. `queues` maps queue names.
 
     Raise `InvalidValue` if a job cannot run on the system.
     """

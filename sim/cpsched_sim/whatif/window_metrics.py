@@ -1,4 +1,4 @@
-"""Compute metrics of one schedule over the judged jobs, with their values in resampled weeks."""
+"""Compute a schedule's metrics over the judged jobs, with their values in resampled weeks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched.model import NEVER, IntArray
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
-from cpsched_sim.whatif.job_classes import WIDE_PART
+from cpsched_sim.whatif.job_classes import WIDE_JOB_SHARE
 from cpsched_sim.whatif.whatif_window import HOUR_S, OUTAGE, WhatIfWindow
 
 LONG_WAIT_S = 3600
@@ -39,12 +39,12 @@ WINDOW_METRICS = (
     WindowMetric("processors empty though somebody waited", "%"),
     WindowMetric("GPUs empty though somebody waited for one", "%"),
 )
-"""The metrics. The 95th percentile of waits means that 5 % of the jobs waited at least this long."""
+"""The metrics. The unluckiest twentieth is the 95th percentile: 5 % of the jobs waited at least as long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSchedule:
-    """One schedule of a window: times of all jobs, int64[J]; NEVER if a job never started."""
+    """One schedule of a window: times of all jobs, int64[J], NEVER for a job that never started."""
 
     arrival_s: IntArray
     start_s: IntArray
@@ -52,8 +52,8 @@ class WindowSchedule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowInvariants:
-    """Facts common to all schedules of a window. Columns are int64[J] over all jobs, except `counted`."""
+class SharedWindowFacts:
+    """Facts that all schedules of a window share. All columns but `counted` are int64[J] over all jobs."""
 
     window: WhatIfWindow
     blocks: BlockBootstrap
@@ -68,44 +68,44 @@ class WindowInvariants:
     @classmethod
     def of(
         cls, window: WhatIfWindow, blocks: BlockBootstrap, processors: IntArray, schedules: list[WindowSchedule]
-    ) -> WindowInvariants:
-        """Return the facts of a window, and which of its jobs started in all `schedules`."""
+    ) -> SharedWindowFacts:
+        """Return a window's facts, including which jobs started in all `schedules`."""
         counted = window.is_judged.copy()
         for each in schedules:
             counted &= each.start_s != NEVER
-        at = _gpus_at(window)
+        at = _gpu_column(window)
         requests = [item.job.request for item in window.jobs]
         gpus = np.array([0 if at is None else r.units * r.per_unit[at] for r in requests], np.int64)
-        machine, machine_gpus = _sizes(window)
-        wide = processors >= max(2, WIDE_PART * machine)
+        machine, machine_gpus = _machine_sizes(window)
+        wide = processors >= max(2, WIDE_JOB_SHARE * machine)
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
-    def with_system_of(self, window: WhatIfWindow) -> WindowInvariants:
-        """Return these facts with the machine of another window; wide jobs remain wide."""
-        machine, machine_gpus = _sizes(window)
+    def with_system_of(self, window: WhatIfWindow) -> SharedWindowFacts:
+        """Return these facts with another window's machine; wide jobs remain wide."""
+        machine, machine_gpus = _machine_sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
     @property
     def block(self) -> IntArray:
-        """Return the block of each counted job, determined by its real arrival."""
+        """Return each counted job's block, which its real arrival determines."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
         return self.blocks.block_of_times(submit_s[self.counted])
 
 
-def _gpus_at(window: WhatIfWindow) -> int | None:
+def _gpu_column(window: WhatIfWindow) -> int | None:
     resources = list(window.system.resources)
     return next((resources.index(name) for name in ("gpus", "gpu") if name in resources), None)
 
 
-def _sizes(window: WhatIfWindow) -> tuple[int, int]:
-    """Return the processors and GPUs of a window's machine."""
+def _machine_sizes(window: WhatIfWindow) -> tuple[int, int]:
+    """Return the numbers of processors and GPUs of a window's machine."""
     totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
-    at = _gpus_at(window)
+    at = _gpu_column(window)
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 
 def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
-    """Return the real schedule; jobs running at the beginning of the window start then."""
+    """Return the real schedule, in which jobs that run at the beginning of the window start then."""
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
     start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
@@ -119,7 +119,7 @@ def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
     return found
 
 
-def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
+def compute_window_metrics(facts: SharedWindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
     """Return the metrics in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
@@ -145,14 +145,14 @@ def window_metrics_of(facts: WindowInvariants, made: WindowSchedule) -> list[tup
         mean(100.0 * (wait_s >= LONG_WAIT_S)),
         mean(wait_s, wide),
         (longest, np.full(len(blocks.drawn), longest)),
-        _of_hours(facts, hourly.used, facts.machine),
-        _of_hours(facts, hourly.empty, facts.machine),
-        _of_hours(facts, hourly.empty_gpus, facts.machine_gpus),
+        _mean_percentage(facts, hourly.used, facts.machine),
+        _mean_percentage(facts, hourly.empty, facts.machine),
+        _mean_percentage(facts, hourly.empty_gpus, facts.machine_gpus),
     ]
 
 
-def _of_hours(facts: WindowInvariants, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
-    """Return a percentage of the machine, given its hourly values."""
+def _mean_percentage(facts: SharedWindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
+    """Return a percentage of the machine, given hourly values."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
@@ -174,7 +174,7 @@ class HourlyUtilization:
     """Waiting jobs."""
 
 
-def hourly_usage(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtilization:
+def hourly_usage(facts: SharedWindowFacts, made: WindowSchedule) -> HourlyUtilization:
     """Return utilization and queue length by hour."""
     window = facts.window
     ran, is_job = made.start_s != NEVER, window.role != OUTAGE
@@ -184,46 +184,46 @@ def hourly_usage(facts: WindowInvariants, made: WindowSchedule) -> HourlyUtiliza
     if len(edges) < 2:
         edges = np.array([window.from_s, window.to_s])
     works, wants_gpus = ran & is_job, (facts.gpus > 0) & is_job
-    used = _line(made.start_s[works], made.end_s[works], facts.processors[works])
-    taken = _line(made.start_s[ran], made.end_s[ran], facts.processors[ran])
-    taken_gpus = _line(made.start_s[ran], made.end_s[ran], facts.gpus[ran])
+    used = _step_function(made.start_s[works], made.end_s[works], facts.processors[works])
+    taken = _step_function(made.start_s[ran], made.end_s[ran], facts.processors[ran])
+    taken_gpus = _step_function(made.start_s[ran], made.end_s[ran], facts.gpus[ran])
     one = np.ones(len(ran), np.int64)
-    waiting = _line(made.arrival_s[is_job], left_s[is_job], one[is_job])
-    waiting_gpus = _line(made.arrival_s[wants_gpus], left_s[wants_gpus], one[wants_gpus])
+    waiting = _step_function(made.arrival_s[is_job], left_s[is_job], one[is_job])
+    waiting_gpus = _step_function(made.arrival_s[wants_gpus], left_s[wants_gpus], one[wants_gpus])
     return HourlyUtilization(
-        _means(used, edges),
-        _means(_empty(taken, waiting, facts.machine), edges),
-        _means(_empty(taken_gpus, waiting_gpus, facts.machine_gpus), edges),
-        _means(waiting, edges),
+        _mean_between_edges(used, edges),
+        _mean_between_edges(_unused_processors(taken, waiting, facts.machine), edges),
+        _mean_between_edges(_unused_processors(taken_gpus, waiting_gpus, facts.machine_gpus), edges),
+        _mean_between_edges(waiting, edges),
     )
 
 
 Line = tuple[IntArray, IntArray]
-"""Ascending times, and the value from each time on; the value is 0 before the first time."""
+"""Ascending times, and the value from each time on, which is 0 before the first time."""
 
 
-def _line(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
+def _step_function(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:
     if not len(begin_s):
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
     return step_counts(begin_s, end_s, weight)
 
 
-def _at(line: Line, at_s: IntArray) -> IntArray:
+def _value_at(line: Line, at_s: IntArray) -> IntArray:
     place = np.searchsorted(line[0], at_s, side="right") - 1
     found: IntArray = np.where(place >= 0, line[1][np.maximum(place, 0)], 0)
     return found
 
 
-def _empty(used: Line, waiting: Line, machine: int) -> Line:
+def _unused_processors(used: Line, waiting: Line, machine: int) -> Line:
     """Return the number of unused processors while jobs wait, over time."""
     at_s = np.union1d(used[0], waiting[0])
-    return at_s, np.where(_at(waiting, at_s) > 0, np.maximum(0, machine - _at(used, at_s)), 0)
+    return at_s, np.where(_value_at(waiting, at_s) > 0, np.maximum(0, machine - _value_at(used, at_s)), 0)
 
 
-def _means(line: Line, edges: IntArray) -> FloatArray:
+def _mean_between_edges(line: Line, edges: IntArray) -> FloatArray:
     """Return the mean value between consecutive edges."""
     at_s = np.union1d(line[0], edges)
-    area = np.concatenate(([0.0], np.cumsum(_at(line, at_s)[:-1] * np.diff(at_s).astype(np.float64))))
+    area = np.concatenate(([0.0], np.cumsum(_value_at(line, at_s)[:-1] * np.diff(at_s).astype(np.float64))))
     upto = area[np.searchsorted(at_s, edges)]
     means: FloatArray = np.diff(upto) / np.diff(edges)
     return means

@@ -1,7 +1,7 @@
-"""Replay a window, in which jobs may already be running, be cancelled while waiting, or follow other jobs.
+"""Replay a window, whose jobs may already run, be cancelled while waiting, or follow other jobs.
 
-A half-closed replay models users who react: a job submitted within `THINK_S` of the end of the user's previous job
-arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The idea is from
+A half-closed replay models users who react: a job submitted within `MAX_THINK_TIME_S` of the end of the user's previous
+job arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The idea is from
 Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job scheduling",
 MASCOTS 2014.
 """
@@ -12,45 +12,46 @@ import heapq
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from typing_extensions import override
 
 from cpsched.errors import PolicyError
-from cpsched.feasibility import free_units_by_node
-from cpsched.model import NEVER, Decision, EndedJob, IntArray, Need, Snapshot, Starts
+from cpsched.feasibility import free_units_by_node, lowest_nodes
+from cpsched.model import NEVER, EndedJob, IntArray, Snapshot, Starts
+from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
-from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_sim.cluster import cluster_events, replay_clock
 from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
+from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption, preemption_summary
 from cpsched_sim.cluster.replay import Progress, Schedule, TraceReplay
-from cpsched_sim.cluster.simulated_cluster import read_only_view
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.whatif.decision_pace import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.licences import LicenceUsage, with_licences
-from cpsched_sim.whatif.stranded_capacity import PlacedSchedule, compute_stranded_capacity
+from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
+from cpsched_sim.whatif.licences import LicenceUsage, add_licences
+from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_stranded_capacity
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
-THINK_S = 1200
+MAX_THINK_TIME_S = 1200
 """Longest pause within a session in seconds: 20 minutes, at which the think times of eleven traces show a break
 (Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
 """
 
-EVENTS = DecisionTiming()
-"""Default timing: a round in each second with an event; starts take effect immediately."""
+EVENT_TIMING = DecisionTiming()
+"""Default timing: a round in each second with an event, and starts that take effect immediately."""
 
-_LEAVES, _BEGINS, _ARRIVES = range(3)
+_EVENT_END, _EVENT_OUTAGE, _EVENT_ARRIVAL = range(3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowReplayResult:
-    """The replayed times of a window; int64[J] in its order. Half-closed replays shift `arrival_s`.
+    """The replayed times of a window, int64[J] in the order of its jobs. Half-closed replays shift `arrival_s`.
 
-    Jobs hold their nodes from the round that starts them; `start_s` is later by the lag of that start. `late_fixed`
-    is the number of jobs with a fixed start for which there was no capacity at that time. The last field is the
-    capacity that was empty while jobs waited, see `cpsched_sim.whatif.stranded_capacity`.
+    Jobs hold their nodes from the round that starts them; `start_s` is later by that start's lag. `late_fixed` is the
+    number of jobs with a fixed start for which there was no capacity at that time. The last field is the capacity that
+    was unused while jobs waited (see `cpsched_sim.whatif.unused_capacity_causes`).
     """
 
     arrival_s: IntArray
@@ -61,10 +62,12 @@ class WindowReplayResult:
     cpu_s: float
     late_fixed: int
     stranded: FloatArray
+    preemption: Mapping[str, float] = field(default_factory=dict)
+    """The counts of `preemption_summary`; empty if the site does not preempt."""
 
 
 def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
-    """Return for each job, by index, the jobs submitted after its end, each with its delay in seconds."""
+    """Return, by job index, the jobs submitted after the job's end, each with its delay in seconds."""
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
         real_s = int(window.real_start_s[at])
@@ -79,7 +82,11 @@ def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]
             continue
         ends = ended.get(item.job.user, [])
         last = bisect_right(ends, (item.job.submit_s, NEVER)) - 1
-        if last >= 0 and 0 <= (think_s := item.job.submit_s - ends[last][0]) <= THINK_S and ends[last][1] != at:
+        if (
+            last >= 0
+            and 0 <= (think_s := item.job.submit_s - ends[last][0]) <= MAX_THINK_TIME_S
+            and ends[last][1] != at
+        ):
             found[ends[last][1]].append((at, think_s))
     return dict(found)
 
@@ -89,7 +96,7 @@ def replay_window(
     policy: Policy,
     half_closed: bool = False,
     progress: Progress | None = None,
-    pace: DecisionTiming = EVENTS,
+    pace: DecisionTiming = EVENT_TIMING,
 ) -> WindowReplayResult:
     """Replay a window at the given pace, under its site policy if it has one. Raise `PolicyError`."""
     run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
@@ -98,12 +105,13 @@ def replay_window(
     start_s = np.where(schedule.start_s != NEVER, schedule.start_s + run.lag_s, NEVER)
     return WindowReplayResult(
         arrival_s, start_s, schedule.end_s, schedule.processors, schedule.rounds, schedule.cpu_s,
-        int(run.late_fixed), _stranded(window, run, arrival_s, schedule),
+        int(run.late_fixed), _compute_stranded(window, run, arrival_s, schedule),
+        {} if run.preemption is None else preemption_summary(schedule.preemptions, arrival_s, schedule.start_s),
     )  # fmt: skip
 
 
-def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
-    """Return the stranded capacity of a schedule."""
+def _compute_stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
+    """Return a schedule's capacity that was unused while jobs waited."""
     waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
     ran = PlacedSchedule(
         arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
@@ -116,12 +124,10 @@ def _stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, sch
 
 
 class _WindowReplay(TraceReplay):
-    """A replay with jobs already running at the beginning, and a calendar of fixed events.
+    """A replay with jobs that already run at the beginning, and a calendar of fixed events.
 
-    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they remain
-    first.
-
-    A started job holds its nodes immediately, for `lag_s` longer than its run time, because it begins later by the lag.
+    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they stay
+    first. A started job holds its nodes for `lag_s` longer than its run time, because it begins later by this lag.
     """
 
     def __init__(
@@ -133,7 +139,9 @@ class _WindowReplay(TraceReplay):
         self.licences = LicenceUsage.of(window.licences, self.total)
         if self.site is not None:
             for at, licences in window.licences.asked.items():
-                self.site.claims[at] = with_licences(self.site.claims[at], licences)
+                self.site.claims[at] = add_licences(self.site.claims[at], licences)
+        if window.site is not None and window.site.preemption is not None:
+            self.preemption = SimulatedPreemption(window.site, self.state, window.role == OUTAGE)
         self.window, self.after = window, after
         self.interval_s = pace.interval_s
         self.lags, self.lag_s = StartLagSequence(pace.lag_s), np.zeros(self.total, np.int64)
@@ -151,30 +159,30 @@ class _WindowReplay(TraceReplay):
         self.state.state.replace(arrivals=self.arrivals)
         for at in np.flatnonzero(window.fixed_s != NEVER).tolist():
             if at not in self.refused:
-                self.calendar.append((int(window.fixed_s[at]), _BEGINS, at))
+                self.calendar.append((int(window.fixed_s[at]), _EVENT_OUTAGE, at))
         for at in np.flatnonzero(self.leaves_s != NEVER).tolist():
             if at not in self.refused and at not in following:
-                self.calendar.append((max(int(self.leaves_s[at]), window.from_s + 1), _LEAVES, at))
+                self.calendar.append((max(int(self.leaves_s[at]), window.from_s + 1), _EVENT_END, at))
         heapq.heapify(self.calendar)
 
     def run(self) -> Schedule:
         """Run every round from the window's first second until no event is left."""
         began, state = replay_clock.cpu_s(), self.state
         pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
-        pause = ASK_ALWAYS if getattr(self.policy.dispatcher, "every_round", False) else pause
+        pause = ASK_ALWAYS if self.decides_every_round else pause
         state.skip_to(self.window.from_s)
-        self._happen(self.window.from_s)
+        self._apply_calendar_events(self.window.from_s)
         state.state.due = 1
         starts: Starts | None = None
         decided = 0
-        while found := (self._step(starts, pause) or self.wait_for_limits()):
+        while found := (self._start_and_advance(starts, pause) or self.wait_for_limits()):
             starts = None
             if found == FAULTY:
                 self.record_rejection(self.decision, self.snapshot)
                 continue
             self.learn()
             if self.to_begin:
-                self._begin()
+                self._start_fixed_jobs()
             if found == MAY_START and state.queue_length:
                 starts = self.decide()
                 decided += 1
@@ -182,49 +190,49 @@ class _WindowReplay(TraceReplay):
                     self.report_progress()
         return self.build_schedule(replay_clock.cpu_s() - began)
 
-    def _step(self, starts: Starts | None, pause: int) -> int:
-        """Start jobs, then advance to the next round; calendar events precede the round."""
+    def _start_and_advance(self, starts: Starts | None, pause: int) -> int:
+        """Start jobs, then advance to the next round; calendar events come before it."""
         state = self.state
         if starts is not None and len(starts):
             state.state.fault = state.try_apply(starts)
             if state.state.fault >= 0:
                 return FAULTY
-        return self._to_look(pause) if self.interval_s > 1 else self._to_event(pause)
+        return self._advance_to_decision(pause) if self.interval_s > 1 else self._advance_to_event(pause)
 
-    def _to_event(self, pause: int) -> int:
-        """Advance to the next round, which takes place in each second with an event."""
+    def _advance_to_event(self, pause: int) -> int:
+        """Advance to the next second with an event; every such second has a round."""
         state = self.state
         while True:
             if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
             limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
-            found = cluster_events.advance(state.state, pause, limit_s - 1)
+            found = cluster_events.advance_cluster(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:
                 return found
             state.skip_to(limit_s)
-            self._happen(limit_s)
+            self._apply_calendar_events(limit_s)
 
-    def _to_look(self, pause: int) -> int:
-        """Advance to the next round at a multiple of the interval; it sees all events since the previous one."""
+    def _advance_to_decision(self, pause: int) -> int:
+        """Advance to the next round at a multiple of the interval, which covers all events since the last round."""
         state = self.state
-        while (happens_s := self._next_s()) < NEVER:
+        while (happens_s := self._next_event_s()) < NEVER:
             look_s = -(-happens_s // self.interval_s) * self.interval_s
             while self.calendar and (at_s := self.calendar[0][0]) <= look_s:
                 state.skip_to(at_s)
-                self._happen(at_s)
+                self._apply_calendar_events(at_s)
             state.skip_to(look_s)
             state.state.due = 1
             if state.state.again_s <= look_s:
                 state.state.again_s = NEVER
             if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
-            found = cluster_events.advance(state.state, pause, look_s)
+            found = cluster_events.advance_cluster(state.state, pause, look_s)
             if found != NOTHING_LEFT:
                 return found
         return NOTHING_LEFT
 
-    def _next_s(self) -> int:
-        """Return the second of the next event, which may be now, or NEVER."""
+    def _next_event_s(self) -> int:
+        """Return the second of the next event, which may be now; NEVER if there is none."""
         state = self.state
         if state.state.due:
             return state.now_s
@@ -236,24 +244,24 @@ class _WindowReplay(TraceReplay):
             self.calendar[0][0] if self.calendar else NEVER,
         )
 
-    def _happen(self, now_s: int) -> None:
-        """Apply the calendar's events of this second; a round becomes due if they change anything."""
+    def _apply_calendar_events(self, now_s: int) -> None:
+        """Apply this second's calendar events; if they have an effect, a round becomes due."""
         state, table = self.state, self.state.table
         if state.state.again_s <= now_s:
             state.state.due = 1
         while self.calendar and self.calendar[0][0] <= now_s:
             _, kind, at = heapq.heappop(self.calendar)
-            if kind == _BEGINS:
+            if kind == _EVENT_OUTAGE:
                 self.to_begin.append(at)
-            elif kind == _LEAVES:
+            elif kind == _EVENT_END:
                 if state.state.phase[at] == cluster_events.WAITING:
-                    cluster_events.cancel(state.state, at)
+                    cluster_events.cancel_queued_job(state.state, at)
             else:
-                patience_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
+                stall_limit_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
                 table.submit_s[at] = now_s
                 if self.leaves_s[at] != NEVER:
-                    self.leaves_s[at] = now_s + patience_s
-                    heapq.heappush(self.calendar, (now_s + patience_s, _LEAVES, at))
+                    self.leaves_s[at] = now_s + stall_limit_s
+                    heapq.heappush(self.calendar, (now_s + stall_limit_s, _EVENT_END, at))
                 state.site.queue[state.site.queued] = at
                 state.state.phase[at] = cluster_events.WAITING
                 state.site.queued += 1
@@ -261,8 +269,8 @@ class _WindowReplay(TraceReplay):
                     self.predict(np.array([at], np.int64))
             state.state.due = 1
 
-    def _begin(self) -> None:
-        """Start the jobs with a fixed start that fit now."""
+    def _start_fixed_jobs(self) -> None:
+        """Start the fixed-start jobs that fit now."""
         state, left = self.state, list[int]()
         for at in self.to_begin:
             request, now_s = self.window.jobs[at].job.request, state.now_s
@@ -270,44 +278,63 @@ class _WindowReplay(TraceReplay):
             if room.sum() < request.units or not self._has_licences(at):
                 left.append(at)
                 continue
-            upto = np.minimum(np.cumsum(room), request.units)
-            units = np.diff(upto, prepend=0)
-            nodes = np.flatnonzero(units)
             end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
             self.late_fixed += now_s > self.window.fixed_s[at]
             state.state.run_s[at] = max(1, end_s - now_s)
             state.state.phase[at] = cluster_events.WAITING
-            state.apply(Starts.of({at: tuple(zip(nodes.tolist(), units[nodes].tolist(), strict=True))}))
+            state.apply(Starts.of({at: lowest_nodes(room, request.units)}))
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.on_started([at])
         self.to_begin = left
+
+    def _schedule_followers(self, at: int) -> None:
+        """Add the arrivals of the jobs that follow an ended job to the calendar."""
+        for later, think_s in self.after.get(at, ()):
+            due_s = max(int(self.state.state.end_at[at]) + think_s, self.state.now_s + 1)
+            heapq.heappush(self.calendar, (due_s, _EVENT_ARRIVAL, later))
 
     def _has_licences(self, at: int) -> bool:
         site = self.state.site
         return self.licences is None or self.licences.has_room(at, read_only_view(site.running)[: site.active])
 
     @override
-    def decide_within_limits(self, limits: QueueLimitStatus | None, snapshot: Snapshot, need: Need) -> Decision:
-        """Make a decision that uses at most the available licences."""
-        limits = self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
-        return super().decide_within_limits(limits, snapshot, need)
+    def all_limits(
+        self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
+    ) -> PendingJobLimitsAndUsage | None:
+        """Return the limits with the available licences added."""
+        return self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
 
     @override
     def decide(self) -> Starts:
-        """Run one round; a job that its user cancels ends at that second."""
+        """Run one round."""
         starts = super().decide()
-        now_s, run_s = self.state.now_s, self.state.state.run_s
         for at in starts.slots.tolist():
-            lag_s = self.lags.next_delay_s()
-            if self.leaves_s[at] != NEVER:
-                limit_s = self.window.jobs[at].job.walltime_s
-                run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - now_s - lag_s))
-            run_s[at] += lag_s
-            self.lag_s[at] = lag_s
+            self._set_run_time(at, self.lags.next_delay_s())
         return starts
 
+    def _set_run_time(self, at: int, lag_s: int) -> None:
+        """Set how long a job that starts now holds its nodes. A job that its user cancels ends at that time."""
+        run_s = self.state.state.run_s
+        if self.leaves_s[at] != NEVER:
+            limit_s = self.window.jobs[at].job.walltime_s
+            run_s[at] = max(1, min(limit_s, int(self.leaves_s[at]) - self.state.now_s - lag_s))
+        run_s[at] += lag_s
+        self.lag_s[at] = lag_s
+
+    @override
+    def preempt(self, preemption: Preemption) -> None:
+        """Carry out a preemption. A requeued job later runs as long as it really did."""
+        self._set_run_time(preemption.slot, 0)
+        super().preempt(preemption)
+        for run in preemption.victims:
+            if run.requeued:
+                self.state.state.run_s[run.slot] = self.window.jobs[run.slot].run_s
+                self.lag_s[run.slot] = 0
+            else:
+                self._schedule_followers(run.slot)
+
     def ended_job(self, at: int) -> EndedJob:
-        """Return the ended job of a slot, as it ran."""
+        """Return the ended job of a slot as it ran."""
         ended = self.state.ended_job(at)
         return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 
@@ -324,9 +351,7 @@ class _WindowReplay(TraceReplay):
                         policy.learn(self.ended_job(at))
                     except PolicyError as fault:
                         self.record_fault(fault)
-                for later, think_s in self.after.get(at, ()):
-                    due_s = max(int(state.state.end_at[at]) + think_s, state.now_s + 1)
-                    heapq.heappush(self.calendar, (due_s, _ARRIVES, later))
+                self._schedule_followers(at)
         arrived = state.state.arrived
         if self.predictor_learns and arrived > self.predicted:
             self.predict(self.arrivals[self.predicted : arrived])

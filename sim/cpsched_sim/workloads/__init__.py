@@ -1,1 +1,1 @@
-"""Workloads: readers of files and synthetic generators."""
+"""Workloads: file readers and synthetic generators."""

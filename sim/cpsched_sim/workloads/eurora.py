@@ -1,23 +1,25 @@
-"""Generate a workload like Eurora's (CINECA, 2014-2015), whose trace is not public. Seeded and repeatable.
+"""Generate a repeatable workload like Eurora's (CINECA, 2014-2015), whose trace is not public.
 
-Construction. Work comes in *regimes*: for a while a user runs one application, with one request, in one queue, with
-similar durations (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts; the next burst follows
-when the last one has ended. Then the user starts another regime: a known application with another duration (a test,
+Construction. Work comes in *regimes*: for some time, a user runs one application with one request in one queue, with
+similar durations (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts, and each burst follows
+when the previous one has ended. Then the user starts another regime: a known application with another duration (a test,
 then the real run), or an application that no predictor has seen. Runs of a regime have exactly, nearly or roughly the
-same length. Some reach the walltime, and their logged run time is a little longer because of cleaning up (cp19 section
+same length. Some reach the walltime; their recorded run time is slightly longer because of the clean-up (cp19 section
 5). Names are a prefix, with a running number if the user counts runs.
 
-Result. Class shares and the share of jobs that reach their walltime are quotas, met except for rounding. Everything
-else is drawn by stratification and dealt so that the few large regimes do not distort the sums. `PUBLISHED` has the
-figures of mod17 and cp19. The workload meets all of them: over 25 generated months, the largest deviations were the CPU
-time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean absolute error of `profile` (38.0 to
-44.5 min; published 38.9). Every other statistic was within 12 % of its figure.
+Result. Class shares and the share of jobs that reach their walltime are quotas, met except for rounding. All other
+values are drawn by stratification, and distributed so that the few large regimes do not distort the sums.
+`PUBLISHED_FIGURES` has the figures of mod17 and cp19. The workload meets all of them: over 25 generated months, the
+largest deviations were the CPU time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean
+absolute error of `profile` (38.0 to 44.5 min; published 38.9). All other statistics were within 12 % of the published
+figures.
 
 Not fitted. The problem sizes of cp19 table 2 depend on the dispatcher as much as on the workload (94 to 145 intervals
 for the same jobs). With EASY and `profile`, a month (seed 1) has 27 running or considered jobs per decision (cp19's
 PCP3-D: 115), 352 resources requested (584) and 1,081 free (1,473): fewer but larger jobs at a time.
 
-Draws are uniform doubles and integers of NumPy's PCG64, times are whole seconds: equal on every platform.
+Draws are uniform doubles and integers of NumPy's PCG64, and times are whole seconds, so every platform gives the same
+jobs.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ USERS = 140
 MAX_JOBS = 4_000_000
 """Maximum number of jobs; this number of jobs takes about 3 GB of memory."""
 MAX_DAYS = 36_525
-"""A century."""
-PUBLISHED = {
+"""Maximum number of days: a century."""
+PUBLISHED_FIGURES = {
     "short_share": 0.9315,
     "medium_share": 0.0682,
     "long_share": 0.0003,
@@ -60,15 +62,30 @@ PUBLISHED = {
     "profile_over": 0.537,
     "profile_close": 0.50,
 }
-"""mod17 sections 2 and 5.1, cp19 section 5. Short: below 1 h, medium: to 12 h, long: above; close: real / predicted
-from 0.75 to 1.25. CPU time is cores times run time."""
+"""Figures from mod17 (sections 2 and 5.1) and cp19 (section 5). Jobs are short below 1 h, medium up to 12 h, else long.
+Predictions are close if real / predicted is between 0.75 and 1.25. CPU time is cores times run time."""
 _DAY_S = 86_400
-_WORDS = ("relax", "scf", "md", "cfd", "train", "sweep", "job", "test", "bands", "mesh", "qmc", "fft", "prod", "align")
+_NAME_PREFIXES = (
+    "relax",
+    "scf",
+    "md",
+    "cfd",
+    "train",
+    "sweep",
+    "job",
+    "test",
+    "bands",
+    "mesh",
+    "qmc",
+    "fft",
+    "prod",
+    "align",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Class:
-    """A class of durations: its share of all jobs and the form of its regimes.
+class _DurationClass:
+    """A class of durations: its share of all jobs, and the form of its regimes.
 
     `durations_s` are equidistant quantiles of the regimes' durations, within `bounds_s`; `shapes` are (units, cores of
     each, weight); `mean_jobs` is the mean number of jobs of a regime.
@@ -81,38 +98,42 @@ class _Class:
     mean_jobs: float
 
 
-_SMALL = ((1, 1, 26), (1, 4, 16), (1, 8, 17), (1, 16, 22), (2, 16, 12), (4, 16, 6), (8, 16, 1))
-_LARGE = ((1, 8, 7), (1, 16, 25), (2, 16, 32), (4, 16, 26), (8, 16, 8), (16, 16, 2))
-_SINGLE = ((1, 16, 2), (2, 16, 5), (4, 16, 1))
-_CLASSES = (
-    _Class(0.9315, (1, 3599), (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 210, 320, 560, 2400), _SMALL, 11.0),
-    _Class(0.0610, (3600, 18_000), (3650, 4100, 4700, 5500, 6600, 8200, 10_400, 13_300, 17_900), _LARGE, 8.0),
-    _Class(0.0072, (18_001, 43_200), (18_100, 20_000, 22_500, 26_000, 31_000, 42_000), _LARGE, 5.0),
-    _Class(0.0003, (43_201, 86_400), (45_000, 52_000, 60_000, 70_000, 86_400), _SINGLE, 1.0),
+_SMALL_SHAPES = ((1, 1, 26), (1, 4, 16), (1, 8, 17), (1, 16, 22), (2, 16, 12), (4, 16, 6), (8, 16, 1))
+_LARGE_SHAPES = ((1, 8, 7), (1, 16, 25), (2, 16, 32), (4, 16, 26), (8, 16, 8), (16, 16, 2))
+_SINGLE_SHAPES = ((1, 16, 2), (2, 16, 5), (4, 16, 1))
+_DURATION_CLASSES = (
+    _DurationClass(
+        0.9315, (1, 3599), (2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 210, 320, 560, 2400), _SMALL_SHAPES, 11.0
+    ),
+    _DurationClass(
+        0.0610, (3600, 18_000), (3650, 4100, 4700, 5500, 6600, 8200, 10_400, 13_300, 17_900), _LARGE_SHAPES, 8.0
+    ),
+    _DurationClass(0.0072, (18_001, 43_200), (18_100, 20_000, 22_500, 26_000, 31_000, 42_000), _LARGE_SHAPES, 5.0),
+    _DurationClass(0.0003, (43_201, 86_400), (45_000, 52_000, 60_000, 70_000, 86_400), _SINGLE_SHAPES, 1.0),
 )
 
-_QUEUES = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "longpar": 86_400}
-"""Walltime limits in seconds: walltimes were set per queue, and most users kept the default."""
+_QUEUE_LIMITS_S = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "longpar": 86_400}
+"""Walltime limits in seconds. They were set per queue, and most users kept the default."""
 _LAST_QUEUE = "longpar"
-_FAMILIAR = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
-_UNTRIED = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
-"""Queue shares of known applications and of new ones."""
-_NEW_APPLICATION = 0.78
-_SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
-"""Pairs (spread, share): runs last the regime's duration times 1 +- the spread, in this share of the regimes."""
-_KILLED = 0.036
-"""Share of the jobs that reach their walltime."""
-_BURSTS = (1, 1, 2, 3, 5, 10, 30)
-_THINK_S = (30, 120, 600, 1800, 7200, 28_800)
-_HOURS = (3, 2, 2, 1, 1, 1, 2, 3, 6, 9, 10, 10, 8, 9, 10, 10, 9, 8, 6, 5, 4, 4, 4, 3)
-_WEEKDAYS = (10, 11, 11, 11, 9, 5, 4)
+_KNOWN_QUEUE_SHARES = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
+_NEW_QUEUE_SHARES = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
+"""Queue shares of known and new applications."""
+_NEW_APPLICATION_SHARE = 0.78
+_RUN_TIME_SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
+"""Pairs (spread, share): in this share of regimes, runs last the regime's duration times 1 +- the spread."""
+_KILLED_SHARE = 0.036
+"""Share of jobs that reach their walltime."""
+_BURST_SIZES = (1, 1, 2, 3, 5, 10, 30)
+_THINK_TIMES_S = (30, 120, 600, 1800, 7200, 28_800)
+_HOUR_WEIGHTS = (3, 2, 2, 1, 1, 1, 2, 3, 6, 9, 10, 10, 8, 9, 10, 10, 9, 8, 6, 5, 4, 4, 4, 3)
+_WEEKDAY_WEIGHTS = (10, 11, 11, 11, 9, 5, 4)
 
 
 @dataclass(slots=True)
-class _Regime:
+class _UserRegime:
     """A period in which a user runs one application with one typical duration."""
 
-    kind: _Class
+    kind: _DurationClass
     jobs: int
     duration_s: int
     units: int
@@ -122,7 +143,7 @@ class _Regime:
 
 
 @dataclass(slots=True)
-class _Application:
+class _UserApplication:
     """An application that a user runs repeatedly."""
 
     user: str
@@ -133,31 +154,31 @@ class _Application:
     runs: int = 0
 
     def next_name(self) -> str:
-        """Return the name of the next run, with a running number if the user counts runs."""
+        """Return the next run's name, with a running number if the user counts runs."""
         self.runs += 1
         return f"{self.prefix}{self.runs}" if self.numbered else self.prefix
 
 
 def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
-    """Generate the jobs of `days` days in order of arrival; `load` multiplies the number of jobs. Deterministic."""
+    """Generate the jobs of `days` days in order of arrival, deterministically. `load` scales their number."""
     require(days > 0, "days", days, "must be positive")
     require(
         days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be at least a second and at most {MAX_DAYS:,}"
     )
     require(0 < load < float("inf"), "load", load, "must be positive")
     count = JOBS_PER_DAY * days * load
-    require(count <= MAX_JOBS, "days, load", (days, load), f"{count:,.0f} jobs, must be no more than {MAX_JOBS:,}")
+    require(count <= MAX_JOBS, "days, load", (days, load), f"{count:,.0f} jobs, must be at most {MAX_JOBS:,}")
     rng = np.random.Generator(np.random.PCG64(seed))
     horizon_s = int(days * _DAY_S)
     regimes = _all_regimes(rng, max(1, round(count)))
-    users, queues = _Users(rng), _Queues()
+    users, queues = _UserApplications(rng), _QueueAndWalltimeChoice()
     rows: list[tuple[int, int, int, UnitsRequest, str, str, str]] = []
-    for start_s, regime in zip(_starts_s(rng, len(regimes), horizon_s), regimes, strict=True):
+    for start_s, regime in zip(_regime_starts_s(rng, len(regimes), horizon_s), regimes, strict=True):
         application, is_new = users.choose(regime.jobs)
         queue, walltime_s = queues.choose(regime, is_new)
-        ask = _ask(regime, application)
-        submits_s = _submits_s(rng, regime, start_s, horizon_s)
-        for submit_s, run_s in zip(submits_s, _runs_s(rng, regime, walltime_s), strict=True):
+        ask = _make_request(regime, application)
+        submits_s = _draw_submits_s(rng, regime, start_s, horizon_s)
+        for submit_s, run_s in zip(submits_s, _draw_run_times_s(rng, regime, walltime_s), strict=True):
             rows.append((submit_s, run_s, walltime_s, ask, application.user, application.next_name(), queue))
     rows.sort(key=lambda row: row[0])
     return [TraceRecord(id, *row) for id, row in enumerate(rows, start=1)]
@@ -169,37 +190,44 @@ def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
     return [record.with_request(system.request(record.ask)) for record in eurora(days, seed, load)]
 
 
-def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_Regime]:
-    """Return the regimes of all classes, shuffled; the short class absorbs rounding differences."""
-    quotas = [round(kind.share * jobs) for kind in _CLASSES[1:]]
+def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_UserRegime]:
+    """Return the regimes of all classes, shuffled. Rounding differences go to the short class."""
+    quotas = [round(kind.share * jobs) for kind in _DURATION_CLASSES[1:]]
     quotas.insert(0, jobs - sum(quotas))
-    regimes = [r for kind, quota in zip(_CLASSES, quotas, strict=True) if quota for r in _regimes(rng, kind, quota)]
+    regimes = [
+        r
+        for kind, quota in zip(_DURATION_CLASSES, quotas, strict=True)
+        if quota
+        for r in _regimes_of_class(rng, kind, quota)
+    ]
     regimes = [regimes[i] for i in np.argsort(rng.random(len(regimes))).tolist()]
     hit = 0
     for regime in regimes:
-        room = _KILLED * jobs - hit
-        if regime.jobs <= room and regime.duration_s >= 300 and regime.kind is not _CLASSES[-1]:
+        room = _KILLED_SHARE * jobs - hit
+        if regime.jobs <= room and regime.duration_s >= 300 and regime.kind is not _DURATION_CLASSES[-1]:
             regime.killed = True
             hit += regime.jobs
     return regimes
 
 
-def _regimes(rng: np.random.Generator, kind: _Class, jobs: int) -> list[_Regime]:
-    lengths = _lengths(jobs, kind.mean_jobs)
+def _regimes_of_class(rng: np.random.Generator, kind: _DurationClass, jobs: int) -> list[_UserRegime]:
+    lengths = _jobs_per_regime(jobs, kind.mean_jobs)
     count = len(lengths)
-    durations = _dealt(rng, _quantiles(kind.durations_s, count), lengths)
-    shapes = _dealt(rng, _deck([weight for *_, weight in kind.shapes], count), lengths * durations)
-    spreads = _dealt(rng, _deck([weight for _, weight in _SPREADS], count), lengths)
+    durations = _spread_by_weight(rng, _spaced_quantiles(kind.durations_s, count), lengths)
+    shapes = _spread_by_weight(
+        rng, _proportional_indices([weight for *_, weight in kind.shapes], count), lengths * durations
+    )
+    spreads = _spread_by_weight(rng, _proportional_indices([weight for _, weight in _RUN_TIME_SPREADS], count), lengths)
     return [
-        _Regime(kind, int(length), round(duration), *kind.shapes[int(shape)][:2], _SPREADS[int(spread)][0])
+        _UserRegime(kind, int(length), round(duration), *kind.shapes[int(shape)][:2], _RUN_TIME_SPREADS[int(spread)][0])
         for length, duration, shape, spread in zip(lengths, durations, shapes, spreads, strict=True)
     ]
 
 
-def _lengths(jobs: int, mean: float) -> FloatArray:
-    """Return the jobs per regime: whole numbers with a skewed distribution, ascending, with sum `jobs`."""
+def _jobs_per_regime(jobs: int, mean: float) -> FloatArray:
+    """Return the jobs per regime: ascending whole numbers with a skewed distribution and the sum `jobs`."""
     count = max(1, round(jobs / mean))
-    shape = _quantiles((10, 20, 30, 45, 60, 90, 150, 400), count)
+    shape = _spaced_quantiles((10, 20, 30, 45, 60, 90, 150, 400), count)
     lengths: FloatArray = np.maximum(1, np.floor(shape / shape.sum() * jobs))
     if missing := max(0, int(jobs - lengths.sum())):
         lengths[-missing:] += 1
@@ -208,28 +236,28 @@ def _lengths(jobs: int, mean: float) -> FloatArray:
     return lengths
 
 
-def _quantiles(table: Sequence[int], count: int) -> FloatArray:
+def _spaced_quantiles(table: Sequence[int], count: int) -> FloatArray:
     """Return `count` equidistant quantiles, ascending, of the distribution with the quantiles in `table`."""
     at = (np.arange(count) + 0.5) / count * (len(table) - 1)
     return np.asarray(np.interp(at, np.arange(len(table)), table), dtype=np.float64)
 
 
-def _drawn(rng: np.random.Generator, table: Sequence[int]) -> float:
+def _draw_value(rng: np.random.Generator, table: Sequence[int]) -> float:
     """Draw a value from the distribution with the equidistant quantiles in `table`."""
     return float(np.interp(rng.random() * (len(table) - 1), np.arange(len(table)), table))
 
 
-def _deck(weights: Sequence[float], count: int) -> FloatArray:
-    """Return `count` indices of `weights`, each index as often as its weight requires; ascending."""
+def _proportional_indices(weights: Sequence[float], count: int) -> FloatArray:
+    """Return `count` ascending indices of `weights`, each as often as its weight requires."""
     upto = np.cumsum(weights)
     return np.asarray(np.searchsorted(upto, (np.arange(count) + 0.5) / count * upto[-1]), dtype=np.float64)
 
 
-def _dealt(rng: np.random.Generator, values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return `values` in a random order in which positions of every weight receive a fair share of each value.
+def _spread_by_weight(rng: np.random.Generator, values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return `values` in a random order that gives positions of every weight a fair share of each value.
 
-    Positions are grouped into blocks of similar weight. Values are dealt to the blocks in turn, then shuffled within
-    each block.
+    Positions are grouped into blocks of similar weight. The values go to the blocks in turn, and are then shuffled
+    within each block.
     """
     blocks = max(1, len(values) // 12)
     order, ascending = np.argsort(weights, kind="stable"), np.sort(values)
@@ -239,45 +267,45 @@ def _dealt(rng: np.random.Generator, values: FloatArray, weights: FloatArray) ->
     return dealt
 
 
-def _pick(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
+def _draw_index(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
     """Draw an index with probability proportional to its weight."""
     upto = np.cumsum(weights)
     return min(int(np.searchsorted(upto, rng.random() * upto[-1], side="right")), len(upto) - 1)
 
 
-def _starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
+def _regime_starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
     """Return the start times of the regimes, ascending, with fewer at night and on weekends. Day 0 is a Monday."""
     hours = np.arange(-(-horizon_s // 3600))
-    weights = np.take(_HOURS, hours % 24) * np.take(_WEEKDAYS, hours // 24 % 7)
+    weights = np.take(_HOUR_WEIGHTS, hours % 24) * np.take(_WEEKDAY_WEIGHTS, hours // 24 % 7)
     upto = np.concatenate([[0], np.cumsum(weights)])
     at = (np.arange(count) + rng.random(count)) / count * upto[-1]
     edges_s = np.minimum(np.append(hours, len(hours)) * 3600, horizon_s)
     return [int(start_s) for start_s in np.interp(at, upto, edges_s)]
 
 
-class _Users:
+class _UserApplications:
     """The users' applications; few users run most of the jobs."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._activity = 1 / (np.arange(USERS) + 5.0)
-        self._applications: list[list[_Application]] = [[] for _ in range(USERS)]
-        self._novelty = _Shares({"known": 1 - _NEW_APPLICATION, "new": _NEW_APPLICATION})
+        self._applications: list[list[_UserApplication]] = [[] for _ in range(USERS)]
+        self._novelty = _WeightedNameChoice({"known": 1 - _NEW_APPLICATION_SHARE, "new": _NEW_APPLICATION_SHARE})
 
-    def choose(self, jobs: int) -> tuple[_Application, bool]:
+    def choose(self, jobs: int) -> tuple[_UserApplication, bool]:
         """Return an application for `jobs` jobs, and whether it is new."""
-        user = _pick(self._rng, self._activity)
+        user = _draw_index(self._rng, self._activity)
         known = self._applications[user]
         if self._novelty.next(jobs, ("known", "new") if known else ("new",)) == "known":
             recent = known[-4:]
-            return recent[_pick(self._rng, range(1, len(recent) + 1))], False
-        known.append(self._new(user, len(known)))
+            return recent[_draw_index(self._rng, range(1, len(recent) + 1))], False
+        known.append(self._new_application(user, len(known)))
         return known[-1], True
 
-    def _new(self, user: int, number: int) -> _Application:
-        word = _WORDS[(user + number) % len(_WORDS)]
+    def _new_application(self, user: int, number: int) -> _UserApplication:
+        word = _NAME_PREFIXES[(user + number) % len(_NAME_PREFIXES)]
         letters = chr(97 + number // 26 % 26) + chr(97 + number % 26)
-        return _Application(
+        return _UserApplication(
             user=f"u{user + 1:03d}",
             prefix=f"{word}_{letters}",
             numbered=self._rng.random() < 0.6,
@@ -286,7 +314,7 @@ class _Users:
         )
 
 
-class _Shares:
+class _WeightedNameChoice:
     """A weighted choice of names in which each name has its share of the jobs at any time."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
@@ -301,29 +329,32 @@ class _Shares:
         return name
 
 
-class _Queues:
-    """The users' choice of queue and walltime."""
+class _QueueAndWalltimeChoice:
+    """The choice of queue and walltime by users."""
 
     def __init__(self) -> None:
-        self._wishes = {False: _Shares(_FAMILIAR), True: _Shares(_UNTRIED)}
+        self._queue_choices = {
+            False: _WeightedNameChoice(_KNOWN_QUEUE_SHARES),
+            True: _WeightedNameChoice(_NEW_QUEUE_SHARES),
+        }
 
-    def choose(self, regime: _Regime, is_new: bool) -> tuple[str, int]:
-        """Return the queue and the walltime, which is slightly too short if the regime is meant to reach it."""
+    def choose(self, regime: _UserRegime, is_new: bool) -> tuple[str, int]:
+        """Return queue and walltime, which is slightly too short if the regime must reach it."""
         longest_s = regime.duration_s * (1 + regime.spread)
-        fits = [name for name, limit_s in _QUEUES.items() if limit_s >= longest_s] or [_LAST_QUEUE]
-        queue = self._wishes[is_new].next(regime.jobs, fits)
-        return queue, regime.duration_s // 60 * 60 if regime.killed else _QUEUES[queue]
+        fits = [name for name, limit_s in _QUEUE_LIMITS_S.items() if limit_s >= longest_s] or [_LAST_QUEUE]
+        queue = self._queue_choices[is_new].next(regime.jobs, fits)
+        return queue, regime.duration_s // 60 * 60 if regime.killed else _QUEUE_LIMITS_S[queue]
 
 
-def _ask(regime: _Regime, application: _Application) -> UnitsRequest:
+def _make_request(regime: _UserRegime, application: _UserApplication) -> UnitsRequest:
     amounts = {"cores": regime.cores, "memory_mib": regime.cores * application.core_mib}
     if application.accelerator:
         amounts[application.accelerator] = 2 if regime.cores == 16 else 1
     return UnitsRequest(regime.units, tuple((name, amounts[name]) for name in RESOURCES if name in amounts))
 
 
-def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_s: int) -> list[int]:
-    """Return ascending arrivals in bursts of a few seconds, each after the previous one's end and a think time.
+def _draw_submits_s(rng: np.random.Generator, regime: _UserRegime, start_s: int, horizon_s: int) -> list[int]:
+    """Return ascending arrivals in bursts of a few seconds, each a think time after the previous burst's end.
 
     Arrivals after the horizon wrap around to the beginning, as if the regime had started earlier, so that the workload
     is stationary for any horizon.
@@ -331,14 +362,14 @@ def _submits_s(rng: np.random.Generator, regime: _Regime, start_s: int, horizon_
     offsets: list[float] = []
     at = 0.0
     while len(offsets) < regime.jobs:
-        size = min(round(_drawn(rng, _BURSTS)), regime.jobs - len(offsets))
+        size = min(round(_draw_value(rng, _BURST_SIZES)), regime.jobs - len(offsets))
         offsets += (at + np.cumsum(rng.random(size) * 3)).tolist()
-        at = offsets[-1] + regime.duration_s + _drawn(rng, _THINK_S)
+        at = offsets[-1] + regime.duration_s + _draw_value(rng, _THINK_TIMES_S)
     return sorted((start_s + int(offset)) % horizon_s for offset in offsets)
 
 
-def _runs_s(rng: np.random.Generator, regime: _Regime, walltime_s: int) -> list[int]:
-    """Return run times within the class's bounds: beyond the walltime if the regime reaches it, otherwise below."""
+def _draw_run_times_s(rng: np.random.Generator, regime: _UserRegime, walltime_s: int) -> list[int]:
+    """Return run times within the class's bounds, above the walltime if the regime reaches it, else below."""
     draws = rng.random(regime.jobs)
     if regime.killed:
         return [walltime_s + 1 + int(draw * 40) for draw in draws]

@@ -1,4 +1,4 @@
-"""Load a workload from a file of any format: jobs with requests, in order of arrival, on one system."""
+"""Load a workload from a file of any format: jobs in order of arrival, with requests for one system."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cpsched.errors import (
-    METHODS,
-    RAISED,
+    CAUGHT_EXCEPTIONS,
+    CHECKED_METHODS,
     CpschedError,
     InvalidValue,
     PluginError,
@@ -30,38 +30,38 @@ from cpsched.model import Cluster
 from cpsched.registration import Registration
 from cpsched.registry import Registry
 from cpsched.traceback_origin import plugin_source_location
-from cpsched_sim.data_frames import frame_of_jobs
+from cpsched_sim.data_frames import jobs_to_frame
 from cpsched_sim.errors import InputError, InvalidTrace, UnknownFormat, quote_value
 from cpsched_sim.file_io import sha256_of_all
 from cpsched_sim.input.dated_files import dated_files, has_dated_files
-from cpsched_sim.input.parquet_reader import KIND, columns_of
-from cpsched_sim.input.sniff import sniff_file
+from cpsched_sim.input.file_type_guess import sniff_file
+from cpsched_sim.input.parquet_reader import PARQUET_KIND, parquet_column_names
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
-from cpsched_sim.systems.system_file import System, SystemFile, UnlimitedSystem, load_system, named_system
+from cpsched_sim.systems.system_file import InfiniteCapacitySystem, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.sacct import SacctReader
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.swf_columns import read_columns
+from cpsched_sim.traces.swf_block_reader import read_columns
 from cpsched_sim.traces.trace_columns import TraceColumns
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
-from cpsched_sim.workloads.date_range import ALL_DATES, DateRange, dates_of, epoch_of
+from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange, arrival_dates_text, trace_epoch_s
 
 if TYPE_CHECKING:
     from cpsched_sim.data_frames import DataFrame
 
-_OTHERS = "set a known system or a system file with --system"
-_TOO_LARGE = "correct the system, or leave such jobs out with lenient"
-ACCOUNTING = (SacctReader, PbsAccountingReader)
-"""Formats with user options, given as a `TraceDialect`."""
-_LOOKED_AT = 20
-"""Number of first lines of which one must look like SWF if no format recognises the first line."""
-MOST_BROKEN = 0.5
-"""Maximum share of broken lines in lenient reading; a larger share suggests the wrong format."""
-FEW_BROKEN = 10
-"""Number of broken lines that lenient reading always tolerates."""
-_SOME = 5
+_SET_SYSTEM = "set a known system or a system file with --system"
+_CORRECT_SYSTEM = "correct the system, or omit such jobs with lenient"
+ACCOUNTING_READERS = (SacctReader, PbsAccountingReader)
+"""Formats with user options in a `TraceDialect`."""
+_SEARCHED_LINES = 20
+"""Number of lines at the beginning of a file to search for an SWF line if no format recognises the first line."""
+MAX_INVALID_SHARE = 0.5
+"""Maximum share of invalid lines in lenient reading; a larger share suggests a wrong format."""
+TOLERATED_INVALID_LINES = 10
+"""Number of invalid lines that lenient reading always tolerates."""
+_MAX_NAMES = 5
 """Maximum number of partitions in a note, or of columns in a message."""
 
 
@@ -75,11 +75,11 @@ class Workload:
     jobs: Sequence[TraceJob]
     header: Mapping[str, str]
     notes: tuple[str, ...]
-    """What was dropped, cut and skipped, one sentence per reason."""
+    """Notes on dropped jobs, cut jobs and skipped lines, one sentence per reason."""
     origin: Mapping[str, object] = field(default_factory=dict)
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicy | None = None
-    """The site policy for the replay, with accounts that include the users of the jobs."""
+    """The site policy for the replay, whose accounts include the jobs' users."""
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.summary}>"
@@ -91,7 +91,7 @@ class Workload:
     @property
     def summary(self) -> str:
         """Return the number of jobs, the dates and the system in one line."""
-        parts = [format_count(len(self.jobs), "job"), dates_of(self.jobs, epoch_of(self.header))]
+        parts = [format_count(len(self.jobs), "job"), arrival_dates_text(self.jobs, trace_epoch_s(self.header))]
         nodes, amount = len(self.cluster.capacity), int(self.cluster.capacity[:, 0].sum())
         parts.append(f"on {self.system}: {format_count(nodes, 'node')}, {amount:,} {self.cluster.resources[0]}")
         return ", ".join(filter(None, parts))
@@ -99,40 +99,46 @@ class Workload:
     def between(self, from_: object = "", to: object = "", zone: str = "") -> Workload:
         """Return the jobs that arrive at or after `from_` and before `to`.
 
-        Each bound is a `date`, a `datetime`, or a text as in `cpsched simulate --from`: `2012-02-01T12:00`, `+30d`,
-        `+12h`
-        (from the first job, and in `to` from the beginning of the part). A bound without a time zone is in `zone`, by
-        default UTC. Raise `InvalidValue` for an invalid date, or if the trace has no dates; `InputError` if no job is
-        left.
+        Each bound is a `date`, a `datetime`, or a text as in `cpsched simulate --from`: `2012-02-01T12:00`, or `+30d`
+        and `+12h` from the first job (in `to`, from the beginning of the part). A bound without a time zone is in
+        `zone`, by default UTC. Raise `InvalidValue` for an invalid date, or if the trace has no dates. Raise
+        `InputError` if no job is left.
         """
-        wanted = DateRange(str(from_), str(to), zone)
-        epoch_s = epoch_of(self.header)
+        wanted = ArrivalDateRange(str(from_), str(to), zone)
+        epoch_s = trace_epoch_s(self.header)
         if not (jobs := wanted.select_jobs(self.jobs, epoch_s)):
             raise InputError(
-                f"{self.name}: no job arrives in that range; the trace covers {dates_of(self.jobs, epoch_s)}"
+                f"{self.name}: no job arrives in that range; the trace covers {arrival_dates_text(self.jobs, epoch_s)}"
             )
-        return self._part(jobs, asdict(wanted))
+        return self._with_part(jobs, asdict(wanted))
 
     def head(self, jobs: int) -> Workload:
         """Return the first `jobs` jobs as a workload. Raise `InvalidValue` if `jobs` is less than one."""
         require(jobs > 0, "jobs", jobs, "must be positive")
-        return self._part(self.jobs[:jobs], jobs)
+        return self._with_part(self.jobs[:jobs], jobs)
 
-    def _part(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
-        """Return a workload of some of the jobs; `origin` records the cuts in order."""
+    def job_range(self, from_job: int = 0, jobs: int | None = None) -> Workload:
+        """Return at most `jobs` jobs from index `from_job` on. Raise `InputError` if there are none."""
+        if from_job >= len(self.jobs):
+            raise InputError(f"{self.name}: from_job={from_job}: must be below the number of jobs, {len(self.jobs)}")
+        part = self.jobs[from_job:] if jobs is None else self.jobs[from_job : from_job + jobs]
+        return self if len(part) == len(self.jobs) else self._with_part(part, {"from_job": from_job, "jobs": jobs})
+
+    def _with_part(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
+        """Return a workload with part of the jobs; `origin` records the cuts in order."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
 
     def to_frame(self) -> DataFrame:
         """Return the jobs as a pandas frame, one row per job id. Raise `InputError` without pandas.
 
-        The columns are those of `Simulation.to_frame()` that need no schedule. All times are seconds of the trace.
+        The columns are those of `Simulation.to_frame()` that require no schedule. All times are seconds of the trace.
         """
-        return frame_of_jobs(self.jobs)
+        return jobs_to_frame(self.jobs)
 
 
 def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
-    """Return the workload under a site policy, given as an object or a file; its jobs receive account, QOS and tier."""
+    """Return the workload under a site policy (an object or a file), with jobs' account, QOS and tier set."""
     if not isinstance(policy, SitePolicy):
         policy = load_policy(Path(policy))
     site, jobs = policy.with_users_of(workload.jobs)
@@ -150,75 +156,77 @@ def open_trace(
 
     A `dialect` with columns selects accounting data, regardless of the first line.
 
-    Raise `UnknownName` or `PluginLoadError` for an unavailable format, and `InputError` if the file cannot be read or
-    has no known format, with a guess of what the file is.
+    Raise `UnknownName` or `PluginLoadError` for an unavailable format. Raise `InputError` if the file cannot be read or
+    has no known format; the message then guesses what the file is.
     """
     if format is None and dialect.columns:
         return SacctReader(path, lenient, dialect)
-    listing = FORMATS.find(format) if format is not None else _recognised(path)
-    if listing.factory in ACCOUNTING:
+    listing = FORMATS.find(format) if format is not None else _detect_format(path)
+    if listing.factory in ACCOUNTING_READERS:
         return listing.factory(path, lenient, dialect)
     if dialect != DEFAULT_DIALECT:
         raise InputError(f"{path}: is read as {listing.name}; --columns, --zone and --arrival require accounting data")
-    with _faults_of(listing.name):
+    with _convert_format_errors(listing.name):
         return FORMATS.require_valid(listing.factory(path, lenient), listing.name)
 
 
 @contextmanager
-def _faults_of(format: str, reader: TraceReader | None = None) -> Iterator[None]:
-    """Raise `PluginError` for an unexpected exception raised by a format."""
+def _convert_format_errors(format: str, reader: TraceReader | None = None) -> Iterator[None]:
+    """Convert an unexpected exception of a format to `PluginError`."""
     try:
         yield
     except (CpschedError, OSError, MemoryError):
         raise
-    except RAISED as error:
+    except CAUGHT_EXCEPTIONS as error:
         at = f" at line {reader.line} of {reader.path}" if reader is not None else ""
-        place = plugin_source_location(error, reader, METHODS["trace format"])
+        place = plugin_source_location(error, reader, CHECKED_METHODS["trace format"])
         raise PluginError("trace format", format, f"{describe_exception(error)}{at}", place) from error
 
 
-def _recognised(path: Path) -> Registration:
-    """Return the format that recognises the first line: the project's, then plug-ins' (broken ones are skipped).
+def _detect_format(path: Path) -> Registration:
+    """Return the format that recognises the first line: the project's, then plug-ins', skipping broken ones.
 
-    If the first lines are damaged and a later one looks like SWF, the format is SWF; the reader then reports the line.
+    If the first lines are damaged and a later line looks like SWF, the format is SWF, and the reader reports the line.
     """
     glance = sniff_file(dated_files(path)[0] if has_dated_files(path) else path)
     formats = [known for known in FORMATS.iterate_registrations() if isinstance(known, Registration)]
-    if glance.seems == KIND:
-        return _of_table(path, formats)
+    if glance.seems == PARQUET_KIND:
+        return _detect_table_format(path, formats)
     for known in formats:
-        if glance.lines and _knows(known, glance.lines[0]):
+        if glance.lines and _recognises_line(known, glance.lines[0]):
             return known
-    if any(SwfReader.looks_like_one(line) for line in glance.lines[:_LOOKED_AT]):
+    if any(SwfReader.looks_like_one(line) for line in glance.lines[:_SEARCHED_LINES]):
         return FORMATS.find("swf")
-    texts, tables = ([known.name for known in formats if _is_table(known) is so] for so in (False, True))
+    texts, tables = ([known.name for known in formats if _reads_tables(known) is so] for so in (False, True))
     read = f"formats read, also gzipped: {', '.join(texts)}; tables: {', '.join(tables)}"
     raise UnknownFormat(f"{path}: seems to be {glance.seems}, not a trace; {read}")
 
 
-def _is_table(format: Registration) -> bool:
+def _reads_tables(format: Registration) -> bool:
     return hasattr(format.factory, "recognises_columns")
 
 
-def _of_table(path: Path, formats: Sequence[Registration]) -> Registration:
+def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registration:
     """Return the format that recognises the columns of a Parquet table. Raise `InputError` if none does."""
-    names = columns_of(path)
-    tables = list(filter(_is_table, formats))
+    names = parquet_column_names(path)
+    tables = list(filter(_reads_tables, formats))
     for known in tables:
-        with _faults_of(known.name):
+        with _convert_format_errors(known.name):
             if known.factory.recognises_columns(names):  # type: ignore[attr-defined]
                 return known
     read = ", ".join(known.name for known in tables)
-    raise InputError(f"{path}: is {KIND} with the columns {abbreviate(names, _SOME)}, not a trace; tables read: {read}")
+    raise InputError(
+        f"{path}: is {PARQUET_KIND} with the columns {abbreviate(names, _MAX_NAMES)}, not a trace; tables read: {read}"
+    )
 
 
-def _knows(format: Registration, first: str) -> bool:
+def _recognises_line(format: Registration, first: str) -> bool:
     """Return whether a format recognises a first line. Raise `PluginError` if the format fails."""
-    with _faults_of(format.name):
-        return bool(getattr(format.factory, "recognises", _nothing)(first))
+    with _convert_format_errors(format.name):
+        return bool(getattr(format.factory, "recognises", _recognise_nothing)(first))
 
 
-def _nothing(first: str) -> bool:
+def _recognise_nothing(first: str) -> bool:
     return False
 
 
@@ -231,21 +239,21 @@ def load(
     progress: Callable[[int], None] | None = None,
     format: str | None = None,
     dialect: TraceDialect = DEFAULT_DIALECT,
-    between: DateRange = ALL_DATES,
+    between: ArrivalDateRange = ALL_DATES,
 ) -> Workload:
-    """Read a trace for a system: a name, a file, or the trace's own (default `pool`).
+    """Read a trace for a system: a name, a file, or the trace's own system (default `pool`).
 
-    `format` is a name or `package.module:Class`; the default is detected from the first line. `dialect` has options of
-    accounting data: columns, time zone, arrival. `between` selects a part by date.
+    `format` is a name or `package.module:Class`; the default is detected from the first line. `dialect` has options for
+    accounting data: columns, time zone and arrival. `between` selects a part by date.
 
     Raise `InvalidTrace` with file and line for a job that breaks a rule or can never fit. With `lenient`, count such
-    jobs, and raise `InputError` if most lines are broken. `progress` is called periodically with the number of jobs
+    jobs, and raise `InputError` if most lines are invalid. `progress` is called periodically with the number of jobs
     read.
     """
     path = Path(path)
     reader = open_trace(path, lenient, format, dialect)
     found = read_workload(reader, system, max_jobs, progress, between)
-    more = {"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING) else {}
+    more = {"dialect": asdict(dialect)} if isinstance(reader, ACCOUNTING_READERS) else {}
     return replace(found, origin={"trace_sha256": sha256_of_all(dated_files(path)), **found.origin, **more})
 
 
@@ -254,21 +262,21 @@ def read_workload(
     system: str | SystemFile | None = None,
     max_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
-    between: DateRange = ALL_DATES,
+    between: ArrivalDateRange = ALL_DATES,
 ) -> Workload:
-    """Read all jobs of an opened trace for a system; see `load`."""
-    target = _system(system, reader)
-    jobs = _jobs(reader, target, reader.lenient, max_jobs if between == ALL_DATES else None, progress)
-    jobs, late = _sorted(jobs)
+    """Read all jobs of an opened trace for a system (see `load`)."""
+    target = _find_system(system, reader)
+    jobs = _read_jobs(reader, target, reader.lenient, max_jobs if between == ALL_DATES else None, progress)
+    jobs, late = _sort_by_arrival(jobs)
     notes = (*reader.tally.lines(), *late)
-    jobs = _part(jobs, between, max_jobs, reader)
+    jobs = _select_part(jobs, between, max_jobs, reader)
     origin = {
         "system_sha256": sha256(target.file.model_dump_json().encode()).hexdigest(),
         "max_jobs": max_jobs,
         "lenient": reader.lenient,
         **({"between": asdict(between)} if between != ALL_DATES else {}),
     }
-    cluster = replace(target.cluster, epoch_s=epoch_of(reader.header))
+    cluster = replace(target.cluster, epoch_s=trace_epoch_s(reader.header))
     return Workload(quote_value(reader.path.name), target.name, cluster, jobs, reader.header, notes, origin)
 
 
@@ -279,44 +287,50 @@ def load_jobs(
     format: str | None = None,
     dialect: TraceDialect = DEFAULT_DIALECT,
     progress: Callable[[int], None] | None = None,
-    between: DateRange = ALL_DATES,
+    between: ArrivalDateRange = ALL_DATES,
 ) -> Sequence[TraceJob]:
     """Read the jobs of a trace in order of arrival without a system, for studies without placement.
 
-    Requests serve only to distinguish jobs, as in predictors. Raise `InvalidTrace` or `InputError`.
+    Requests serve only to distinguish jobs, for example in predictors. Raise `InvalidTrace` or `InputError`.
     """
     reader = open_trace(path, lenient, format, dialect)
-    jobs = _jobs(
-        reader, UnlimitedSystem(reader.resources), lenient, max_jobs if between == ALL_DATES else None, progress
+    jobs = _read_jobs(
+        reader, InfiniteCapacitySystem(reader.resources), lenient, max_jobs if between == ALL_DATES else None, progress
     )
-    jobs, _ = _sorted(jobs)
-    return _part(jobs, between, max_jobs, reader)
+    jobs, _ = _sort_by_arrival(jobs)
+    return _select_part(jobs, between, max_jobs, reader)
 
 
-def _part(
-    jobs: Sequence[TraceJob], between: DateRange, max_jobs: int | None, reader: TraceReader
+def _select_part(
+    jobs: Sequence[TraceJob], between: ArrivalDateRange, max_jobs: int | None, reader: TraceReader
 ) -> Sequence[TraceJob]:
-    """Return the jobs in one part of a trace, at most `max_jobs`. Raise `InputError` if there are none."""
+    """Return at most `max_jobs` jobs of one part of a trace. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
-    epoch_s = epoch_of(reader.header)
+    epoch_s = trace_epoch_s(reader.header)
     if part := between.select_jobs(jobs, epoch_s)[:max_jobs]:
         return part
-    raise InputError(f"{reader.path}: no job arrives in that range; the trace covers {dates_of(jobs, epoch_s)}")
+    raise InputError(
+        f"{reader.path}: no job arrives in that range; the trace covers {arrival_dates_text(jobs, epoch_s)}"
+    )
 
 
-def _jobs(
+def _read_jobs(
     reader: TraceReader,
     target: System,
     lenient: bool,
     max_jobs: int | None,
     progress: Callable[[int], None] | None = None,
 ) -> Sequence[TraceJob]:
-    if type(reader) is SwfReader and max_jobs is None and (found := _in_columns(reader, target, progress)) is not None:
+    if (
+        type(reader) is SwfReader
+        and max_jobs is None
+        and (found := _read_in_columns(reader, target, progress)) is not None
+    ):
         return found
     jobs: list[TraceJob] = []
     strangers: Counter[str] = Counter()
-    with _faults_of(type(reader).__name__, reader):
+    with _convert_format_errors(type(reader).__name__, reader):
         for record in reader:
             job = job_from_record(record, target, reader)
             if job is None:
@@ -330,15 +344,15 @@ def _jobs(
                 break
     check_broken(reader)
     if strangers:
-        reader.tally.taken[_strange(strangers, target.name)] = strangers.total()
+        reader.tally.taken[_unknown_partition_hint(strangers, target.name)] = strangers.total()
     if not jobs:
         why = "; ".join(reader.tally.lines()) or "the file has none"
         raise InputError(f"{reader.path}: no jobs to replay ({why})")
     return jobs
 
 
-def _in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
-    """Return the jobs of an error-free trace in columns and update the reader's counts; otherwise return None."""
+def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
+    """Return an error-free trace's jobs in columns and update the reader's counts; otherwise, return None."""
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_columns(fresh, progress)
     if found is None:
@@ -349,34 +363,34 @@ def _in_columns(reader: SwfReader, target: System, progress: Callable[[int], Non
         return None
     reader.tally, reader.comments, reader.line = fresh.tally, fresh.comments, fresh.line
     if strangers := found.partitions(target.is_unknown_partition):
-        reader.tally.taken[_strange(strangers, target.name)] = strangers.total()
+        reader.tally.taken[_unknown_partition_hint(strangers, target.name)] = strangers.total()
     return jobs
 
 
 def check_broken(reader: TraceReader) -> None:
-    """Raise `InputError` if more lines are broken than plausible for a damaged file."""
+    """Raise `InputError` if more lines are invalid than is plausible for a damaged file."""
     tally = reader.tally
     lines = tally.read + tally.broken
-    if tally.read and tally.broken > max(FEW_BROKEN, MOST_BROKEN * lines):
+    if tally.read and tally.broken > max(TOLERATED_INVALID_LINES, MAX_INVALID_SHARE * lines):
         raise InputError(
             f"{reader.path}: {tally.broken:,} of {format_count(lines, 'line is', 'lines are')} broken, "
-            "too many to leave out: check format and columns. "
+            "too many to omit: check format and columns. "
             f"The first: {tally.examples[0]}"
         )
 
 
-def _strange(partitions: Counter[str], system: str) -> str:
-    names = abbreviate([name for name, _ in partitions.most_common()], _SOME, text=quote_value)
+def _unknown_partition_hint(partitions: Counter[str], system: str) -> str:
+    names = abbreviate([name for name, _ in partitions.most_common()], _MAX_NAMES, text=quote_value)
     return f"the partition ({names}) is not one of {quote_value(system)}: any node may be used"
 
 
-def _system(system: str | SystemFile | None, reader: TraceReader) -> System:
-    """Return the given system or the one named in the trace; the latter is never opened as a path."""
+def _find_system(system: str | SystemFile | None, reader: TraceReader) -> System:
+    """Return the given system, or the one that the trace names, which is never opened as a path."""
     if system is None and (named := reader.header.get("system")):
         try:
             file = named_system(named)
         except UnknownName as error:
-            raise InputError(f"{reader.path}: the trace is for the system {error.name!r}; {_OTHERS}") from error
+            raise InputError(f"{reader.path}: the trace is for the system {error.name!r}; {_SET_SYSTEM}") from error
     else:
         file = system if isinstance(system, SystemFile) else load_system(system or "pool")
     try:
@@ -400,11 +414,11 @@ def job_from_record(record: TraceRecord, system: System, reader: TraceReader) ->
         if reader.lenient:
             reader.tally.skipped[f"{error.field} {rule}"] += 1
             return None
-        rule += f" ({_TOO_LARGE})"
+        rule += f" ({_CORRECT_SYSTEM})"
         raise InvalidTrace(reader.path, reader.line, error.field, error.value, rule) from error
 
 
-def _sorted(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list[str]]:
+def _sort_by_arrival(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list[str]]:
     """Return the jobs in order of arrival, and a note if their order has changed."""
     columns = TraceColumns.of(jobs)
     late = int(np.count_nonzero(np.diff(columns.submit_s) < 0))

@@ -1,18 +1,18 @@
-"""Generate rigid parallel jobs by the model of Lublin and Feitelson with its published parameters. Seeded.
+"""Generate rigid parallel jobs with the model of Lublin and Feitelson and its published parameters.
 
 U. Lublin, D. G. Feitelson: The workload on parallel supercomputers: modeling the characteristics of rigid jobs, JPDC
 63(11), 2003. Their parameters for all jobs, batch and interactive together, are fitted to SDSC Paragon, CTC SP2 and
 KTH SP2. Times are seconds.
 
-- **Processors.** A share of the jobs is serial. The logarithm of the others' processors is uniform in two stages;
-  a share of all jobs rounds that logarithm, which makes the number a power of two.
-- **Run time.** The natural logarithm is one of two gamma variables. The wider the job, the more often the longer one.
-- **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are stretched by half hours
-  with fewer arrivals: the share of each half hour is the increment of another gamma distribution.
+- **Processors.** A share of the jobs is serial. For the others, the logarithm of the number of processors is uniform in
+two stages. For a share of all jobs, it is rounded, so that the number is a power of two.
+- **Run time.** The natural logarithm is one of two gamma variables. Wide jobs get the longer one more often.
+- **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are longer in half hours with
+  fewer arrivals: the share of each half hour is the increment of another gamma distribution.
 
-Differences: the model and these jobs have no users. For a machine without 128 processors the bounds of the two stages
-change as the authors describe; powers of two above the machine become the largest within. Walltimes are those of
-`cpsched_sim.workloads.walltime_estimates`.
+Differences: the model and these jobs have no users. For a machine with a size other than 128 processors, the bounds of
+the two stages change as the authors describe. A power of two above the size becomes the largest power of two within it.
+`cpsched_sim.workloads.walltime_estimates` assigns the walltimes.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from cpsched.model import IntArray, Request
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord
-from cpsched_sim.workloads.walltime_estimates import LONGEST_S, estimates_s
+from cpsched_sim.workloads.walltime_estimates import MAX_ESTIMATE_S, draw_estimates_s
 
-SERIAL = 0.244
-POWER_OF_TWO = 0.576
-"""Share of all jobs that are parallel and whose processors' logarithm is rounded."""
-MACHINE = 128
+SERIAL_SHARE = 0.244
+POWER_OF_TWO_SHARE = 0.576
+"""Share of all jobs that are parallel with a rounded logarithm of the number of processors."""
+PUBLISHED_PROCESSORS = 128
 """The machine size of the published parameters."""
-LEAST_MACHINE = 16
-MOST_MACHINE = 1 << 20
-MOST_JOBS = 4_000_000
+MIN_PROCESSORS = 16
+MAX_PROCESSORS = 1 << 20
+MAX_JOBS = 4_000_000
 DAY_S = 86_400
 _HALF_HOUR_S = 1800
 _HALF_HOURS = 48
-_LOG_LEAST, _BELOW_LARGEST, _FIRST_STAGE = 0.8, 2.5, 0.86
-"""Two stages of log2 of the processors: with the probability in the third value, from the first value to log2 of the
-machine size minus the second; otherwise from there up to log2 of the machine size.
+_LOG_MIN_PROCESSORS, _BELOW_LOG_MAX, _FIRST_STAGE_SHARE = 0.8, 2.5, 0.86
+"""Two stages of log2 of the processors: with the probability `_FIRST_STAGE_SHARE`, from `_LOG_MIN_PROCESSORS` to log2
+of the machine size minus `_BELOW_LOG_MAX`; otherwise, from there to log2 of the machine size.
 """
 _FIRST_DAY_HALF_HOUR = 11
 """The 1-based half hour in which the daily cycle begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Gamma:
+class _GammaDistribution:
     shape: float
     scale: float
 
     def drawn(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
-        """Draw `count` values of at most `most`; redraw larger ones."""
+        """Draw `count` values of at most `most`; redraw larger values."""
         values: FloatArray = rng.gamma(self.shape, self.scale, count)
         while (over := np.flatnonzero(values > most)).size:
             values[over] = rng.gamma(self.shape, self.scale, over.size)
@@ -71,35 +71,35 @@ class _Gamma:
         return total * math.exp(self.shape * math.log(z) - z - math.lgamma(self.shape))
 
 
-SHORT, LONG = _Gamma(4.2, 0.94), _Gamma(312, 0.03)
-"""Distributions of the logarithm of the run time for the two kinds of jobs."""
+SHORT_RUN_TIMES, LONG_RUN_TIMES = _GammaDistribution(4.2, 0.94), _GammaDistribution(312, 0.03)
+"""Distributions of the run time's logarithm for the two kinds of jobs."""
 SHORT_SHARE, SHORT_SHARE_BY_PROCESSOR = 0.78, -0.0054
-"""The share of the short kind, and its change per processor of the job."""
-LOG_LONGEST = 12
+"""The share of the short kind, and its change per processor of a job."""
+LOG_MAX_RUN_TIME = 12
 """Natural logarithm of the longest run time: 45 hours."""
-GAP = _Gamma(10.2303 * 1.0225, 0.4871)
-"""Distribution of the logarithm of gaps. The published shape is for the busiest hours; the factor applies it to all
+GAP_DISTRIBUTION = _GammaDistribution(10.2303 * 1.0225, 0.4871)
+"""Distribution of the logarithm of gaps. The published shape is for the busiest hours; the factor adapts it to all
 hours.
 """
-LOG_LONGEST_GAP = 13
-CYCLE = _Gamma(8.1737, 3.9631)
+LOG_MAX_GAP = 13
+DAILY_CYCLE = _GammaDistribution(8.1737, 3.9631)
 """Arrivals over the day, in half hours."""
 
 
-def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> list[TraceRecord]:
-    """Generate `jobs` jobs in order of arrival for `processors` processors; `load` multiplies the jobs per day.
+def lublin(jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0) -> list[TraceRecord]:
+    """Generate `jobs` jobs in order of arrival for `processors` processors; `load` scales the jobs per day.
 
     The result is deterministic. The first day begins at midnight. Raise `InvalidValue` for invalid parameters.
     """
-    require(1 <= jobs <= MOST_JOBS, "jobs", jobs, f"must be from 1 to {MOST_JOBS:,}")
-    within = LEAST_MACHINE <= processors <= MOST_MACHINE
-    require(within, "processors", processors, f"must be from {LEAST_MACHINE} to {MOST_MACHINE:,}")
+    require(1 <= jobs <= MAX_JOBS, "jobs", jobs, f"must be from 1 to {MAX_JOBS:,}")
+    within = MIN_PROCESSORS <= processors <= MAX_PROCESSORS
+    require(within, "processors", processors, f"must be from {MIN_PROCESSORS} to {MAX_PROCESSORS:,}")
     require(0.001 <= load <= 1000, "load", load, "must be from 0.001 to 1000")
     rng = np.random.Generator(np.random.PCG64(seed))
-    submits_s = _submits_s(rng, jobs, load)
-    sizes = _sizes(rng, jobs, processors)
-    runs_s = _runs_s(rng, sizes)
-    walltimes_s = estimates_s(rng, runs_s, LONGEST_S)
+    submits_s = _draw_submits_s(rng, jobs, load)
+    sizes = _draw_sizes(rng, jobs, processors)
+    runs_s = _draw_run_times_s(rng, sizes)
+    walltimes_s = draw_estimates_s(rng, runs_s, MAX_ESTIMATE_S)
     columns = (each.tolist() for each in (submits_s, runs_s, walltimes_s, sizes))
     rows = enumerate(zip(*columns, strict=True), start=1)
     return [
@@ -108,7 +108,9 @@ def lublin(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -
     ]
 
 
-def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1.0) -> tuple[System, list[TraceJob]]:
+def lublin_jobs(
+    jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0
+) -> tuple[System, list[TraceJob]]:
     """Generate the jobs with requests; return the pool of processors as a system, and the jobs."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
     requests: dict[ProcessorCountRequest, Request] = {}
@@ -121,8 +123,8 @@ def lublin_jobs(jobs: int, seed: int, processors: int = MACHINE, load: float = 1
     return system, found
 
 
-def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
-    """Return the header of a trace of these jobs, with the keys of the Standard Workload Format."""
+def swf_header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
+    """Return the header of a trace with these jobs, with the keys of the Standard Workload Format."""
     return {
         "Version": "2.2",
         "Computer": "none: the model of Lublin and Feitelson (2003), with estimates as Tsafrir et al. (2005)",
@@ -130,7 +132,7 @@ def header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]
         "MaxRecords": str(jobs),
         "MaxNodes": str(processors),
         "MaxProcs": str(processors),
-        "MaxRuntime": str(LONGEST_S),
+        "MaxRuntime": str(MAX_ESTIMATE_S),
         "Note": f"seed {seed}, load {load:g}",
     }
 
@@ -139,34 +141,36 @@ def shares_of_day() -> FloatArray:
     """Return the arrivals in each half hour of the day from midnight, relative to the mean: float64[48]."""
     shares: FloatArray = np.empty(_HALF_HOURS)
     for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
-        shares[(at - 1) % _HALF_HOURS] = CYCLE.upto(at + 0.5) - CYCLE.upto(at - 0.5)
+        shares[(at - 1) % _HALF_HOURS] = DAILY_CYCLE.upto(at + 0.5) - DAILY_CYCLE.upto(at - 0.5)
     shares /= shares.mean()
     return shares
 
 
-def _submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
-    """Return arrival times: gaps are summed in half hours of mean traffic, then mapped to the daily cycle."""
-    passed = np.cumsum(np.exp(GAP.drawn(rng, jobs, LOG_LONGEST_GAP)) / (_HALF_HOUR_S * load))
+def _draw_submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
+    """Return arrival times: sums of gaps in half hours of mean traffic, mapped to the daily cycle."""
+    passed = np.cumsum(np.exp(GAP_DISTRIBUTION.drawn(rng, jobs, LOG_MAX_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])
     clock = np.interp(within, upto, np.arange(_HALF_HOURS + 1))
     return (days * DAY_S + clock * _HALF_HOUR_S).astype(np.int64)
 
 
-def _sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
-    """Draw the processors of each job."""
+def _draw_sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArray:
+    """Draw the number of processors of each job."""
     kind, stage, place = rng.random((3, jobs))
     largest = math.log2(processors)
-    middle = largest - _BELOW_LARGEST
-    first = stage <= _FIRST_STAGE
-    log = np.where(first, _LOG_LEAST + place * (middle - _LOG_LEAST), middle + place * (largest - middle))
-    is_power = kind <= SERIAL + POWER_OF_TWO
+    middle = largest - _BELOW_LOG_MAX
+    first = stage <= _FIRST_STAGE_SHARE
+    log = np.where(
+        first, _LOG_MIN_PROCESSORS + place * (middle - _LOG_MIN_PROCESSORS), middle + place * (largest - middle)
+    )
+    is_power = kind <= SERIAL_SHARE + POWER_OF_TWO_SHARE
     log = np.where(is_power, np.minimum(np.floor(log + 0.5), math.floor(largest)), log)
-    return np.where(kind <= SERIAL, 1, np.floor(2.0**log + 0.5)).astype(np.int64)
+    return np.where(kind <= SERIAL_SHARE, 1, np.floor(2.0**log + 0.5)).astype(np.int64)
 
 
-def _runs_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
+def _draw_run_times_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
     """Draw run times for jobs of these sizes, at least one second each."""
     is_short = rng.random(len(sizes)) <= np.clip(SHORT_SHARE + SHORT_SHARE_BY_PROCESSOR * sizes, 0, 1)
-    short, long = (kind.drawn(rng, len(sizes), LOG_LONGEST) for kind in (SHORT, LONG))
+    short, long = (kind.drawn(rng, len(sizes), LOG_MAX_RUN_TIME) for kind in (SHORT_RUN_TIMES, LONG_RUN_TIMES))
     return np.maximum(1, np.exp(np.where(is_short, short, long)).astype(np.int64))

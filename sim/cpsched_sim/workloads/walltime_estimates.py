@@ -1,4 +1,4 @@
-"""Assign walltimes as users request them: a few round values, most of them far above the run time.
+"""Assign walltimes like those of users: a few round values, mostly far above the run time.
 
 D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
 
@@ -12,8 +12,8 @@ D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2
   remaining estimate that is long enough.
 
 Differences: values are multiples of five minutes if the longest is at least 16 hours, and of one minute otherwise. The
-longest value is the most popular. One of the nineteen other popular values is drawn from each nineteenth of the time
-ranks, in random order of popularity. A job without a remaining estimate that is long enough requests the longest.
+longest value is the most popular. The nineteen other popular values are drawn from one nineteenth of the time ranks
+each, in random order of popularity. If no remaining estimate is long enough, the job requests the longest value.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from cpsched.errors import require
 from cpsched.metrics import FloatArray
 from cpsched.model import IntArray
 
-LONGEST_S = 172_800
+MAX_ESTIMATE_S = 172_800
 """The default longest estimate: two days."""
-POPULAR = 20
+POPULAR_VALUES = 20
 POPULAR_SHARE = 0.89
-_LEAST_VALUES = POPULAR + 10
+_MIN_VALUES = POPULAR_VALUES + 10
 _STEP_S = 300
 _FINE_STEP_S = 60
 
 
-def estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = LONGEST_S) -> IntArray:
-    """Draw an estimate for each job from its run time: [jobs], at least the run time and at most `longest_s`.
+def draw_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int = MAX_ESTIMATE_S) -> IntArray:
+    """Draw an estimate for each job, at least its run time and at most `longest_s`, as an array [jobs].
 
     Raise `InvalidValue` if a run is longer than `longest_s`, or if `longest_s` is less than an hour.
     """
     require(longest_s >= 3600, "longest_s", longest_s, "must be at least 3600")
     most_s = int(runs_s.max())
     require(most_s <= longest_s, "run_s", most_s, f"must not be above the longest estimate, {longest_s} s")
-    values_s = _values_s(len(runs_s), longest_s)
-    shares = _shares(rng, len(values_s))
-    return _assigned(rng, np.repeat(values_s, _counts(shares, len(runs_s))), runs_s, longest_s)
+    values_s = _distinct_estimates_s(len(runs_s), longest_s)
+    shares = _popularity_shares(rng, len(values_s))
+    return _assign_estimates(rng, np.repeat(values_s, _split_jobs(shares, len(runs_s))), runs_s, longest_s)
 
 
-def _values_s(jobs: int, longest_s: int) -> IntArray:
+def _distinct_estimates_s(jobs: int, longest_s: int) -> IntArray:
     """Return the distinct estimates, ascending."""
-    count = max(_LEAST_VALUES, round(0.653566 * jobs**0.547761))
+    count = max(_MIN_VALUES, round(0.653566 * jobs**0.547761))
     bend = 1 + 12.1039 * count**-0.6026
     rank = np.arange(1, count + 1) / count
     step_s = _STEP_S if longest_s >= 16 * 3600 else _FINE_STEP_S
@@ -56,33 +56,33 @@ def _values_s(jobs: int, longest_s: int) -> IntArray:
     return np.unique(np.minimum(values, longest_s).astype(np.int64))
 
 
-def popularity(values: int) -> FloatArray:
+def popularity_by_rank(values: int) -> FloatArray:
     """Return the share of the jobs at each popularity rank: [values], with sum 1."""
-    head = np.arange(2, POPULAR + 1)
+    head = np.arange(2, POPULAR_VALUES + 1)
     heads = (14.0491 * np.exp(-0.177531 * head) + 0.462513) / 100
-    tail = np.arange(POPULAR + 1, values + 1) ** -2.267
+    tail = np.arange(POPULAR_VALUES + 1, values + 1) ** -2.267
     tails = (1 - POPULAR_SHARE) * tail / tail.sum()
     return np.concatenate([[POPULAR_SHARE - heads.sum()], heads, tails])
 
 
-def _shares(rng: np.random.Generator, values: int) -> FloatArray:
-    """Return each value's share by time rank: the longest is the most popular, other popular ones are spread out."""
-    edges = np.linspace(0, values - 1, POPULAR).astype(np.int64)
+def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
+    """Return each value's share by time rank: the longest is most popular; other popular ones are spread out."""
+    edges = np.linspace(0, values - 1, POPULAR_VALUES).astype(np.int64)
     popular = rng.permutation(rng.integers(edges[:-1], edges[1:]))
     others = rng.permutation(np.setdiff1d(np.arange(values - 1), popular))
     shares = np.empty(values)
-    shares[np.concatenate([[values - 1], popular, others])] = popularity(values)
+    shares[np.concatenate([[values - 1], popular, others])] = popularity_by_rank(values)
     return shares
 
 
-def _counts(shares: FloatArray, jobs: int) -> IntArray:
+def _split_jobs(shares: FloatArray, jobs: int) -> IntArray:
     """Return whole numbers of jobs in proportion to these shares, with sum `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs
     return np.diff(upto, prepend=0)
 
 
-def _assigned(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
+def _assign_estimates(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
     """Assign estimates from an ascending pool to jobs, from the longest run to the shortest."""
     left = pool_s.tolist()
     able: list[int] = []

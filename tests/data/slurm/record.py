@@ -39,11 +39,11 @@ def plain(value):
     values = {n: plain(getattr(value, n)) for n in names}
     return {n: v for n, v in values.items() if v not in (None, {}, [])}
 
-def record(item, leave_out=()):
-    return {k: plain(v) for k, v in item.to_dict().items() if k not in leave_out}
+def record(item, excluded=()):
+    return {k: plain(v) for k, v in item.to_dict().items() if k not in excluded}
 
 def job(item):
-    return record(item, leave_out=("stats", "steps", "pids"))
+    return record(item, excluded=("stats", "steps", "pids"))
 
 print(json.dumps({
     "recorded_at_s": int(time.time()),

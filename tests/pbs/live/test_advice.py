@@ -45,7 +45,7 @@ def block(pbs: Pbs, sleep_s: float = 300) -> str:
     return job
 
 
-def test_managers_alone_write_points_and_everybody_sees_them(advised: Pbs) -> None:
+def test_only_managers_write_points_and_all_users_see_them(advised: Pbs) -> None:
     block(advised)
     job = advised.submit()
     run("qalter", "-l", f"{POINTS}=7", job)
@@ -60,7 +60,7 @@ def test_managers_alone_write_points_and_everybody_sees_them(advised: Pbs) -> No
     assert points(advised, job) == "7"
 
 
-def test_points_that_are_taken_off_leave_a_0(advised: Pbs) -> None:
+def test_removed_points_are_0(advised: Pbs) -> None:
     """There is no way to have the resource gone from the job."""
     block(advised)
     jobs = [advised.submit() for _ in range(2)]
@@ -71,7 +71,7 @@ def test_points_that_are_taken_off_leave_a_0(advised: Pbs) -> None:
     assert [points(advised, job) for job in jobs] == ["0", "0"]
 
 
-def test_of_jobs_altered_together_one_that_is_refused_keeps_no_other_from_its_points(advised: Pbs) -> None:
+def test_refused_job_does_not_prevent_points_of_others(advised: Pbs) -> None:
     running = block(advised)
     one, other = advised.submit(), advised.submit()
     with pytest.raises(CommandFailed, match="Cannot modify attribute while job running"):
@@ -81,7 +81,7 @@ def test_of_jobs_altered_together_one_that_is_refused_keeps_no_other_from_its_po
         run("qalter", "-l", f"{POINTS}=7", "999999." + one.split(".", 1)[1])
 
 
-def test_an_array_has_one_number_also_when_it_has_begun(advised: Pbs) -> None:
+def test_array_has_one_value_even_with_started_subjobs(advised: Pbs) -> None:
     least = min(has["ncpus"] for has in advised.vnodes().values())
     array = advised.submit(f"1:ncpus={least}", 60, "-J", f"1-{2 * len(advised.vnodes())}")
     until(lambda: advised.state(array) == "B", "the array has begun")
@@ -91,7 +91,7 @@ def test_an_array_has_one_number_also_when_it_has_begun(advised: Pbs) -> None:
         run("qalter", "-l", f"{POINTS}=8", array.replace("[]", "[2]"))
 
 
-def test_pbs_starts_jobs_in_the_order_of_their_points(advised: Pbs) -> None:
+def test_pbs_starts_jobs_in_order_of_points(advised: Pbs) -> None:
     """As many as there are vnodes begin; of jobs submitted alike, the one with points is the first of them."""
     blocker = block(advised)
     jobs = [advised.submit(f"1:ncpus={least(advised)}", 30) for _ in range(len(advised.vnodes()) + 1)]
@@ -117,7 +117,7 @@ def an_adviser(folder: Path) -> LiveBridge:
     )
 
 
-def test_a_bridge_that_advises_turns_the_order_round_and_leaves_nothing(advised: Pbs, tmp_path: Path) -> None:
+def test_advising_bridge_reverses_order_and_stop_removes_points(advised: Pbs, tmp_path: Path) -> None:
     """Shortest walltime first; a kill leaves points and nothing else, and a stop takes all of them off."""
     blocker = block(advised)
     wide = f"{len(advised.vnodes())}:ncpus={least(advised)}"
@@ -149,7 +149,7 @@ def test_a_bridge_that_advises_turns_the_order_round_and_leaves_nothing(advised:
     assert advised.judge().once(jobs) == []
 
 
-def test_points_of_a_dead_bridge_are_taken_off_by_release_all(advised: Pbs, tmp_path: Path) -> None:
+def test_release_all_removes_points_of_dead_bridge(advised: Pbs, tmp_path: Path) -> None:
     block(advised)
     wide = f"{len(advised.vnodes())}:ncpus={least(advised)}"
     jobs = [advised.submit(wide, 1, "-l", "place=vscatter", walltime_s=900 - 60 * at) for at in range(4)]

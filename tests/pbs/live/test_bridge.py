@@ -15,7 +15,7 @@ pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is no
 MANY, KILLS, SHARED = 200, 20, 300
 
 
-def test_jobs_start_where_they_have_room_and_each_once(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_jobs_start_once_on_free_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
     most = min(has["ncpus"] for has in pbs.vnodes().values())
     jobs = [pbs.submit(f"1:ncpus={1 + at % most}", 1) for at in range(12)]
     jobs += [pbs.submit("2:ncpus=1", 1, "-l", "place=vscatter"), pbs.submit("2:ncpus=1", 1, "-l", "place=pack:excl")]
@@ -23,7 +23,7 @@ def test_jobs_start_where_they_have_room_and_each_once(pbs: Pbs, bridge: LiveBri
     assert pbs.judge().once(jobs) == []
 
 
-def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_vnodes_are_never_overcommitted_while_pbs_starts_jobs(pbs: Pbs, bridge: LiveBridge) -> None:
     """A third of the jobs is left to PBS, whose scheduler starts them at any moment on the same vnodes."""
     most = min(has["ncpus"] for has in pbs.vnodes().values())
     left = (f"1:ncpus={most - 1}+1:ncpus=2", f"1:ncpus={most + 2}")
@@ -37,7 +37,7 @@ def test_no_vnode_gives_more_than_it_has_while_pbs_starts_jobs_too(pbs: Pbs, bri
     assert "job_gone" not in bridge.log_file.read_text()
 
 
-def test_a_wide_job_has_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_wide_job_runs_on_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
     vnodes = pbs.vnodes()
     least = min(has["ncpus"] for has in vnodes.values())
     job = pbs.submit(f"{len(vnodes)}:ncpus={least}", 2, "-l", "place=vscatter")
@@ -47,7 +47,7 @@ def test_a_wide_job_has_its_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
     assert pbs.judge().once([job]) == []
 
 
-def test_chunks_of_a_group_are_on_vnodes_of_one(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_chunks_of_group_share_one_group(pbs: Pbs, bridge: LiveBridge) -> None:
     """The first vnode is a group of its own, all others are the other one."""
     vnodes = pbs.vnodes()
     groups = {name: "alone" if at == 0 else "others" for at, name in enumerate(vnodes)}
@@ -74,13 +74,13 @@ def test_gpus_are_counted(pbs: Pbs, bridge: LiveBridge) -> None:
     assert pbs.judge().once(jobs) == []
 
 
-def test_an_array_runs_subjob_by_subjob(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_array_runs_subjob_by_subjob(pbs: Pbs, bridge: LiveBridge) -> None:
     array = pbs.submit("1:ncpus=1", 1, "-J", "1-6")
     until(lambda: not pbs.jobs(), "the array is over", 120)
     assert pbs.judge().once([array.replace("[]", f"[{at}]") for at in range(1, 7)]) == []
 
 
-def test_a_subjob_that_its_host_refuses_is_tried_again_once_its_array_has_begun(pbs: Pbs, tmp_path: Path) -> None:
+def test_rejected_subjob_of_started_array_is_retried(pbs: Pbs, tmp_path: Path) -> None:
     """A bridge that gives up after one failure: PBS does not move such an array, so no one else starts the subjob."""
     prologue, refuses = home() / "mom_priv" / "prologue", tmp_path / "refuses"
     if os.geteuid() or prologue.exists():
@@ -109,7 +109,7 @@ def test_a_subjob_that_its_host_refuses_is_tried_again_once_its_array_has_begun(
         prologue.unlink()
 
 
-def test_holds_are_kept_whoever_made_them(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_keeps_holds_of_all_users(pbs: Pbs, bridge: LiveBridge) -> None:
     jobs: dict[str, str] = {}
     for kind in "uos":
         jobs[kind] = pbs.submit("1:ncpus=1", 1, "-h")
@@ -125,7 +125,7 @@ def test_holds_are_kept_whoever_made_them(pbs: Pbs, bridge: LiveBridge) -> None:
     assert pbs.judge().once([*jobs.values(), other]) == []
 
 
-def test_a_requeued_job_runs_again(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_requeued_job_runs_again(pbs: Pbs, bridge: LiveBridge) -> None:
     job = pbs.submit(sleep_s=6)
     until(lambda: pbs.jobs()[job].get("substate") == 42, "it runs")
     run("qrerun", job)
@@ -134,7 +134,7 @@ def test_a_requeued_job_runs_again(pbs: Pbs, bridge: LiveBridge) -> None:
     assert (judge.once([job]), judge.requeues[job]) == ([], 1)
 
 
-def test_no_job_starts_on_a_vnode_that_is_offline(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_no_job_starts_on_offline_vnode(pbs: Pbs, bridge: LiveBridge) -> None:
     away, *others = pbs.vnodes()
     pbs.manage(f"set node {away} state=offline")
     jobs = [pbs.submit(sleep_s=1) for _ in range(8)]
@@ -144,7 +144,7 @@ def test_no_job_starts_on_a_vnode_that_is_offline(pbs: Pbs, bridge: LiveBridge) 
     assert not [line for line in pbs.log() if any(f";S;{job};" in line for job in jobs) and f"({away}:" in line]
 
 
-def test_a_limit_of_the_queue_is_kept(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_queue_limit_is_respected(pbs: Pbs, bridge: LiveBridge) -> None:
     pbs.manage(f'set queue {QUEUE} max_run = "[u:PBS_GENERIC=2]"')
     time.sleep(2)
     jobs = [pbs.submit(sleep_s=2) for _ in range(6)]
@@ -161,7 +161,7 @@ def test_a_limit_of_the_queue_is_kept(pbs: Pbs, bridge: LiveBridge) -> None:
     assert pbs.judge().once(jobs) == []
 
 
-def test_vnodes_of_a_reservation_are_left_alone(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_reserved_vnodes_are_not_used(pbs: Pbs, bridge: LiveBridge) -> None:
     begin = time.localtime(time.time() + 61)
     wanted = ["-R", time.strftime("%H%M.%S", begin), "-D", "60", "-l", "select=1:ncpus=1", "-l", "place=excl"]
     id = pbs.as_user("pbs_rsub", *wanted).split()[0]
@@ -175,7 +175,7 @@ def test_vnodes_of_a_reservation_are_left_alone(pbs: Pbs, bridge: LiveBridge) ->
         run("pbs_rdel", id)
 
 
-def test_a_job_that_shrinks_to_fit_runs_as_long_as_it_may(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_shrinkable_job_runs_as_long_as_possible(pbs: Pbs, bridge: LiveBridge) -> None:
     job = pbs.submit("1:ncpus=1", 1, "-l", "min_walltime=60,max_walltime=600", walltime_s=600)
     until(lambda: not pbs.jobs(), "it is over", 120)
     (began,) = [line for line in pbs.log() if f";S;{job};" in line]
@@ -183,7 +183,7 @@ def test_a_job_that_shrinks_to_fit_runs_as_long_as_it_may(pbs: Pbs, bridge: Live
     assert pbs.judge().once([job]) == []
 
 
-def test_a_job_that_shrinks_to_fit_ends_before_a_reservation_of_all_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_shrinkable_job_ends_before_reservation_of_all_vnodes(pbs: Pbs, bridge: LiveBridge) -> None:
     vnodes = pbs.vnodes()
     least = min(has["ncpus"] for has in vnodes.values())
     begin = time.localtime(time.time() + 240)
@@ -203,7 +203,7 @@ def test_a_job_that_shrinks_to_fit_ends_before_a_reservation_of_all_vnodes(pbs: 
     assert pbs.judge().once([job, long]) == []
 
 
-def test_where_the_server_counts_eligible_time_who_was_held_has_waited_less(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_held_job_has_less_eligible_time(pbs: Pbs, bridge: LiveBridge) -> None:
     before = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
     vnodes = pbs.vnodes()
     wide = f"{len(vnodes)}:ncpus={min(has['ncpus'] for has in vnodes.values())}"
@@ -225,7 +225,7 @@ def test_where_the_server_counts_eligible_time_who_was_held_has_waited_less(pbs:
         pbs.manage(f"set server eligible_time_enable={before.get('eligible_time_enable', 'False')}")
 
 
-def test_a_stop_opens_the_queue_and_pbs_goes_on(pbs: Pbs, bridge: LiveBridge) -> None:
+def test_stop_opens_queue_and_pbs_continues(pbs: Pbs, bridge: LiveBridge) -> None:
     bridge.stop()
     assert pbs.queues()[QUEUE]["started"] == "True"
     job = pbs.submit(sleep_s=1)
@@ -233,7 +233,7 @@ def test_a_stop_opens_the_queue_and_pbs_goes_on(pbs: Pbs, bridge: LiveBridge) ->
     assert pbs.judge().once([job]) == []
 
 
-def test_many_jobs_through_many_kills_run_once_each(pbs: Pbs, tmp_path: Path) -> None:
+def test_many_jobs_run_once_despite_many_kills(pbs: Pbs, tmp_path: Path) -> None:
     """The bridge is killed at random moments; the judge knows nothing of it."""
     rng = random.Random(1)
     live = LiveBridge(tmp_path / "bridge")

@@ -9,7 +9,7 @@ from tests.pbs.live.harness import CLAIM, LEFT, QUEUE, RACK, CommandFailed, Pbs,
 
 pytest.importorskip("cpsched_bridge.adapters.pbs", reason="the PBS adapter is not there")
 
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 
 
@@ -30,7 +30,7 @@ def refusal(*command: str) -> tuple[int, str]:
     return caught.value.status, str(caught.value)
 
 
-def test_the_scheduler_leaves_a_closed_queue_alone_and_qrun_does_not(closed: Pbs) -> None:
+def test_scheduler_ignores_closed_queue_but_qrun_works(closed: Pbs) -> None:
     job = closed.submit()
     time.sleep(3)
     assert closed.state(job) == "Q"
@@ -39,7 +39,7 @@ def test_the_scheduler_leaves_a_closed_queue_alone_and_qrun_does_not(closed: Pbs
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_an_opened_queue_is_served_when_the_scheduler_looks_again(closed: Pbs, enabled: bool) -> None:
+def test_opened_queue_is_served_at_next_scheduling_cycle(closed: Pbs, enabled: bool) -> None:
     """Opening it is a reason to look where eligible time is counted; saying that the server schedules is, anywhere."""
     server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
     closed.manage(f"set server eligible_time_enable={enabled}")
@@ -56,7 +56,7 @@ def test_an_opened_queue_is_served_when_the_scheduler_looks_again(closed: Pbs, e
         closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")
 
 
-def test_qrun_runs_a_held_job(closed: Pbs) -> None:
+def test_qrun_runs_held_job(closed: Pbs) -> None:
     job = closed.submit("1:ncpus=1", 30, "-h")
     run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
     assert closed.state(job) == "R"
@@ -70,7 +70,7 @@ def test_qrun_oversubscribes(closed: Pbs) -> None:
     assert int(closed.vnode(vnode)["resources_assigned"]["ncpus"]) == 2 * all_of_it
 
 
-def test_a_job_with_fewer_chunks_than_it_asked_for_comes_back(closed: Pbs) -> None:
+def test_job_started_with_too_few_chunks_returns(closed: Pbs) -> None:
     job = closed.submit("2:ncpus=1", 30)
     run("qrun", "-H", f"({first(closed)}:ncpus=1)", job)
     seen = []
@@ -85,7 +85,7 @@ def test_a_job_with_fewer_chunks_than_it_asked_for_comes_back(closed: Pbs) -> No
         assert each["job_state"] in "RQ" or (each["job_state"], each["Exit_status"]) == ("E", -3)
 
 
-def test_refusals_have_their_words(closed: Pbs) -> None:
+def test_refusals_have_expected_messages(closed: Pbs) -> None:
     job, array = closed.submit(sleep_s=30), closed.submit("1:ncpus=1", 1, "-J", "1-2")
     where = f"({first(closed)}:ncpus=1)"
     run("qrun", "-H", where, job)
@@ -96,7 +96,7 @@ def test_refusals_have_their_words(closed: Pbs) -> None:
     assert refusal("qmove", LEFT, job)[0] == 168
 
 
-def test_subjobs_are_run_one_by_one(closed: Pbs) -> None:
+def test_subjobs_run_one_by_one(closed: Pbs) -> None:
     array = closed.submit("1:ncpus=1", 30, "-J", "1-3")
     second = array.replace("[]", "[2]")
     run("qrun", "-H", f"({first(closed)}:ncpus=1)", second)
@@ -105,7 +105,7 @@ def test_subjobs_are_run_one_by_one(closed: Pbs) -> None:
     assert states[array.replace("[]", "[1]")]["job_state"] == "Q"
 
 
-def test_an_array_that_has_begun_is_moved_nowhere_also_when_none_of_it_runs_any_more(closed: Pbs) -> None:
+def test_started_array_cannot_be_moved(closed: Pbs) -> None:
     array = closed.submit("1:ncpus=1", 30, "-J", "1-2")
     subjob = array.replace("[]", "[1]")
     run("qrun", "-H", f"({first(closed)}:ncpus=1)", subjob)
@@ -116,7 +116,7 @@ def test_an_array_that_has_begun_is_moved_nowhere_also_when_none_of_it_runs_any_
     assert refusal("qmove", LEFT, array) == (168, f"exit 168: qmove: Request invalid for state of job {array}")
 
 
-def test_qrun_heeds_no_limit(closed: Pbs) -> None:
+def test_qrun_ignores_limits(closed: Pbs) -> None:
     closed.manage(f'set queue {QUEUE} max_run = "[u:PBS_GENERIC=1]"')
     jobs = [closed.submit(sleep_s=30) for _ in range(2)]
     for job in jobs:
@@ -124,7 +124,7 @@ def test_qrun_heeds_no_limit(closed: Pbs) -> None:
     assert [closed.state(job) for job in jobs] == ["R", "R"]
 
 
-def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
+def test_no_user_writes_lease_but_all_see_it(pbs: Pbs) -> None:
     pbs.manage(f'set server resources_available.{CLAIM} = "a:b:1:c"')
     server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
     assert server["resources_available"][CLAIM] == "a:b:1:c"
@@ -135,7 +135,7 @@ def test_no_user_writes_the_claim_and_everybody_sees_it(pbs: Pbs) -> None:
             pbs.submit("1:ncpus=1", 1, "-l", f"{CLAIM}=x")
 
 
-def test_a_job_that_shrinks_waits_without_a_walltime_and_a_manager_writes_one(closed: Pbs) -> None:
+def test_manager_writes_walltime_of_shrinkable_job(closed: Pbs) -> None:
     """`qrun` writes none: the caller has to."""
     wanted = ["-q", QUEUE, "-l", "select=1:ncpus=1", "-l", "min_walltime=60,max_walltime=600", "--", "/bin/sleep", "30"]
     job, other = (closed.as_user("qsub", "-o", "/dev/null", "-e", "/dev/null", *wanted).strip() for _ in range(2))
@@ -149,7 +149,7 @@ def test_a_job_that_shrinks_waits_without_a_walltime_and_a_manager_writes_one(cl
     assert "walltime" not in now[other]["Resource_List"]
 
 
-def test_in_a_closed_queue_a_job_is_eligible_unless_it_is_held(closed: Pbs) -> None:
+def test_unheld_job_in_closed_queue_is_eligible(closed: Pbs) -> None:
     server = next(iter(json.loads(run("qstat", "-B", "-f", "-F", "json"))["Server"].values()))
     closed.manage("set server eligible_time_enable=True")
     try:
@@ -164,7 +164,7 @@ def test_in_a_closed_queue_a_job_is_eligible_unless_it_is_held(closed: Pbs) -> N
         closed.manage(f"set server eligible_time_enable={server.get('eligible_time_enable', 'False')}")
 
 
-def test_a_text_that_looks_like_a_number_is_printed_as_it_is_by_the_plain_list_alone(pbs: Pbs) -> None:
+def test_only_plain_list_prints_numeric_text_unchanged(pbs: Pbs) -> None:
     """JSON shows `07` as 7 and `null` as nothing, or quotes some of them, as the release goes."""
     if RACK not in run("qmgr", "-c", "list resource"):
         pbs.manage(f"create resource {RACK} type=string,flag=h")
@@ -173,7 +173,7 @@ def test_a_text_that_looks_like_a_number_is_printed_as_it_is_by_the_plain_list_a
         seen = set()
         for text in texts:
             pbs.manage(f"set node {name} resources_available.{RACK} = '{text}'")
-            parts = PbsStateReader(PbsPrograms()).read().vnodes[name]["resources_available"]
+            parts = PbsStateReader(PbsProgramRunner()).read().vnodes[name]["resources_available"]
             assert isinstance(parts, dict)
             seen.add(parts[RACK])
         assert seen == set(texts)

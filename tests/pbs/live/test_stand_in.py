@@ -101,7 +101,7 @@ def agree(both: Both, *argv: str, refused: bool = True) -> None:
     assert bool(server[0]) is refused
 
 
-def test_a_start_of_what_cannot_start(both: Both) -> None:
+def test_start_of_unstartable_job_is_refused(both: Both) -> None:
     where = f"({both.first}:ncpus=1)"
     job, array, other = both.submit(), both.submit(subjobs=2), both.submit()
     both.run(job)
@@ -113,26 +113,26 @@ def test_a_start_of_what_cannot_start(both: Both) -> None:
     agree(both, "qrun", "-H", where, array.replace("[]", "[9]"))
 
 
-def test_a_start_onto_a_vnode_that_is_offline_is_not_refused(both: Both) -> None:
+def test_start_on_offline_vnode_is_accepted(both: Both) -> None:
     both.offline(both.second)
     agree(both, "qrun", "-H", f"({both.second}:ncpus=1)", both.submit(), refused=False)
     assert "offline" in both.stand_in.wrongs[0]
 
 
-def test_a_start_beside_a_job_that_has_its_vnode_alone(both: Both) -> None:
+def test_start_on_exclusively_used_vnode_is_refused(both: Both) -> None:
     alone, job = both.submit(place="excl"), both.submit()
     both.run(alone)
     agree(both, "qrun", "-H", f"({both.first}:ncpus=1)", job)
 
 
-def test_a_job_that_wants_a_vnode_alone_gets_one_that_others_are_on(both: Both) -> None:
+def test_exclusive_job_gets_vnode_in_use(both: Both) -> None:
     job, alone = both.submit(), both.submit(place="excl")
     both.run(job)
     agree(both, "qrun", "-H", f"({both.first}:ncpus=1)", alone, refused=False)
     assert "beside others" in both.stand_in.wrongs[0]
 
 
-def test_a_refused_start_of_several_chunks_keeps_a_vnode_until_that_job_has_run_there(both: Both) -> None:
+def test_refused_multi_chunk_start_reserves_vnode(both: Both) -> None:
     """`pbsnodes` shows the vnode as the job's, and the job waits."""
     job, alone, other = both.submit(), both.submit("2:ncpus=1", "pack:excl"), both.submit()
     both.run(job)
@@ -146,7 +146,7 @@ def test_a_refused_start_of_several_chunks_keeps_a_vnode_until_that_job_has_run_
     assert both.vnode(both.first) == ("free", [])
 
 
-def test_a_move_of_what_cannot_be_moved(both: Both) -> None:
+def test_move_of_unmovable_job_is_refused(both: Both) -> None:
     job, array, other = both.submit(), both.submit(subjobs=2), both.submit()
     agree(both, "qmove", "nowhere", other)
     agree(both, "qmove", LEFT, NOBODYS)
@@ -158,17 +158,17 @@ def test_a_move_of_what_cannot_be_moved(both: Both) -> None:
     agree(both, "qmove", LEFT, other, refused=False)
 
 
-def test_a_question_about_nobody(both: Both) -> None:
+def test_query_of_unknown_job_is_refused(both: Both) -> None:
     both.submit()
     agree(both, "qstat", "-f", "-F", "json", NOBODYS)
 
 
-def test_words_that_qmgr_does_not_take(both: Both) -> None:
+def test_qmgr_rejects_invalid_values(both: Both) -> None:
     agree(both, "qmgr", "-c", "set queue nowhere started = True")
     agree(both, "qmgr", "-c", f'set server resources_available.{CLAIM} = "a&b"')
 
 
-def test_points_for_what_cannot_have_them(both: Both) -> None:
+def test_points_for_invalid_jobs_are_refused(both: Both) -> None:
     if POINTS not in run("qmgr", "-c", "list resource"):
         both.pbs.manage(f"create resource {POINTS} type=long,flag=r")
     job, array, other = both.submit(), both.submit(subjobs=2), both.submit()

@@ -50,19 +50,19 @@ def row(found, name):
         ("adapter.decide_s", 0.1, "adapter"),
     ],
 )
-def test_each_setting_has_its_value_and_who_said_it(name, value, source):
+def test_setting_has_value_and_source(name, value, source):
     policy = {"predictor": "quantile", "predictor_settings": {"quantile": 0.9}, "dispatcher_settings": {"horizon": 50}}
     found = told(policy=policy, cycle={"interval_s": 2.5}, options={"boost": 5})
     assert row(found, name) == (value, source)
 
 
-def test_what_the_file_says_comes_from_the_file_although_the_adapter_asks_for_the_same():
+def test_file_value_has_source_file_if_equal_to_adapter_default():
     found = told(policy={"dispatcher_settings": {"site_weight": 1, "limit_s": 0.1}})
     assert row(found, "policy.dispatcher_settings.site_weight")[:2] == (1.0, "file")
     assert row(found, "policy.dispatcher_settings.limit_s")[:2] == (0.1, "file")
 
 
-def test_every_setting_is_there_once_and_none_besides():
+def test_lists_every_setting_once():
     found = told()
     names = [row.name for row in found.rows]
     assert len(set(names)) == len(names)
@@ -73,7 +73,7 @@ def test_every_setting_is_there_once_and_none_besides():
     assert {name for name, given in plain.items() if not isinstance(given, dict)} <= set(names)
 
 
-def test_what_is_built_is_what_is_said():
+def test_built_policy_has_listed_settings():
     """The bridge's policies have exactly the reported settings."""
     for settings in ({}, {"dispatcher": "easy"}, {"dispatcher": "pcp20", "fallback": "none"}, {"overrun": "double"}):
         ready = prepare_policy(
@@ -108,7 +108,7 @@ def command(*words):
     return result.exit_code, result.stdout
 
 
-def test_the_command_tells_it_as_a_table_and_as_json(file):
+def test_prints_table_and_json(file):
     code, text = command("policy", "--config", file, "--json")
     found = json.loads(text)
     assert code == 0
@@ -123,7 +123,7 @@ def test_the_command_tells_it_as_a_table_and_as_json(file):
     assert len(lines) == len(found["settings"]) + 3
 
 
-def test_a_number_that_json_has_no_word_for_is_a_text(file):
+def test_number_without_json_form_is_text(file):
     file.write_text("adapter: mock\nmetrics: {port: 0}\npolicy: {dispatcher_settings: {overdue_h: inf}}\n")
     code, text = command("policy", "--config", file, "--json")
     assert code == 0
@@ -131,7 +131,7 @@ def test_a_number_that_json_has_no_word_for_is_a_text(file):
     assert [row["value"] for row in found if row["name"].endswith(".overdue_h")] == ["inf"]
 
 
-def test_the_command_refuses_what_a_bridge_refuses(file):
+def test_command_rejects_what_bridge_rejects(file):
     file.write_text("adapter: mock\npolicy: {dispatcher: esy}\n")
     assert command("policy", "--config", file)[0] == 2
     code, text = command("policy", "--config", file, "--json")
@@ -139,14 +139,14 @@ def test_the_command_refuses_what_a_bridge_refuses(file):
     assert "esy" in json.loads(text)["error"]["message"]
 
 
-def test_the_doctor_names_the_policy(file):
+def test_doctor_names_policy(file):
     code, text = command("doctor", "--config", file)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert code == 0
     assert any(line.startswith("policy ok easy / walltime order=priority; fallback easy / walltime") for line in lines)
 
 
-def test_a_bridge_journals_it_when_it_begins(tmp_path):
+def test_bridge_records_configuration_at_start(tmp_path):
     found = told(policy={"dispatcher_settings": {"horizon": 7}}, options={"boost": 5})
     bridge = a_bridge(tmp_path, FakeCluster(), in_force=found, pace=FakePace(cycles=1))
     bridge.run()
@@ -157,7 +157,7 @@ def test_a_bridge_journals_it_when_it_begins(tmp_path):
     assert "options." not in event.detail, "an option may be secret"
 
 
-def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path):
+def test_fallback_rounds_are_recorded_with_its_settings(tmp_path):
     """It decides by the site's order on Slurm, and so must a replay of its rounds."""
     from cpsched.dispatchers.easy import EasyDispatcher
     from cpsched.policy import Policy
@@ -178,32 +178,32 @@ def test_rounds_of_the_fallback_are_journalled_with_the_settings_it_had(tmp_path
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "null"), (True, "true"), ({"a": [1, None]}, "{a: [1, null]}"), (0.5, "0.5"), ("x", "x")]
 )
-def test_values_are_spelled_as_in_the_file(value, text):
+def test_formats_values_as_in_file(value, text):
     assert to_yaml(value) == text
     assert str(EffectiveSetting("n", value, "file")) == f"n={text} (file)"
 
 
-def test_a_goal_is_told_with_its_objective_and_where_each_is_from():
+def test_goal_is_listed_with_objective_and_sources():
     found = told(policy={"goal": "waits"})
     assert row(found, "policy.goal")[:2] == ("waits", "file")
     assert row(found, "policy.dispatcher_settings.objective")[:2] == ("waits", "goal")
     assert found.policy.dispatcher_settings["objective"] == "waits"
 
 
-def test_without_a_goal_the_dispatchers_own_objective_is_in_force():
+def test_dispatcher_objective_applies_without_goal():
     found = told()
     assert row(found, "policy.goal") == (None, "default")
     assert row(found, "policy.dispatcher_settings.objective")[:2] == ("default", "dispatcher")
     assert "objective" not in found.policy.dispatcher_settings
 
 
-def test_where_an_objective_is_named_no_goal_is_in_force():
+def test_explicit_objective_disables_goal():
     found = told(policy={"dispatcher_settings": {"objective": "af"}})
     assert row(found, "policy.goal") == (None, "default")
     assert row(found, "policy.dispatcher_settings.objective") == ("af", "file")
 
 
-def test_weights_set_the_objective_of_the_nearest_goal():
+def test_weights_select_objective_of_nearest_goal():
     found = told(policy={"goal": {"bsld": 2, "awf": 1}})
     assert row(found, "policy.dispatcher_settings.objective")[1] == "goal"
 
@@ -215,10 +215,10 @@ def test_weights_set_the_objective_of_the_nearest_goal():
             {"goal": "waits", "dispatcher_settings": {"objective": "af"}},
             "policy.goal: waits: must not be set together with dispatcher_settings",
         ),
-        ({"goal": "waits", "dispatcher": "list-reg"}, "list-reg has no objective"),
+        ({"goal": "waits", "dispatcher": "list-reg"}, "requires a dispatcher with an objective, unlike list-reg"),
     ],
 )
-def test_a_goal_beside_what_contradicts_it_is_refused(policy, message):
+def test_rejects_goal_with_conflicting_setting(policy, message):
     with pytest.raises(SettingsError, match=message):
         told(policy=policy)
 
@@ -231,7 +231,7 @@ def test_a_goal_beside_what_contradicts_it_is_refused(policy, message):
         ("goal: [waits]", "goal"),
     ],
 )
-def test_a_goal_that_makes_no_sense_is_refused_with_file_and_line(tmp_path, policy, message):
+def test_rejects_invalid_goal_with_file_and_line(tmp_path, policy, message):
     path = tmp_path / "bridge.yaml"
     path.write_text(f"adapter: mock\npolicy:\n  {policy}\n")
     with pytest.raises(SettingsError, match=f"bridge.yaml:3: policy.*{message}"):

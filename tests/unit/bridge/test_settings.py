@@ -12,7 +12,7 @@ from cpsched_bridge.adapters.slurm.slurm_options import Options as SlurmOptions
 from cpsched_bridge.errors import SettingsError
 from cpsched_bridge.program.cli import app
 from cpsched_bridge.settings import (
-    RENAMED,
+    RENAMED_SETTINGS,
     RETIRED_SETTINGS,
     AdviseModeSettings,
     CycleSettings,
@@ -20,9 +20,9 @@ from cpsched_bridge.settings import (
     Settings,
     load_settings,
 )
-from cpsched_sim.input.yaml_tree import names_below
-from cpsched_sim.whatif.decision_pace import INTERVAL
-from cpsched_sim.whatif.whatif_cases import MODES
+from cpsched_sim.input.yaml_tree import iterate_setting_names
+from cpsched_sim.whatif.decision_timing import INTERVAL
+from cpsched_sim.whatif.whatif_cases import SIMULATED_MODES
 
 
 def written(tmp_path, text):
@@ -31,15 +31,15 @@ def written(tmp_path, text):
     return path
 
 
-def test_what_a_file_leaves_out_is_shadow_mode_beside_slurm(tmp_path):
+def test_defaults_are_shadow_mode_and_slurm(tmp_path):
     settings = load_settings(written(tmp_path, "adapter: slurm"))
     assert (settings.mode, settings.adapter, settings.metrics.host) == ("shadow", "slurm", "127.0.0.1")
     assert settings.heartbeat_path == Path("/var/lib/cpsched/heartbeat")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "~"])
-def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_path, text):
-    with pytest.raises(SettingsError, match=r":1: file: empty: must name a setting, at least `adapter: slurm`"):
+def test_rejects_empty_file(tmp_path, text):
+    with pytest.raises(SettingsError, match=r":1: file: empty: must contain at least `adapter: slurm`"):
         load_settings(written(tmp_path, text))
 
 
@@ -65,21 +65,21 @@ def test_a_file_that_says_nothing_is_refused_for_it_would_mean_a_real_slurm(tmp_
         ("mode: [", "1: yaml: mode: [: must be YAML: "),
         ("mode: shadow\nmode: control", "2: mode: given twice: must occur only once"),
         ("start: {adopt: true, adopt: false}", "1: adopt: given twice: must occur only once"),
-        ("mode: !!str shadow", "1: yaml: tag:yaml.org,2002:str: must not be used: tags are not supported"),
+        ("mode: !!str shadow", "1: yaml: tag:yaml.org,2002:str: must be removed: tags are not supported"),
         ("durable: true\nmode: a\x01b", "2: yaml: '\\x01': must not contain control characters"),
         ('mode: "\\ud800"', "1: text: \\ud800: must not contain control characters"),
         ("max: " + "9" * 5000, "1: number: 9999"),
         ("max: 9223372036854775808", "1: number: 9223372036854775808: must be within 64 bits"),
         ("max: 0b_", "1: number: 0b_: must be a number"),
-        ("a: " + "[" * 40, "1: yaml: nesting: must not be deeper than 30"),
-        ("a: [" + "x, " * 10_001 + "]", "1: yaml: values: must not be more than 10,000"),
+        ("a: " + "[" * 40, "1: yaml: nesting: must not be nested deeper than 30"),
+        ("a: [" + "x, " * 10_001 + "]", "1: yaml: values: must be at most 10,000"),
         ("a: &a [*a, *a]", "1: yaml: aliases: must not expand to more than 10,000 values, or contain themselves"),
         ("? [a, b]\n: 1", "1: yaml: a list or mapping: must not be a key"),
         ("a: 1\n---\nb: 2", "2: yaml: ---: must be YAML: but found another document"),
         ("# " + "x" * 300_000, "1: file: bridge.yaml: must not be larger than 131,072 bytes"),
     ],
 )
-def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, message):
+def test_invalid_setting_names_file_line_field_value_and_rule(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load_settings(path)
@@ -88,7 +88,7 @@ def test_a_wrong_setting_names_file_line_field_value_and_rule(tmp_path, text, me
 
 
 @pytest.mark.parametrize("name", [*RETIRED_SETTINGS, "options.gone", "gone"])
-def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name):
+def test_removed_setting_is_ignored_with_warning(tmp_path, monkeypatch, name):
     """A file copied whole from an older example starts."""
     known = {**RETIRED_SETTINGS, **dict.fromkeys(("options.gone", "gone"), RetiredSetting("9.8.7", "write this"))}
     monkeypatch.setattr(settings, "RETIRED_SETTINGS", known)
@@ -116,21 +116,21 @@ def test_a_retired_setting_is_ignored_with_a_warning(tmp_path, monkeypatch, name
         ("on_stop: hand-back", {"on_stop": "release"}, "on_stop: release"),
     ],
 )
-def test_a_renamed_setting_counts_with_a_warning(tmp_path, old, new, shown):
+def test_renamed_setting_applies_with_warning(tmp_path, old, new, shown):
     found = load_settings(written(tmp_path, f"adapter: mock\n{old}\n"))
     assert found == Settings(adapter="mock", **new)
     (warning,) = found.warnings
     assert warning.startswith(f"{tmp_path / 'bridge.yaml'}:{2 + old.count(chr(10))}: ")
-    assert warning.endswith(f"is renamed since 0.1.0: write `{shown}`")
+    assert warning.endswith(f"was renamed in version 0.1.0; write `{shown}`")
 
 
-def test_a_wrong_value_of_a_renamed_setting_names_its_line(tmp_path):
+def test_invalid_renamed_setting_names_its_line(tmp_path):
     path = written(tmp_path, "adapter: mock\nlease: {}\nguard:\n  failing_users: 4\n  claim_gone_s: -1\n")
     with pytest.raises(SettingsError, match=r":5: lease.duration_s: -1: must be above 0"):
         load_settings(path)
 
 
-def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
+def test_rejects_renamed_setting_with_its_new_name(tmp_path):
     path = written(tmp_path, "adapter: mock\ncycle:\n  slow_down: 2\n  max_interval_factor: 3\n")
     with pytest.raises(
         SettingsError, match=r":3: cycle.slow_down: 2: must not be set together with cycle.max_interval_factor"
@@ -138,33 +138,33 @@ def test_a_renamed_setting_beside_its_new_name_is_refused(tmp_path):
         load_settings(path)
 
 
-def test_an_option_of_a_plug_in_may_have_the_name_of_a_retired_one(tmp_path):
+def test_plugin_option_may_have_name_of_removed_setting(tmp_path):
     text = "adapter: some.plugin\noptions: {history_days: 3, socket: s}"
     found = load_settings(written(tmp_path, text))
     assert (found.options, found.warnings) == ({"history_days": 3, "socket": "s"}, ())
 
 
-def test_no_setting_has_the_name_of_a_retired_one():
+def test_no_setting_has_name_of_removed_one():
     options = (f"options.{field}" for model in (Options, SlurmOptions, PbsOptions) for field in model.model_fields)
-    assert not {*names_below(Settings), *options} & {
+    assert not {*iterate_setting_names(Settings), *options} & {
         *RETIRED_SETTINGS,
-        *(name for name in RENAMED if name != RENAMED[name].new),
+        *(name for name in RENAMED_SETTINGS if name != RENAMED_SETTINGS[name].new),
     }
 
 
-def test_an_anchor_bomb_ends_at_once(tmp_path):
+def test_rejects_anchor_expansion_bomb(tmp_path):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     with pytest.raises(SettingsError, match="aliases: must not expand to more than 10,000 values"):
         load_settings(written(tmp_path, "\n".join(lines)))
 
 
-def test_an_anchor_that_is_no_bomb_is_read(tmp_path):
+def test_reads_ordinary_anchor(tmp_path):
     text = "policy: {dispatcher_settings: &none {}, predictor_settings: *none}"
     assert load_settings(written(tmp_path, text)).policy.predictor_settings == {}
 
 
-def test_other_encodings_are_named_and_a_byte_order_mark_is_no_matter(tmp_path):
+def test_rejects_other_encodings_but_allows_byte_order_mark(tmp_path):
     path = tmp_path / "bridge.yaml"
     path.write_bytes(b"mode: shadow\non_stop: ke\xe9p\n")
     with pytest.raises(SettingsError, match=r":2: file: byte 0xe9: must be UTF-8 text"):
@@ -173,14 +173,14 @@ def test_other_encodings_are_named_and_a_byte_order_mark_is_no_matter(tmp_path):
     assert load_settings(path).adapter == "mock"
 
 
-def test_the_adapters_own_settings_are_named_with_their_line(tmp_path):
+def test_invalid_adapter_option_names_its_line(tmp_path):
     path = written(tmp_path, "adapter: mock\noptions:\n  days: -1\n")
     with pytest.raises(SettingsError) as caught:
         load_settings(path).adapter_options(Options, str(path))
     assert str(caught.value) == f"{path}:3: options.days: -1: must be above 0"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_names_missing_file(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.yaml: No such file or directory"):
         load_settings(tmp_path / "none.yaml")
 
@@ -193,25 +193,25 @@ def sections(model):
 
 
 @pytest.mark.parametrize("section", [*sections(Settings), Options], ids=lambda s: s.__name__)
-def test_every_setting_has_a_sentence(section):
+def test_every_setting_has_description(section):
     for name, field in section.model_fields.items():
         is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
         assert is_section or (field.description or "").endswith("."), name
 
 
-def test_a_cap_of_power_goes_with_every_dispatcher(tmp_path):
+def test_power_cap_works_with_every_dispatcher(tmp_path):
     power = load_settings(written(tmp_path, "policy: {power: {cap_w: 100, watts: {cores: 8, gpus: 120}}}")).policy.power
     assert power.to_power_cap() == PowerCap(100, (("cores", 8), ("gpus", 120)))
     assert load_settings(written(tmp_path, "{}")).policy.power.to_power_cap() is None
 
 
 @pytest.mark.parametrize("half", ["{cap_w: 100}", "{watts: {cores: 8}}"])
-def test_a_cap_needs_to_know_what_jobs_draw(tmp_path, half):
+def test_power_cap_and_watts_need_each_other(tmp_path, half):
     with pytest.raises(SettingsError, match="cap_w and watts must be set together"):
         load_settings(written(tmp_path, f"policy: {{power: {half}}}"))
 
 
-def test_what_if_replays_the_bridges_own_pace():
+def test_whatif_defaults_match_bridge_settings():
     """The simulator does not know the bridge, so it has these defaults again."""
-    assert float(MODES["control"].pace[INTERVAL]) == CycleSettings().interval_s
-    assert float(MODES["advise"].settings["every_s"]) == AdviseModeSettings().every_s
+    assert float(SIMULATED_MODES["control"].pace[INTERVAL]) == CycleSettings().interval_s
+    assert float(SIMULATED_MODES["advise"].settings["every_s"]) == AdviseModeSettings().every_s

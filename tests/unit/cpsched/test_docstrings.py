@@ -12,5 +12,5 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(cpsched.__path__, "cpsche
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_come_out_as_written(name):
+def test_docstring_examples_are_correct(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0

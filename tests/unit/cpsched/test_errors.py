@@ -10,11 +10,11 @@ from cpsched.errors import abbreviate
         (4, 2, "; ", "0; 1; and 2 more"),
     ],
 )  # fmt: skip
-def test_the_first_few_are_named_and_the_others_counted(count, most, between, told):
+def test_names_first_items_and_counts_others(count, most, between, told):
     assert abbreviate(range(count), most, between) == told
 
 
-def test_only_those_that_are_named_are_spelled():
+def test_formats_only_named_items():
     spelled = []
     abbreviate([3, 1, 2], 1, text=lambda number: spelled.append(number) or "")
     assert spelled == [3]

@@ -25,7 +25,7 @@ SIMULATOR = [
 
 
 @pytest.mark.parametrize(("package", "names"), [(cpsched, CORE), (cpsched_sim, SIMULATOR)])
-def test_the_names_of_the_face(package, names):
+def test_exports_documented_names(package, names):
     """A name that is added or taken away is a promise to researchers that changes: here is where it is decided."""
     assert sorted(package.__all__) == sorted(names)
     assert all(getattr(package, name) is not None for name in names)
@@ -33,18 +33,18 @@ def test_the_names_of_the_face(package, names):
 
 
 @pytest.mark.parametrize("package", [cpsched, cpsched_sim])
-def test_no_name_is_that_of_a_module(package):
+def test_no_exported_name_is_module(package):
     """Importing the module, from wherever, would put it in place of what the face offers."""
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
     assert modules.isdisjoint(package.__all__)
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error():
+def test_unknown_name_is_attribute_error():
     with pytest.raises(AttributeError, match="module 'cpsched' has no attribute 'Snapshoot'"):
         cpsched.Snapshoot  # noqa: B018
 
 
-def test_a_former_name_warns(monkeypatch):
+def test_former_name_warns(monkeypatch):
     """The name before 0.1.0 of a class works, and says the present one."""
     monkeypatch.setattr(former_names, "CLASSES", {"cpsched.model.job:Task": "Job", "cpsched_sim.x:Gone": "Job"})
     with pytest.warns(DeprecationWarning, match=r"cpsched.Task is now Job"):
@@ -54,14 +54,14 @@ def test_a_former_name_warns(monkeypatch):
 
 
 @pytest.mark.parametrize("package", ["cpsched", "cpsched_sim"])
-def test_importing_the_face_imports_nothing_heavy(package):
+def test_import_loads_nothing_heavy(package):
     heavy = {"numpy", "numba", "ortools", "pandas", "pydantic", "rich", "typer", "hypothesis", "pytest"}
     code = f"import sys, {package}; sys.exit(' '.join({heavy} & sys.modules.keys()) or 0)"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_face_tells_its_version_and_hides_what_it_needs_itself():
+def test_package_has_version_and_hides_internals():
     assert cpsched.__version__ == version("cpsched")
     plain = {name for name in dir(cpsched) if not name.startswith("__")}
     assert plain == set(cpsched.__all__)

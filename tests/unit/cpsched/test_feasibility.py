@@ -21,7 +21,7 @@ def faults(placements, snapshot):
     return found
 
 
-def test_what_fits_is_accepted_up_to_the_last_core():
+def test_accepts_starts_up_to_last_core():
     snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(units=4, per_unit=2)])
     assert faults({0: ((0, 2), (1, 2))}, snapshot) == []
     assert faults({0: ((0, 3), (1, 1))}, snapshot) == ["job 1: n0 lacks cores"]
@@ -75,13 +75,13 @@ QUEUE = [
         ),
     ],
 )
-def test_each_rule_is_named_and_earlier_starts_count(placements, said):
+def test_names_each_rule_and_counts_earlier_starts(placements, said):
     """Seven jobs wait for three nodes of 4 cores and 8 GiB; a core of n2 is taken; what earlier starts took is gone."""
     snapshot = a_snapshot(CLUSTER, QUEUE, [a_running(a_job(9, per_unit=(1, 0)), ((2, 1),))])
     assert faults(placements, snapshot) == said
 
 
-def test_a_job_is_started_once():
+def test_job_is_started_once():
     snapshot = a_snapshot(CLUSTER, QUEUE)
     columns = ([0, 3, 0], [0, 1, 2, 3], [0, 1, 2], [2, 1, 2])
     twice = Decision(Starts(*(np.array(column, np.int64) for column in columns), by_construction=True), Effort("test"))
@@ -96,7 +96,7 @@ def capped(cluster, cap_w, **watts):
 @pytest.mark.parametrize(
     ("cap_w", "left_w"), [(72, {}), (71, {2: 23}), (48, {2: 0}), (31, {1: 15, 2: 0}), (15, {1: 0, 2: 0})]
 )
-def test_the_cap_of_power_is_judged_start_by_start(cap_w, left_w):
+def test_checks_power_cap_start_by_start(cap_w, left_w):
     """Two running cores draw 16 W; the first start 32 W, the second 24 W, a job without cores nothing."""
     running = [a_running(a_job(9, per_unit=(2, 1)), ((0, 1),))]
     queue = [a_job(1, units=2, per_unit=(2, 1)), a_job(2, per_unit=(3, 1)), a_job(3, per_unit=(0, 1))]
@@ -108,7 +108,7 @@ def test_the_cap_of_power_is_judged_start_by_start(cap_w, left_w):
     ]
 
 
-def test_a_job_beyond_the_cap_of_power_can_never_run():
+def test_job_above_power_cap_is_infeasible():
     cluster = capped(Cluster.of([[8, 2]], ["cores", "gpus"]), 100, cores=8, gpus=40)
     assert why_infeasible(Request(2, (2, 0)), cluster) is None
     assert why_infeasible(Request(1, (2, 2)), cluster) is None
@@ -119,12 +119,12 @@ def test_a_job_beyond_the_cap_of_power_can_never_run():
     ("cap_w", "watts", "rule"),
     [
         (0, {"cores": 8}, "power.cap_w=0: must be positive"),
-        (9, {}, "power.watts=: must name at least one resource"),
+        (9, {}, "power.watts=: must contain at least one resource"),
         (9, {"cores": -1}, "power.watts.cores=-1: must not be negative"),
         (9, {"gpus": 1}, "power.watts=gpus: must be one of cores, memory"),
     ],
 )
-def test_a_cap_of_power_that_makes_no_sense_is_refused(cap_w, watts, rule):
+def test_rejects_invalid_power_cap(cap_w, watts, rule):
     with pytest.raises(InvalidValue, match=rule):
         capped(CLUSTER, cap_w, **watts)
 
@@ -148,7 +148,7 @@ def test_a_cap_of_power_that_makes_no_sense_is_refused(cap_w, watts, rule):
         (Request(9, (1, 1), node_set=1), "requests 9 units, but the empty cluster holds only 8"),
     ],
 )
-def test_what_can_never_run_is_refused_with_the_reason(request_, why):
+def test_infeasible_request_has_reason(request_, why):
     """Nodes of 4, 4 and 8 cores, each with 8 GiB; node set 1 holds the first two."""
     cluster = Cluster.of([[4, 8], [4, 8], [8, 8]], ["cores", "memory"], node_sets={"small": [0, 1]})
     assert why_infeasible(request_, cluster) == why
@@ -164,7 +164,7 @@ def test_what_can_never_run_is_refused_with_the_reason(request_, why):
         (Request(9, (5,)), [0, 0, 1], 1),
     ],
 )
-def test_room_is_in_the_node_set_and_whole_nodes_must_be_free(asked, by_node, empty):
+def test_counts_units_in_node_set_and_on_idle_whole_nodes(asked, by_node, empty):
     """Three nodes, of which a core of the first is in use; node set 1 holds the first two."""
     cluster = Cluster.of([[4], [4], [8]], ["cores"], node_sets={"small": [0, 1]})
     assert free_units_by_node(asked, cluster, np.array([[3], [4], [8]])).tolist() == by_node
@@ -172,7 +172,7 @@ def test_room_is_in_the_node_set_and_whole_nodes_must_be_free(asked, by_node, em
 
 
 @pytest.mark.parametrize(("free", "units"), [((4, 8), 4), ((3, 8), 0), ((4, 7), 0), ((0, 8), 0), ((4, 0), 0)])
-def test_a_job_with_nodes_for_itself_has_no_room_where_any_resource_is_in_use(free, units):
+def test_exclusive_job_needs_node_without_any_use(free, units):
     cluster = Cluster.of([[4, 8]], ["cores", "memory"])
     assert free_units_by_node(Request(9, (1, 1), exclusive=True), cluster, np.array([free])).tolist() == [units]
 
@@ -222,21 +222,21 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_no_decision_is_told_in_full_by_both_judges(name):
+def test_both_checks_reject_invalid_decision(name):
     decided, expected = SHAPES[name]
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2)])
     assert rules(decided, snapshot) == expected
     assert is_feasible(decided, snapshot) == (not expected)
 
 
-def test_a_node_in_use_that_would_be_large_enough_lacks_nothing_to_a_job_that_wants_it_whole():
+def test_busy_node_does_not_lack_cores_for_exclusive_job():
     snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=4, exclusive=True)], [a_running(a_job(2), ((0, 1),))])
     assert rules(decision({0: ((0, 1),)}), snapshot) == ["requests node n0 exclusively, but it is in use"]
     snapshot = a_snapshot(a_cluster(2, 4), [a_job(1, per_unit=5, exclusive=True)])
     assert rules(decision({0: ((0, 1),)}), snapshot) == ["n0 lacks cores"]
 
 
-def test_a_violation_says_whose_it_is():
+def test_violation_names_job():
     snapshot = a_snapshot(a_cluster(), [a_job(7)])
     (unknown,) = verify(columns(slots=(9,)), snapshot)
     assert (unknown.job_id, str(unknown)) == (None, "decision: slot 9: is not in the queue")
@@ -244,7 +244,7 @@ def test_a_violation_says_whose_it_is():
     assert (wrong.job_id, str(wrong)) == (7, "job 7: the number of placed units differs from the 1 requested")
 
 
-def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_nothing_from_others():
+def test_reports_missing_node_with_other_errors():
     snapshot = a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1, units=2, per_unit=3), a_job(2, per_unit=4)])
     beyond = columns((0, 1), (0, 2, 3), (0, 4, 0), (1, 1, 1))
     assert rules(beyond, snapshot) == ["is placed on a node that does not exist"]
@@ -256,7 +256,7 @@ def test_a_node_that_does_not_exist_is_told_beside_what_else_is_wrong_and_takes_
 
 
 @pytest.mark.parametrize("units", [1, 3])
-def test_a_start_of_wrong_units_takes_nothing_from_those_that_follow(units):
+def test_rejected_start_takes_nothing_from_later_ones(units):
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), [a_job(1, units=2), a_job(2, per_unit=4)])
     decided = decision({0: ((0, units),), 1: ((0, 1),)})
     assert rules(decided, snapshot) == ["the number of placed units differs from the 2 requested"]

@@ -12,7 +12,7 @@ from cpsched import formatting as f
         (-5, "-5 s"), (-0.3, "0 s"), (-130, "-2 min 10 s"),
     ],
 )  # fmt: skip
-def test_a_span_has_its_two_largest_units(seconds, words):
+def test_duration_has_its_two_largest_units(seconds, words):
     assert f.format_duration(seconds) == words
 
 
@@ -23,16 +23,16 @@ def test_a_span_has_its_two_largest_units(seconds, words):
         (-61, "-day 0, 00:01:01"),
     ],
 )  # fmt: skip
-def test_an_instant_is_a_date_or_a_day_of_a_simulation(at_s, words):
+def test_time_is_date_or_day_of_simulation(at_s, words):
     assert f.format_cluster_time(at_s) == words
 
 
-def test_instants_relative_to_now():
+def test_formats_planned_time_relative_to_now():
     assert [f.format_relative_time(at_s, 100) for at_s in (100, 160, 40)] == ["now", "in 1 min", "1 min ago"]
     assert [f.format_planned_time(at_s, 100) for at_s in (40, 100, 160)] == ["now", "now", "in 1 min"]
 
 
-def test_changes_of_an_expected_start():
+def test_formats_change_of_expected_start():
     assert [f.format_start_change(at_s, 100) for at_s in (160, 40)] == ["1 min later", "1 min earlier"]
     assert f.format_start_change(100, 100) == f.format_start_change(None, 100) == f.format_start_change(100, None) == ""
 
@@ -45,18 +45,18 @@ def test_changes_of_an_expected_start():
         ("memory_mib", 153_601, "150 GiB"),
     ],
 )  # fmt: skip
-def test_memory_is_in_gib(name, value, words):
+def test_formats_memory_in_gib(name, value, words):
     assert f.format_amount(name, value) == words
 
 
-def test_resources_have_names_for_people():
+def test_formats_resource_names():
     assert [f.resource_label(name) for name in ("memory_mib", "gpus", "gpu:a100", "gres/gpu", "cores", "fpga")] == [
         "memory", "GPUs", "GPUs (a100)", "GPUs", "cores", "fpga",
     ]  # fmt: skip
     assert [f.format_quantity("gpu:a100", 1), f.format_quantity("cores", 1608)] == ["1 GPU (a100)", "1,608 cores"]
 
 
-def test_plurals():
+def test_formats_plurals():
     assert [f.format_count(0, "node"), f.format_count(1, "node"), f.format_count(1608, "node")] == [
         "0 nodes",
         "1 node",
@@ -65,7 +65,7 @@ def test_plurals():
     assert [f.format_count(1, "entry", "entries"), f.format_count(2, "entry", "entries")] == ["1 entry", "2 entries"]
 
 
-def test_places_in_a_queue():
+def test_formats_queue_positions():
     assert [f.format_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112, 1608)] == [
         "first", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th", "1,608th",
     ]  # fmt: skip
@@ -78,11 +78,11 @@ def test_places_in_a_queue():
         (1060430.2, "1,060,430", "1.06M"),
     ],
 )  # fmt: skip
-def test_figures_have_five_digits_or_three(value, five, three):
+def test_formats_numbers_with_five_or_three_digits(value, five, three):
     assert (f.format_number(value), f.format_short_number(value)) == (five, three)
 
 
-def test_what_was_not_measured_is_a_dash():
+def test_missing_value_is_dash():
     assert [
         f.format_short_number(None),
         f.format_with_unit(None, "s"),
@@ -92,7 +92,7 @@ def test_what_was_not_measured_is_a_dash():
     assert f.format_difference_range(None, "s") == "none"
 
 
-def test_measured_figures_have_their_unit():
+def test_measured_values_have_units():
     measured = [f.format_with_unit(7320, "s"), f.format_with_unit(12.34, "%"), f.format_with_unit(1234.56, "")]
     assert measured == ["2 h 02 min", "12.3 %", "1,235"]
     assert [f.format_percent(0.126), f.format_percent(0.126, 1), f.format_milliseconds(0.00123)] == [
@@ -102,7 +102,7 @@ def test_measured_figures_have_their_unit():
     ]
 
 
-def test_differences_have_a_sign_unless_they_round_to_nothing():
+def test_differences_have_sign_unless_zero():
     assert [f.format_difference(value, "s") for value in (90, -90, 0.2, -0.2)] == [
         "+1 min 30 s",
         "-1 min 30 s",

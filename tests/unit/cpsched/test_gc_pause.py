@@ -8,7 +8,7 @@ from cpsched.gc_pause import gc_paused
 from cpsched_sim.whatif import whatif_io
 
 
-def test_it_rests_within_and_goes_on_after_a_failure():
+def test_disables_collector_within_block_and_restores_it():
     seen = []
 
     def fail():
@@ -21,7 +21,7 @@ def test_it_rests_within_and_goes_on_after_a_failure():
     assert (seen, gc.isenabled()) == ([False], True)
 
 
-def test_who_had_switched_it_off_finds_it_off():
+def test_keeps_collector_disabled_if_it_was():
     gc.disable()
     try:
         with gc_paused():
@@ -31,12 +31,12 @@ def test_who_had_switched_it_off_finds_it_off():
         gc.enable()
 
 
-def test_reading_lets_it_rest(monkeypatch, tmp_path):
+def test_trace_reading_pauses_collector(monkeypatch, tmp_path):
     def read_history(*_):
         raise ValueError(f"collector is on: {gc.isenabled()}")
 
     monkeypatch.setattr(whatif_io, "read_history", read_history)
     with pytest.raises(ValueError, match="collector is on: False"):
         whatif_io.read_window(
-            tmp_path / "jobs.txt", None, whatif_io.WindowOptions(), False, None, whatif_io.TraceDialect(), None
+            tmp_path / "jobs.txt", None, whatif_io.WindowPeriodOptions(), False, None, whatif_io.TraceDialect(), None
         )

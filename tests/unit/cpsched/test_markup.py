@@ -3,22 +3,22 @@
 from cpsched.markup import Markup, make_element
 
 
-def test_texts_and_attributes_are_escaped_and_markup_is_not():
+def test_escapes_text_and_attributes_but_not_markup():
     assert make_element("p", '<b> & "', make_element("b", "x")) == "<p>&lt;b&gt; &amp; &quot;<b>x</b></p>"
     assert make_element("a", 7, href='?a&b"<') == '<a href="?a&amp;b&quot;&lt;">7</a>'
     assert make_element("p", Markup("<i>")) == "<p><i></p>"
 
 
-def test_attributes_have_hyphens_and_none_is_left_out():
+def test_attribute_names_use_hyphens():
     assert make_element("text", "x", class_="g", text_anchor="end", x=1.0, y=2.26, width=None) == (
         '<text class="g" text-anchor="end" x="1" y="2.3">x</text>'
     )
 
 
-def test_an_element_that_holds_nothing():
+def test_formats_nested_and_empty_elements():
     assert (make_element("rect", x=1), make_element("td")) == ('<rect x="1"/>', "<td></td>")
     assert make_element("rect", make_element("title", "t"), x=1) == '<rect x="1"><title>t</title></rect>'
 
 
-def test_templates_take_markup_as_it_is():
+def test_templates_accept_markup():
     assert Markup("<i>").__html__() == "<i>"

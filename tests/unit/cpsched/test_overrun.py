@@ -16,5 +16,5 @@ from cpsched.model.overrun import expected_end_s
         ("walltime", 100, 101),
     ],
 )
-def test_a_job_that_outlives_its_estimate_ends_later_than_now(overrun, now_s, expected):
+def test_overdue_job_ends_after_now(overrun, now_s, expected):
     assert expected_end_s(0, 10, 100, now_s, overrun) == expected

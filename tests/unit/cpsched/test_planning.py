@@ -3,7 +3,7 @@ import pytest
 
 import cpsched
 from cpsched.errors import InvalidValue
-from cpsched.planning import EVERY, GREEDY, ORDERS, STRICT, plan
+from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, plan
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
@@ -26,15 +26,15 @@ def started(decision, snapshot):
     return set(decision.starts_by_job(snapshot))
 
 
-def test_the_number_of_reservations_makes_the_classic_schedulers(snapshot):
+def test_number_of_reservations_gives_classic_schedulers(snapshot):
     assert started(plan(snapshot, reservations=STRICT), snapshot) == set()
     assert started(plan(snapshot, reservations=GREEDY), snapshot) == {3, 4}
     assert plan(snapshot, reservations=1).plan_by_job(snapshot) == {1: 50, 4: 0}
-    assert plan(snapshot, reservations=EVERY).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
+    assert plan(snapshot, reservations=EVERY_JOB).plan_by_job(snapshot) == {1: 50, 2: 140, 3: 170, 4: 0}
 
 
-def test_every_waiting_job_keeps_its_earliest_start_unless_told_otherwise(snapshot):
-    every = plan(snapshot, reservations=EVERY).plan_by_job(snapshot)
+def test_all_jobs_keep_earliest_start_by_default(snapshot):
+    every = plan(snapshot, reservations=EVERY_JOB).plan_by_job(snapshot)
     assert plan(snapshot).plan_by_job(snapshot) == every
     assert plan(snapshot, reservations=None).plan_by_job(snapshot) == every
     assert plan(snapshot, lambda job: job.id, reservations=None).plan_by_job(snapshot) == every
@@ -50,7 +50,7 @@ def test_every_waiting_job_keeps_its_earliest_start_unless_told_otherwise(snapsh
         np.array([3.6, 1.2, 0.8, 0.2]),
     ],
 )
-def test_an_order_is_a_name_a_function_or_an_array(snapshot, order):
+def test_order_is_name_function_or_array(snapshot, order):
     expected = {4: 0, 3: 0, 2: 80, 1: 110}
     assert plan(snapshot, order).plan_by_job(snapshot) == expected
 
@@ -61,19 +61,19 @@ def test_ties_are_broken_by_arrival(snapshot, order):
 
 
 @pytest.mark.parametrize("order", [lambda job: job.id % 2, [id % 2 for id in range(60)]])
-def test_many_ties_are_broken_by_arrival_too(order):
+def test_many_ties_are_broken_by_arrival(order):
     snapshot = a_snapshot(a_cluster(nodes=1, cores=60), [a_job(id) for id in range(60)])
     taken = plan(snapshot, order, need="starts").starts.slots.tolist()
     assert taken == [*range(0, 60, 2), *range(1, 60, 2)]
 
 
-def test_a_function_can_see_the_estimate():
+def test_order_function_can_read_estimate():
     queue = [a_job(1, units=4), a_job(2, units=4)]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=4), queue, estimates={1: 60, 2: 10})
     assert started(plan(snapshot, order=snapshot.estimate_of), snapshot) == {2}
 
 
-def test_the_order_of_the_others_is_that_of_backfilling():
+def test_backfill_order_applies_to_unreserved_jobs():
     queue = [a_job(1, units=5, walltime_s=90), a_job(2, units=2, walltime_s=40), a_job(3, units=2, walltime_s=10)]
     running = [a_running(a_job(9, units=3, walltime_s=50), ((0, 3),))]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=5), queue, running)
@@ -81,14 +81,14 @@ def test_the_order_of_the_others_is_that_of_backfilling():
     assert started(plan(snapshot, reservations=1, backfill="shortest"), snapshot) == {3}
 
 
-def test_best_fit_takes_the_fullest_node():
+def test_best_fit_takes_fullest_node():
     running = [a_running(a_job(9), ((1, 1),))]
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1)], running)
     assert plan(snapshot).starts_by_job(snapshot) == {1: ((0, 1),)}
     assert plan(snapshot, allocation="best-fit").starts_by_job(snapshot) == {1: ((1, 1),)}
 
 
-def test_without_need_of_a_plan_there_is_none(snapshot):
+def test_starts_need_gives_no_plan(snapshot):
     decision = plan(snapshot, need="starts")
     assert (decision.plan_s, decision.waits) == (None, {})
     assert started(decision, snapshot) == {4}
@@ -106,25 +106,25 @@ def test_without_need_of_a_plan_there_is_none(snapshot):
         ({"order": None}, "order=None: must be a name"),
         ({"order": lambda job: float("nan")}, "order=.*: must not return NaN"),
         ({"order": lambda job: None}, "order=.*: must return sortable keys"),
-        ({"reservations": -2}, "reservations=-2: must be a whole number, 0 or more"),
-        ({"reservations": "all"}, "reservations=all: must be a whole number, 0 or more"),
+        ({"reservations": -2}, "reservations=-2: must be a whole number of at least 0"),
+        ({"reservations": "all"}, "reservations=all: must be a whole number of at least 0"),
         ({"backfill": "none"}, "backfill=none: must be one of"),
         ({"allocation": "worst-fit"}, "allocation=worst-fit: must be first-fit or best-fit"),
     ],
 )
-def test_what_makes_no_sense_is_named(snapshot, options, message):
+def test_rejects_invalid_options(snapshot, options, message):
     with pytest.raises(InvalidValue, match=message):
         plan(snapshot, **options)
 
 
 @pytest.mark.parametrize("order", ["reg", lambda job: job.id, []])
-def test_an_empty_queue_has_an_empty_plan(order):
+def test_empty_queue_has_empty_plan(order):
     snapshot = a_snapshot(a_cluster(), [])
     decision = plan(snapshot, order)
     assert (len(decision.starts), decision.plan_s.tolist()) == (0, [])
 
 
-def test_each_order_has_one_row_that_says_all_of_it():
+def test_each_order_has_complete_row():
     for name, order in ORDERS.items():
         assert order.name == name
         assert order.sentence
@@ -149,7 +149,7 @@ def test_published_scores_have_their_coefficients(name, expected):
     assert ORDERS[name].by(E, R, S, W) == pytest.approx(expected)
 
 
-def test_unicep_orders_jobs_of_one_processor_among_each_other():
+def test_unicep_orders_jobs_of_one_processor():
     """The logarithm of one processor is 0. A job that has not waited divides 0 by 0."""
     scores = ORDERS["unicep"].by(
         np.array([100.0, 10, 1, 10]), np.array([1.0, 1, 2, 1]), S, np.array([50.0, 50, 5000, 0])
@@ -169,7 +169,7 @@ def test_unicep_orders_jobs_of_one_processor_among_each_other():
         ("saf", [4, 3, 2, 1]),
     ],
 )
-def test_orders_read_processors_submission_and_wait(order, expected):
+def test_orders_use_processors_submission_and_wait(order, expected):
     """Jobs of a whole node each, at second 10,000: three submitted at second 1,000, and one now."""
     facts = ((1, 10_000, 1000), (4, 100, 1000), (16, 1, 1000), (1, 1, 10_000))
     queue = [
@@ -180,7 +180,7 @@ def test_orders_read_processors_submission_and_wait(order, expected):
     assert [queue[at].id for at in np.argsort(found.plan_s)] == expected
 
 
-def test_an_own_dispatcher_reads_as_promised(snapshot):
+def test_custom_dispatcher_example_works(snapshot):
     class SmallestFirst(cpsched.Dispatcher):
         def decide(self, snapshot, need="plan"):
             return cpsched.plan(snapshot, order="saf", reservations=1, need=need)

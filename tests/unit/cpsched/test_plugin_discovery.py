@@ -29,7 +29,7 @@ def site(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def test_a_plug_in_is_known_by_its_entry_point(site):
+def test_finds_plugin_by_entry_point(site):
     points = {GROUP: {"smallest": "mine_a:SmallestFirst"}, "cpsched.predictors": {"half": "mine_b:Half"}}
     install(site, "mine", {"mine_a": SMALLEST, "mine_b": HALF}, points)
     listing = DISPATCHERS.find("smallest")
@@ -41,14 +41,14 @@ def test_a_plug_in_is_known_by_its_entry_point(site):
         DISPATCHERS.find("smalest")
 
 
-def test_a_module_and_a_class_need_no_entry_point(site):
+def test_module_and_class_need_no_entry_point(site):
     install(site, "mine", {"mine_c": SMALLEST})
     assert DISPATCHERS.build("mine_c:SmallestFirst", {"reservations": "2"}).reservations == 2
     with pytest.raises(InvalidValue, match="reservations=x: must be int"):
         DISPATCHERS.build("mine_c:SmallestFirst", {"reservations": "x"})
 
 
-def test_naming_a_plug_in_imports_no_other(site):
+def test_naming_plugin_imports_no_other(site):
     install(site, "mine", {"mine_d": SMALLEST}, {GROUP: {"good": "mine_d:SmallestFirst", "bad": "no_such_module:X"}})
     assert DISPATCHERS.build("good").reservations == 1
     assert "no_such_module" not in sys.modules
@@ -73,7 +73,7 @@ def broken(site):
     install(site, "mine", modules, {GROUP: {**points, "good": "mine_e:SmallestFirst"}})
 
 
-def test_each_broken_plug_in_is_one_line_that_names_it(broken):
+def test_broken_plugin_is_named_in_one_line(broken):
     found = {each.name: each.error for each in DISPATCHERS.iterate_registrations() if isinstance(each, BrokenPlugin)}
     assert found == {
         name: f"dispatcher {name}: plug-in {words} of mine 1.0: {why}" for name, (words, why) in BROKEN.items()
@@ -85,7 +85,7 @@ def test_each_broken_plug_in_is_one_line_that_names_it(broken):
         DISPATCHERS.find("raises")
 
 
-def test_broken_plug_ins_do_not_break_the_list(broken):
+def test_broken_plugins_do_not_break_list(broken):
     result = CliRunner().invoke(app, ["dispatchers", "--json"])
     assert result.exit_code == 0
     names = [row["name"] for row in json.loads(result.stdout)["dispatchers"]]
@@ -94,14 +94,14 @@ def test_broken_plug_ins_do_not_break_the_list(broken):
     assert len(result.stderr.splitlines()) == len(BROKEN)
 
 
-def test_two_packages_that_offer_one_name_are_told_of_each_other(site):
+def test_reports_name_declared_by_two_packages(site):
     install(site, "mine", {"mine_f": SMALLEST}, {GROUP: {"same": "mine_f:SmallestFirst"}})
     install(site, "yours", {"yours_f": SMALLEST}, {GROUP: {"same": "yours_f:SmallestFirst"}})
     with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 declares"):
         DISPATCHERS.find("same")
 
 
-def test_a_constructor_that_raises_is_one_line(site):
+def test_raising_constructor_is_one_line_error(site):
     install(site, "mine", {"mine_g": SMALLEST.replace("self.reservations = reservations", "1 / 0")})
     with pytest.raises(
         PluginLoadError, match="mine_g:SmallestFirst: cannot be built: ZeroDivisionError: division by zero"
@@ -109,13 +109,13 @@ def test_a_constructor_that_raises_is_one_line(site):
         DISPATCHERS.build("mine_g:SmallestFirst")
 
 
-def test_a_class_without_its_method_is_one_line(site):
+def test_missing_method_is_one_line_error(site):
     install(site, "mine", {"mine_h": "import cpsched\nclass Idle(cpsched.Dispatcher): pass"})
     with pytest.raises(PluginLoadError, match=r"mine_h:Idle: cannot be built: TypeError: .*decide"):
         DISPATCHERS.build("mine_h:Idle")
 
 
-def test_a_metric_of_a_plug_in(site):
+def test_finds_metric_of_plugin(site):
     text = """
         from cpsched import Metric
 
@@ -132,7 +132,7 @@ def test_a_metric_of_a_plug_in(site):
     }  # fmt: skip
 
 
-def test_a_path_of_before_a_rename_goes_on_working(monkeypatch):
+def test_path_before_rename_still_works(monkeypatch):
     """A journal, or a site's file, may name a class of the project by the path that it had."""
     monkeypatch.setattr(former_names, "MODULES", {"cpsched.dispatchers.fast": "cpsched.dispatchers.easy"})
     monkeypatch.setattr(former_names, "CLASSES", {"cpsched.dispatchers.fast:Fast": "EasyDispatcher"})

@@ -27,12 +27,12 @@ def decide(policy, queue, running=(), now_s=0):
     return {job.id: estimate for job, estimate in zip(table.jobs, table.estimate_s.tolist(), strict=True)}
 
 
-def test_every_job_has_an_estimate_when_the_dispatcher_is_asked():
+def test_dispatcher_sees_estimate_of_every_job():
     policy = Policy(LastTwoPredictor(), Spy())
     assert decide(policy, [a_job(1, walltime_s=50)], [a_running(a_job(2, walltime_s=70), ((0, 1),))]) == {1: 50, 2: 70}
 
 
-def test_a_job_keeps_the_estimate_it_was_first_given():
+def test_job_keeps_first_estimate():
     policy = Policy(LastTwoPredictor(), Spy())
     old, new = a_job(1, user="ada", walltime_s=50), a_job(3, user="ada", walltime_s=50)
     decide(policy, [old])
@@ -40,7 +40,7 @@ def test_a_job_keeps_the_estimate_it_was_first_given():
     assert decide(policy, [old, new]) == {1: 50, 3: 20}
 
 
-def test_running_jobs_come_in_order_of_their_expected_ends():
+def test_running_jobs_are_sorted_by_expected_end():
     policy = Policy(LastTwoPredictor(), Spy())
     running = [a_running(a_job(i, walltime_s=w), ((i, 1),)) for i, w in ((1, 90), (2, 5), (3, 40))]
     decide(policy, [], running, now_s=10)
@@ -49,7 +49,7 @@ def test_running_jobs_come_in_order_of_their_expected_ends():
     assert seen.table.end_s[seen.running].tolist() == [11, 40, 90], "the overdue job is given one more second"
 
 
-def test_estimates_of_jobs_that_left_without_ending_do_not_pile_up():
+def test_estimates_of_vanished_jobs_do_not_accumulate():
     policy = Policy(LastTwoPredictor(), Spy())
     kept = a_job(1, walltime_s=50)
     for first in range(2, 40_000, 1_000):
@@ -86,7 +86,7 @@ class Wordless(Exception):
         (ValueError("x" * 10_000), "ValueError: " + "x" * 500),
     ],
 )
-def test_whatever_an_exception_says_of_itself_is_one_fault_of_bounded_printable_words(error, words):
+def test_exception_text_is_bounded_and_printable(error, words):
     policy = Policy(WalltimePredictor(), Answering(error))
     for act in (lambda: policy.decide(policy.add_estimates(a_scene())), lambda: policy.learn(EndedJob(a_job(1), 0, 5))):
         with pytest.raises(PolicyError) as fault:
@@ -132,14 +132,14 @@ EFFORT = Effort("test")
         (Decision(NO_STARTS, EFFORT, None, [Wait("later")]), "waits must map job ids to Wait"),
     ],
 )
-def test_whatever_a_dispatcher_does_is_one_fault_with_its_name(answer, message):
+def test_dispatcher_failure_is_policy_error_with_its_name(answer, message):
     policy = Policy(WalltimePredictor(), Answering(answer))
     with pytest.raises(PolicyError, match=message):
         policy.decide(policy.add_estimates(a_scene()))
 
 
 @pytest.mark.parametrize("answer", [0, -5, None, "60", "many", float("nan"), float("inf"), 10**30, RuntimeError("no")])
-def test_whatever_a_predictor_does_is_one_fault_and_the_job_is_asked_about_again(answer):
+def test_predictor_failure_is_policy_error_and_job_is_retried(answer):
     policy = Policy(Guessing(answer), Spy())
     for _ in range(2):
         with pytest.raises(PolicyError, match=r"predictor Guessing: .*(must be a number of seconds|no)"):
@@ -149,12 +149,12 @@ def test_whatever_a_predictor_does_is_one_fault_and_the_job_is_asked_about_again
 
 
 @pytest.mark.parametrize(("answer", "estimate_s"), [(1, 1), (59.9, 59), (60, 60), (61, 60), (np.int64(5), 5)])
-def test_an_estimate_is_whole_seconds_and_no_longer_than_the_walltime(answer, estimate_s):
+def test_estimate_is_whole_seconds_up_to_walltime(answer, estimate_s):
     policy = Policy(Guessing(answer), Spy())
     assert policy.add_estimates(a_scene()).table.estimate_s.tolist() == [estimate_s]
 
 
-def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
+def test_wrong_predictor_columns_become_walltimes():
     class Zeros(WalltimePredictor):
         def fill(self, table, slots):
             table.estimate_s[slots] = 0
@@ -167,7 +167,7 @@ def test_columns_that_a_predictor_fills_wrongly_become_the_walltimes():
     assert table.estimate_s.tolist() == [9, 70]
 
 
-def test_both_learn_of_a_job_that_ended_even_if_one_of_them_fails():
+def test_both_parts_learn_even_if_one_fails():
     predictor = LastTwoPredictor()
     policy = Policy(predictor, Answering(RuntimeError("forgot")))
     with pytest.raises(PolicyError, match="dispatcher Answering: RuntimeError: forgot"):
@@ -180,7 +180,7 @@ class Forgetful(WalltimePredictor):
         raise RuntimeError("no room")
 
 
-def test_the_first_fault_of_learning_names_its_part_and_the_other_part_has_learned():
+def test_learning_error_names_first_failed_part():
     class Told(Spy):
         def learn(self, ended):
             self.told = ended
@@ -207,16 +207,16 @@ class Diary(Spy):
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_memory_is_what_a_dispatcher_tells_whether_or_not_it_learns(learns):
+def test_memory_is_that_of_dispatcher(learns):
     assert Policy(WalltimePredictor(), Diary(learns)).memory() == {"pages": 3}
 
 
-def test_a_dispatcher_that_cannot_tell_its_memory_is_a_fault_with_its_name():
+def test_failing_memory_names_dispatcher():
     with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: lost"):
         Policy(WalltimePredictor(), Diary(None)).memory()
 
 
-def test_a_dispatcher_that_cannot_recall_is_a_fault_with_its_name():
+def test_failing_recall_names_dispatcher():
     with pytest.raises(PolicyError, match=r"^dispatcher Diary: RuntimeError: unreadable"):
         Policy(WalltimePredictor(), Diary(True)).recall({})
 
@@ -226,7 +226,7 @@ class Duck:
         return Decision(NO_STARTS, EFFORT)
 
 
-def test_what_is_no_dispatcher_is_told_the_contract():
+def test_rejects_object_without_dispatcher_methods():
     with pytest.raises(
         InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* lacks learn, learns"
     ):
@@ -237,7 +237,7 @@ def test_what_is_no_dispatcher_is_told_the_contract():
         Policy(WalltimePredictor(), Spy)
 
 
-def test_a_dispatcher_needs_no_more_than_to_decide():
+def test_dispatcher_needs_only_decide():
     class Deciding(Dispatcher):
         def decide(self, snapshot, need="plan"):
             return Decision(NO_STARTS, EFFORT)
@@ -256,7 +256,7 @@ class Unsure(Spy):
         raise Wordless
 
 
-def test_a_part_that_cannot_tell_whether_it_learns_is_a_fault_with_its_name():
+def test_failing_learns_property_names_part():
     policy = Policy(WalltimePredictor(), Unsure())
     assert not policy.predictor_learns
     for act in (lambda: policy.learns, lambda: policy.dispatcher_learns):
@@ -264,12 +264,12 @@ def test_a_part_that_cannot_tell_whether_it_learns_is_a_fault_with_its_name():
             act()
 
 
-def test_starts_of_the_wrong_form_are_no_value():
+def test_rejects_starts_of_wrong_form():
     one, two = np.array([0]), np.array([0, 1])
     for columns, message in [
         (([0], two, one, one), "starts.slots=list: must be int64"),
         ((np.array([0.5]), two, one, one), "starts.slots=ndarray: must be int64"),
-        ((one, one, one, one), "starts.offsets=1: must be one longer"),
+        ((one, one, one, one), "starts.offsets=1: must have one more entry than slots"),
         ((one, two, one, two), "starts.units=2: must have as many entries as nodes"),
         ((one, np.array([0, 2]), one, one), "starts.offsets=.*: must range from 0 to 1"),
         ((two, np.array([0, 2, 1]), one, one), "starts.offsets=.*: must not decrease"),
@@ -290,9 +290,9 @@ class Asked(WalltimePredictor):
 
 
 @pytest.mark.parametrize(("before", "forgotten"), [(7, []), (8, [2, 3, 4, 5, 6, 7, 8])])
-def test_estimates_are_kept_up_to_a_spare_beyond_twice_the_jobs_of_a_scene(monkeypatch, before, forgotten):
+def test_keeps_estimates_up_to_spare_beyond_twice_jobs(monkeypatch, before, forgotten):
     """With one job in the scene, and a spare of five: seven are kept, eight are too many."""
-    monkeypatch.setattr(policies, "SPARE", 5)
+    monkeypatch.setattr(policies, "MAX_SPARE_ESTIMATES", 5)
     policy = Policy(Asked(), Spy())
     every = [a_job(id) for id in range(1, before + 1)]
     decide(policy, every)
@@ -302,13 +302,13 @@ def test_estimates_are_kept_up_to_a_spare_beyond_twice_the_jobs_of_a_scene(monke
     assert policy.predictor.of == forgotten
 
 
-def test_jobs_that_may_not_start_are_not_predicted_and_running_ones_are():
+def test_predicts_running_but_not_ineligible_jobs():
     policy = Policy(Asked(), Spy())
     decide(policy, [a_job(1), a_job(2, ineligible="waits for job 1")], [a_running(a_job(3), ((0, 1),))])
     assert sorted(policy.predictor.of) == [1, 3]
 
 
-def test_a_job_that_ended_has_no_estimate_any_more():
+def test_forgets_estimate_of_ended_job():
     policy = Policy(Asked(), Spy())
     assert not policy.learns
     decide(policy, [a_job(1), a_job(2)])
@@ -332,7 +332,7 @@ def test_a_job_that_ended_has_no_estimate_any_more():
         (LastTwoPredictor(), Diary(True), (True, True, True)),
     ],
 )
-def test_a_policy_learns_if_a_part_of_it_does(predictor, dispatcher, learns):
+def test_policy_learns_if_any_part_does(predictor, dispatcher, learns):
     policy = Policy(predictor, dispatcher)
     assert (policy.predictor_learns, policy.dispatcher_learns, policy.learns) == learns
 
@@ -345,12 +345,12 @@ def test_a_policy_learns_if_a_part_of_it_does(predictor, dispatcher, learns):
         Decision(NO_STARTS, EFFORT, np.array([2**60]), {}),
     ],
 )
-def test_a_plan_of_now_or_later_or_none_is_right(decision):
+def test_accepts_plan_from_now_on_or_none(decision):
     policy = Policy(WalltimePredictor(), Answering(decision))
     assert policy.decide(policy.add_estimates(a_scene())) is decision
 
 
-def test_a_plan_that_nobody_asked_for_is_not_looked_at():
+def test_ignores_unrequested_plan():
     class Asked(Spy):
         def decide(self, snapshot, need="plan"):
             self.need = need
@@ -365,7 +365,7 @@ def test_a_plan_that_nobody_asked_for_is_not_looked_at():
     assert policy.dispatcher.need == "plan"
 
 
-def test_a_fault_of_both_parts_is_told_of_the_predictor():
+def test_failure_of_both_parts_names_predictor():
     policy = Policy(Forgetful(), Answering(RuntimeError("forgot")))
     with pytest.raises(
         PolicyError, match=r"^predictor Forgetful: RuntimeError: no room \(.*test_policy.py:\d+, in learn\)$"
@@ -373,7 +373,7 @@ def test_a_fault_of_both_parts_is_told_of_the_predictor():
         policy.learn(EndedJob(a_job(9), 0, 20))
 
 
-def test_a_part_is_what_it_can_do_and_not_what_it_derives_from():
+def test_checks_methods_not_base_class():
     class Able:
         learns = False
 
@@ -391,7 +391,7 @@ def test_a_part_is_what_it_can_do_and_not_what_it_derives_from():
         policy.recall({})
 
 
-def test_what_was_told_is_recalled():
+def test_recalls_memory():
     class Recalls(Spy):
         def recall(self, memory):
             self.known = memory
@@ -401,7 +401,7 @@ def test_what_was_told_is_recalled():
     assert policy.dispatcher.known == {"pages": 3}
 
 
-def test_a_running_job_that_outlived_its_estimate_ends_as_the_policy_says():
+def test_overdue_job_ends_by_overrun_rule():
     seen = {}
     for overrun in ("one-second", "double"):
         policy = Policy(LastTwoPredictor(), Spy(), overrun)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 
-from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.errors import InvalidValue, UnknownName
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.profile import ProfilePredictor
@@ -28,18 +28,18 @@ from cpsched.registry import CORE
         ("prb ewt_file='a file.json'", PolicySpec("prb", "walltime", {"ewt_file": "a file.json"})),
     ],
 )
-def test_what_is_written_is_read_back(text, spec):
+def test_text_form_is_parsed_back(text, spec):
     assert PolicySpec.parse(text) == spec
     assert PolicySpec.parse(str(spec)) == spec
 
 
 @pytest.mark.parametrize("text", ["", "easy walltime more", "option=greedy"])
-def test_what_names_no_policy_is_refused(text):
+def test_rejects_text_without_policy(text):
     with pytest.raises(InvalidValue, match="must have the form dispatcher"):
         PolicySpec.parse(text)
 
 
-def test_it_builds_a_policy_anew_each_time():
+def test_builds_new_policy_each_time():
     spec = PolicySpec("list-reg", "profile", {"option": "greedy"}, {"remember": "7"}, "double")
     policy = spec.build()
     assert isinstance(policy.dispatcher, ListDispatcher)
@@ -48,7 +48,7 @@ def test_it_builds_a_policy_anew_each_time():
     assert spec.build().predictor is not policy.predictor
 
 
-def test_a_setting_that_both_know_goes_to_both_or_to_the_one_that_is_named():
+def test_common_setting_goes_to_both_or_named_part():
     class Seeded(ProfilePredictor):
         def __init__(self, seed: int = 0) -> None:
             super().__init__()
@@ -63,7 +63,7 @@ def test_a_setting_that_both_know_goes_to_both_or_to_the_one_that_is_named():
     assert one.build(known=known).predictor.seed == 3
 
 
-def test_names_and_values_that_are_wrong_are_told():
+def test_rejects_unknown_names_and_values():
     with pytest.raises(UnknownName, match=r"unknown parameter of easy, walltime or the policy 'backfil'.*'backfill'"):
         PolicySpec.of(settings={"backfil": "shortest"})
     with pytest.raises(InvalidValue, match="overrun=never: must be one of one-second, double, walltime"):
@@ -72,7 +72,7 @@ def test_names_and_values_that_are_wrong_are_told():
         PolicySpec.of("easy", options={"effort": 3})
 
 
-def test_the_form_in_journals_is_that_of_old_ones():
+def test_journal_form_is_unchanged():
     """Journals written before there was this value hold exactly these five fields."""
     old = {
         "dispatcher": "easy",
@@ -86,7 +86,7 @@ def test_the_form_in_journals_is_that_of_old_ones():
     assert spec == PolicySpec.of("easy", "last-two", {"backfill": "shortest", "overrun": "one-second"})
 
 
-def test_an_overrun_that_is_said_is_in_force_and_the_dispatchers_own_is_where_nobody_says_one():
+def test_explicit_overrun_precedes_dispatcher_default():
     for name, own in (("lookahead", "walltime"), ("easy", "one-second")):
         assert PolicySpec.of(name).build().overrun == own
         assert PolicySpec.of(name, settings={"overrun": None}).build().overrun == own
@@ -95,7 +95,7 @@ def test_an_overrun_that_is_said_is_in_force_and_the_dispatchers_own_is_where_no
             assert (spec.build().overrun, PolicySpec.parse(str(spec))) == (said, spec)
 
 
-def test_a_file_is_opened_by_whoever_builds():
+def test_caller_opens_named_file():
     """The core opens none: the class is handed the content, the setting has the name that the mark says."""
 
     class Waits(ProfilePredictor):

@@ -19,13 +19,13 @@ def snapshot(cluster, *jobs):
 
 
 @pytest.mark.parametrize("cluster", [POOL, NODES])
-def test_a_tier_beats_a_priority_and_arrival_breaks_ties(cluster):
+def test_tier_precedes_priority_and_arrival_breaks_ties(cluster):
     queue = snapshot(cluster, (1, 8, 5, 0), (2, 8, 9, 0), (3, 8, 5, 0), (4, 8, 1, 1))
     assert plan(queue, "priority").plan_by_job(queue) == {4: 100, 2: 160, 1: 220, 3: 280}
 
 
 @pytest.mark.parametrize("cluster", [POOL, NODES])
-def test_easy_reserves_for_the_first_by_priority_and_backfills_by_priority(cluster):
+def test_easy_reserves_and_backfills_by_priority(cluster):
     queue = snapshot(cluster, (1, 2, 1, 0), (2, 2, 2, 0), (3, 6, 9, 0), (4, 8, 8, 0))
     easy = dispatcher("easy", {"order": "priority"})
     assert list(easy.decide(queue).starts_by_job(queue)) == [3, 2]
@@ -33,18 +33,18 @@ def test_easy_reserves_for_the_first_by_priority_and_backfills_by_priority(clust
 
 @pytest.mark.parametrize("cluster", [POOL, NODES])
 @pytest.mark.parametrize("name", ["easy", "easy-sjbf", "fcfs", "greedy"])
-def test_where_nobody_ranks_jobs_the_order_is_that_of_arrival(cluster, name):
+def test_order_without_priorities_is_arrival(cluster, name):
     queue = snapshot(cluster, *((id, 1 + id % 5, 0, 0) for id in range(12)))
     ranked, plain = (dispatcher(name, settings).decide(queue) for settings in ({"order": "priority"}, {}))
     assert ranked.plan_by_job(queue) == plain.plan_by_job(queue)
 
 
-def test_list_priority_is_there_by_name():
+def test_list_priority_is_registered():
     queue = snapshot(POOL, (1, 8, 1, 0), (2, 8, 2, 0))
     assert dispatcher("list-priority").decide(queue).plan_by_job(queue) == {2: 100, 1: 160}
 
 
 @pytest.mark.parametrize("wrong", [{"priority": -1}, {"priority": 2**32}, {"tier": -1}])
-def test_a_rank_has_32_bits(wrong):
+def test_priority_has_32_bits(wrong):
     with pytest.raises(InvalidValue):
         Job(1, 0, 60, Request(1, (1,)), **wrong)

@@ -11,7 +11,7 @@ OWN = [*DISPATCHERS.builtins(), *PREDICTORS.builtins()]
 
 
 @pytest.mark.parametrize("listing", OWN, ids=lambda listing: listing.name)
-def test_every_listing_builds_with_its_defaults_and_says_what_it_is(listing):
+def test_every_entry_builds_with_defaults_and_summary(listing):
     assert isinstance(listing.build(), DISPATCHERS.base | PREDICTORS.base)
     assert listing.summary.endswith(".")
     assert listing.source
@@ -22,7 +22,7 @@ def test_names_are_unique():
     assert len(set(names)) == len(names)
 
 
-def test_an_unknown_name_lists_the_known_ones_and_the_one_that_was_meant():
+def test_unknown_name_lists_known_ones_and_suggestion():
     with pytest.raises(UnknownName, match=r"unknown predictor 'walltme'; known: .*; did you mean 'walltime'\?$"):
         registry.predictor("walltme")
     known = ", ".join(sorted(listing.name for listing in PREDICTORS.builtins()))
@@ -30,7 +30,7 @@ def test_an_unknown_name_lists_the_known_ones_and_the_one_that_was_meant():
         registry.predictor("crystal")
 
 
-def test_an_unknown_parameter_lists_the_known_ones():
+def test_unknown_parameter_lists_known_ones():
     with pytest.raises(UnknownName, match="parameter of walltime"):
         registry.predictor("walltime", {"k": "3"})
 
@@ -48,7 +48,7 @@ def test_an_unknown_parameter_lists_the_known_ones():
         (str | None, "file", "file"),
     ],
 )
-def test_parameters_are_read_by_their_type(kind, text, value):
+def test_parses_parameters_by_type(kind, text, value):
     assert Parameter("p", kind, None).parse(text) == value
 
 
@@ -56,12 +56,12 @@ def test_parameters_are_read_by_their_type(kind, text, value):
     ("kind", "text", "rule"),
     [(int, "x", "must be int"), (bool, "7", "must be bool"), (Literal["a", "b"], "c", "one of a, b")],
 )
-def test_a_bad_value_names_parameter_value_and_rule(kind, text, rule):
+def test_bad_value_names_parameter_value_and_rule(kind, text, rule):
     with pytest.raises(InvalidValue, match=f"p={text}: .*{rule}"):
         Parameter("p", kind, None).parse(text)
 
 
-def test_a_variant_shows_its_own_defaults():
+def test_variant_shows_its_defaults():
     def factory(k: int = 1, name: str = "plain") -> None: ...
 
     variant = Registration("three", "Three of them.", "a test", factory, {"k": 3})

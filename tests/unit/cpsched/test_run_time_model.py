@@ -5,7 +5,7 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
-from cpsched.run_time_model import MeanWalltimeShares, RunTimeModel
+from cpsched.run_time_model import MeanRunToWalltimeRatios, RunTimeModel
 from tests.builders import a_job
 
 HALVES = np.array([0.1, 0.5, 0.9])
@@ -19,24 +19,24 @@ def taught(*ran, **facts):
     return times
 
 
-def test_where_nothing_is_known_a_job_runs_to_its_walltime():
+def test_unknown_user_runs_to_walltime():
     assert RunTimeModel().sample(a_job(user="ada", walltime_s=70), HALVES).tolist() == [70, 70, 70]
 
 
-def test_what_is_drawn_is_what_jobs_of_the_user_ran():
+def test_draws_run_times_of_user():
     drawn = taught(*[20, 80] * 30).sample(a_job(99, user="ada"), np.linspace(0.01, 0.99, 99))
     assert set(drawn.tolist()) == {20, 80}
     assert 0.35 < (drawn == 20).mean() < 0.65
 
 
-def test_a_job_that_runs_is_drawn_from_what_is_left():
+def test_running_job_is_drawn_from_remaining_times():
     times = taught(*[20, 80] * 30)
     assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=20).tolist() == [80, 80, 80]
     assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=85).tolist() == [100, 100, 100]
     assert times.sample(a_job(99, user="ada"), HALVES, elapsed_s=130).tolist() == [131, 131, 131]
 
 
-def test_a_job_that_ended_since_is_in_what_is_drawn_next():
+def test_ended_job_is_in_next_draw():
     times = taught(*[50] * 60)
     before = times.sample(a_job(99, user="ada"), HALVES)
     for i in range(40):
@@ -45,13 +45,13 @@ def test_a_job_that_ended_since_is_in_what_is_drawn_next():
     assert times.sample(a_job(99, user="ada"), HALVES).tolist()[:2] == [10, 10]
 
 
-def test_nothing_to_remember_is_refused():
+def test_rejects_zero_memory():
     with pytest.raises(InvalidValue, match="remember=0"):
         RunTimeModel(remember=0)
 
 
-def test_shares_go_through_json():
-    shares, known = MeanWalltimeShares(), MeanWalltimeShares()
+def test_shares_survive_json():
+    shares, known = MeanRunToWalltimeRatios(), MeanRunToWalltimeRatios()
     for run_s in (10, 70, 30):
         shares.learn(EndedJob(a_job(user=f"u{run_s}", walltime_s=100), 0, run_s))
     known.recall(json.loads(json.dumps(shares.memory())))
@@ -59,15 +59,15 @@ def test_shares_go_through_json():
     assert list(known.users) == list(shares.users)
 
 
-def test_no_more_users_are_remembered_than_a_bound(monkeypatch):
-    monkeypatch.setattr("cpsched.run_time_model.MOST_USERS", 2)
-    shares = MeanWalltimeShares()
+def test_bounds_number_of_users(monkeypatch):
+    monkeypatch.setattr("cpsched.run_time_model.MAX_USERS", 2)
+    shares = MeanRunToWalltimeRatios()
     for user in ("ada", "bob", "ada", "cat"):
         shares.learn(EndedJob(a_job(user=user), 0, 1))
     assert list(shares.users) == ["ada", "cat"]
 
 
-def test_what_an_ended_job_counts_as_a_whole():
+def test_computes_weight_of_ended_job():
     """By likeness and age; a job that outran its walltime counts as one that ran all of it."""
     times = RunTimeModel(remember=3)
     for run_s, facts in ((1, {}), (20, {"walltime_s": 200}), (150, {"units": 2}), (50, {"name": "x"})):
@@ -86,7 +86,7 @@ def test_what_an_ended_job_counts_as_a_whole():
 
 
 @pytest.mark.parametrize("facts", [{"user": "bob"}, {"walltime_s": 200}, {"units": 2}, {"name": "x"}])
-def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
+def test_each_job_attribute_changes_distribution(facts):
     times = taught(*[20, 80] * 30)
     plain, other = a_job(9, user="ada"), a_job(9, **{"user": "ada", **facts})
     alone = RunTimeModel.distribution(taught(*[20, 80] * 30), other)
@@ -95,9 +95,9 @@ def test_each_part_of_a_job_makes_a_distribution_of_its_own(facts):
     assert times.distribution(other)[1].tolist() != times.distribution(plain)[1].tolist()
 
 
-def test_mean_shares_as_a_whole():
+def test_computes_mean_run_shares():
     """A job that outran its walltime ran all of it: no share is above 1."""
-    shares, fade, site_fade = MeanWalltimeShares(), 0.5**0.1, 1 - 1 / 400
+    shares, fade, site_fade = MeanRunToWalltimeRatios(), 0.5**0.1, 1 - 1 / 400
     for run_s, user in ((250, "ada"), (50, "ada"), (10, "")):
         shares.learn(EndedJob(a_job(user=user, walltime_s=100), 0, run_s))
     assert shares.users == {"ada": (pytest.approx(fade + 1), pytest.approx(fade + 0.5))}

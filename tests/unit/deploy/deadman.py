@@ -66,7 +66,7 @@ for words in commands:
 CPSCHED = """
 import sys
 state = load("cpsched " + " ".join(sys.argv[1:]))
-print("nothing is held by the bridge any more" if state["ledger_works"] else "storage error")
+print("the bridge no longer holds any job" if state["ledger_works"] else "storage error")
 sys.exit(0 if state["ledger_works"] else 1)
 """
 

@@ -28,28 +28,28 @@ def offered():
 
 
 @pytest.mark.parametrize("rule", [*rules_of(RULES), *rules_of(ALERTS)], ids=lambda rule: rule.get("alert", "rule"))
-def test_every_metric_in_a_rule_exists(rule):
+def test_every_metric_in_rule_exists(rule):
     named = set(re.findall(r"(?:cpsched|process)[_:][\w:]+", rule["expr"]))
     assert named <= offered()
     assert named or "up{" in rule["expr"]
 
 
 @pytest.mark.parametrize("rule", rules_of(ALERTS), ids=lambda rule: rule["alert"])
-def test_every_alert_says_how_bad_it_is_what_it_means_and_where_to_read_on(rule):
+def test_every_alert_has_severity_text_and_runbook(rule):
     assert rule["labels"]["severity"] in ("warning", "critical")
     assert rule["annotations"]["summary"].endswith(".")
     assert rule["annotations"]["description"].endswith(".")
     assert rule["annotations"]["runbook_url"].endswith(f"/OPERATE.md#{rule['alert'].lower()}")
 
 
-def test_every_alert_has_a_runbook_with_its_severity_and_every_runbook_an_alert():
+def test_alerts_and_runbooks_correspond_with_severity():
     page = (ROOT / "docs" / "operate.md").read_text()
     rows = re.findall(r'^\| <a id="(\w+)"></a>(\w+), (\w+) \| [^|]+ \| [^|]+ \|$', page, re.MULTILINE)
     assert len(rows) == page.count("<a id=")
     assert rows == [(rule["alert"].lower(), rule["alert"], rule["labels"]["severity"]) for rule in rules_of(ALERTS)]
 
 
-def test_every_alert_has_a_test_in_which_it_fires():
+def test_every_alert_has_firing_test():
     tests = yaml.safe_load((ROOT / "tests" / "monitoring" / "alerts_test.yaml").read_text())["tests"]
     fired = {
         label
@@ -61,6 +61,6 @@ def test_every_alert_has_a_test_in_which_it_fires():
     assert fired == set(names_of_alerts())
 
 
-def test_alertmanager_speaks_of_alerts_that_exist():
+def test_alertmanager_names_existing_alerts():
     text = (ROOT / "deploy" / "prometheus" / "alertmanager.yml").read_text()
     assert set(re.findall(r"Cpsched\w+", text)) <= set(names_of_alerts())

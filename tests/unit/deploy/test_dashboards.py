@@ -21,7 +21,7 @@ def panels_of(file):
 PANELS = [pytest.param(file, panel, id=f"{file.stem}/{panel['title']}") for file in FILES for panel in panels_of(file)]
 
 
-def test_they_are_what_the_program_makes():
+def test_dashboards_match_generator():
     pytest.importorskip("grafana_foundation_sdk")
     spec = importlib.util.spec_from_file_location("build", GRAFANA / "build.py")
     module = importlib.util.module_from_spec(spec)
@@ -44,7 +44,7 @@ def test_every_panel_has_title_description_unit_and_datasource(file, panel):
 
 
 @pytest.mark.parametrize(("file", "panel"), PANELS)
-def test_every_expression_speaks_of_what_is_served_and_selects_the_instance(file, panel):
+def test_every_expression_uses_served_metrics_of_instance(file, panel):
     for target in panel["targets"]:
         expression = target["expr"]
         named = set(re.findall(r"(?:cpsched|process)[_:][\w:]+", expression))
@@ -55,7 +55,7 @@ def test_every_expression_speaks_of_what_is_served_and_selects_the_instance(file
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_dashboard_begins_with_the_same_row_and_has_its_variables(file):
+def test_every_dashboard_has_same_first_row_and_variables(file):
     board = json.loads(file.read_text())
     assert board["uid"] == file.stem
     assert [v["name"] for v in board["templating"]["list"]] == ["datasource", "instance", "partition"]
@@ -65,7 +65,7 @@ def test_every_dashboard_begins_with_the_same_row_and_has_its_variables(file):
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-def test_no_two_panels_lie_on_each_other():
+def test_panels_do_not_overlap():
     for file in FILES:
         taken = set()
         for panel in json.loads(file.read_text())["panels"]:
@@ -76,6 +76,6 @@ def test_no_two_panels_lie_on_each_other():
             taken |= cells
 
 
-def test_provisioning_names_the_datasource_by_a_fixed_uid():
+def test_provisioning_uses_fixed_datasource_uid():
     content = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "cpsched.yaml").read_text())
     assert [source["uid"] for source in content["datasources"]] == ["cpsched-prometheus"]

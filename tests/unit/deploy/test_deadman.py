@@ -27,7 +27,7 @@ def kept(told: Told) -> set[str]:
 
 
 @pytest.mark.parametrize("age_s", [0, 30, 58, -30, -58])
-def test_a_fresh_heartbeat_leaves_everything_alone(deadman: DeadMan, age_s: int) -> None:
+def test_recent_heartbeat_changes_nothing(deadman: DeadMan, age_s: int) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(age_s)
     assert deadman.run() == Told(0, "", [], {"7": Job("7")})
@@ -35,9 +35,9 @@ def test_a_fresh_heartbeat_leaves_everything_alone(deadman: DeadMan, age_s: int)
 
 @pytest.mark.parametrize(
     ("age_s", "says"),
-    [(63, "the heartbeat is 6"), (100_000, "the heartbeat is 10000"), (-70, "s in the future, and does not change")],
+    [(63, "the heartbeat is 6"), (100_000, "the heartbeat is 10000"), (-70, "s in the future and does not change")],
 )
-def test_a_stale_heartbeat_gives_the_jobs_back(deadman: DeadMan, age_s: int, says: str) -> None:
+def test_stale_heartbeat_releases_jobs(deadman: DeadMan, age_s: int, says: str) -> None:
     """Also one in the future: the clock was set back after the bridge had died."""
     deadman.put(jobs=[Job("7")])
     deadman.beat(age_s)
@@ -46,24 +46,24 @@ def test_a_stale_heartbeat_gives_the_jobs_back(deadman: DeadMan, age_s: int, say
     assert (told.status, kept(told)) == (0, set())
 
 
-def test_a_missing_heartbeat_counts_as_stale(deadman: DeadMan) -> None:
+def test_missing_heartbeat_is_stale(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     told = deadman.run()
-    assert told.words == f"no heartbeat at {deadman.heartbeat}\nhanded back 1 held jobs, cleared 0 node lists\n"
+    assert told.words == f"no heartbeat at {deadman.heartbeat}\nreleased 1 held jobs, cleared 0 node lists\n"
     assert kept(told) == set()
 
 
-def test_a_heartbeat_that_may_not_be_looked_at_counts_as_stale_and_is_called_that(deadman: DeadMan) -> None:
+def test_unreadable_heartbeat_is_stale_and_reported(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(0)
     deadman.command("stat", "#!/bin/sh\necho 'stat: cannot statx: Permission denied' >&2\nexit 1\n")
     told = deadman.run()
-    assert told.words.startswith(f"the heartbeat {deadman.heartbeat} may not be looked at by ")
+    assert told.words.startswith(f"the heartbeat {deadman.heartbeat} cannot be read by ")
     assert kept(told) == set()
 
 
 @pytest.mark.parametrize("age_s", [-5000, 5000])
-def test_a_heartbeat_that_beats_while_it_is_watched_is_a_sign_of_life(deadman: DeadMan, age_s: int) -> None:
+def test_heartbeat_beating_during_confirmation_means_alive(deadman: DeadMan, age_s: int) -> None:
     """The bridge is back, or lives and the clock was set."""
     deadman.put(jobs=[Job("7")])
     deadman.beat(age_s)
@@ -71,12 +71,15 @@ def test_a_heartbeat_that_beats_while_it_is_watched_is_a_sign_of_life(deadman: D
     timer.start()
     told = deadman.run(CPSCHED_DEADMAN_CONFIRM_S="20")
     timer.join()
-    said = {5000: "beats again: the bridge is back, or the clock was set", -5000: "beats again: the clock was set"}
+    said = {
+        5000: "has changed: the bridge is running again, or the clock was set",
+        -5000: "has changed: the clock was set",
+    }
     assert said[age_s] in told.words
     assert (told.status, kept(told)) == (0, {"7"})
 
 
-def test_a_stale_heartbeat_that_does_not_beat_while_it_is_watched_is_none(deadman: DeadMan) -> None:
+def test_heartbeat_still_during_confirmation_is_stale(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(5000)
     assert kept(deadman.run(CPSCHED_DEADMAN_CONFIRM_S="2")) == set()
@@ -85,23 +88,23 @@ def test_a_stale_heartbeat_that_does_not_beat_while_it_is_watched_is_none(deadma
 CLAIM = "bridge=0a1b&run=2c3d&beat={}&on=login2:/var/lib/cpsched"
 
 
-def test_beside_another_living_bridge_jobs_with_marks_are_that_bridges(deadman: DeadMan) -> None:
+def test_leaves_marked_jobs_to_other_living_bridge(deadman: DeadMan) -> None:
     deadman.put(
         jobs=[Job("7"), Job("8", 0.5, "None", comment="bridge:pinned()", reqnodes="n1"), Job("9", admin_comment="")],
         claims=[CLAIM.format(1), CLAIM.format(1), CLAIM.format(2)],
     )
     told = deadman.run()
-    assert "another bridge is in control, and keeps the jobs with marks: login2:/var/lib/cpsched" in told.words
+    assert "another bridge is in control and keeps the marked jobs: login2:/var/lib/cpsched" in told.words
     assert kept(told) == {"7", "9"}
     assert told.jobs["8"].reqnodes == "n1"
 
 
-def test_beside_it_the_ledger_is_asked_for_what_it_alone_knows(deadman: DeadMan) -> None:
+def test_asks_ledger_for_own_jobs_with_other_bridge(deadman: DeadMan) -> None:
     asked = Job("9", reason="JobHeldAdmin", admin_comment="")
     deadman.put(jobs=[Job("7"), asked], claims=[CLAIM.format(1), CLAIM.format(2)])
     told = deadman.run()
     assert "cpsched release-all --force" in told.commands
-    assert "by the ledger: nothing is held by the bridge any more" in told.words
+    assert "by the ledger: the bridge no longer holds any job" in told.words
     assert kept(told) == {"7", "9"}
 
 
@@ -114,9 +117,7 @@ def test_beside_it_the_ledger_is_asked_for_what_it_alone_knows(deadman: DeadMan)
         (["words of somebody else", "other words"], ""),
     ],
 )
-def test_a_dead_bridges_claim_the_own_one_or_none_leaves_nothing_held(
-    deadman: DeadMan, claims: list[str], own: str
-) -> None:
+def test_dead_own_or_missing_lease_leaves_nothing_held(deadman: DeadMan, claims: list[str], own: str) -> None:
     deadman.put(jobs=[Job("7")], claims=claims)
     (deadman.heartbeat.parent / "bridge-id").write_text(own)
     told = deadman.run(CPSCHED_DEADMAN_CLAIM_S="2")
@@ -124,14 +125,14 @@ def test_a_dead_bridges_claim_the_own_one_or_none_leaves_nothing_held(
     assert "another bridge" not in told.words
 
 
-def test_now_does_not_ask_the_heartbeat(deadman: DeadMan) -> None:
+def test_now_option_ignores_heartbeat(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(0)
     told = deadman.run("--now")
-    assert (told.words, kept(told)) == ("handed back 1 held jobs, cleared 0 node lists\n", set())
+    assert (told.words, kept(told)) == ("released 1 held jobs, cleared 0 node lists\n", set())
 
 
-def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
+def test_loop_repeats_and_ends_on_signal(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     deadman.beat(0)
     environment = deadman.environment(CPSCHED_DEADMAN_EVERY_S="0.1")
@@ -140,12 +141,12 @@ def test_the_loop_looks_again_and_ends_when_told_to(deadman: DeadMan) -> None:
     deadman.heartbeat.unlink()
     assert process.stdout is not None
     assert "no heartbeat" in process.stdout.readline()
-    assert "handed back 1 held jobs" in process.stdout.readline()
+    assert "released 1 held jobs" in process.stdout.readline()
     process.terminate()
     assert process.wait(ENOUGH_S) == 0
 
 
-def test_told_to_end_the_loop_ends_at_once_and_the_look_under_way_goes_on(deadman: DeadMan) -> None:
+def test_loop_ends_at_once_and_running_check_completes(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     asked, answers = deadman.folder / "asked", deadman.folder / "answers"
     deadman.command("squeue-in-time", (deadman.path / "squeue").read_text())
@@ -159,7 +160,7 @@ def test_told_to_end_the_loop_ends_at_once_and_the_look_under_way_goes_on(deadma
     until(lambda: "scontrol release 7" in deadman.state.read_text())
 
 
-def test_other_words_show_how_it_is_used(deadman: DeadMan) -> None:
+def test_other_arguments_print_usage(deadman: DeadMan) -> None:
     told = deadman.run("--help")
     assert told.status == 2
     assert "cpsched-deadman --now" in told.words
@@ -195,36 +196,36 @@ NOT_OURS = {
 
 
 @pytest.mark.parametrize("case", OURS)
-def test_what_waits_for_the_bridge_goes_back(deadman: DeadMan, case: str) -> None:
+def test_releases_jobs_waiting_for_bridge(deadman: DeadMan, case: str) -> None:
     deadman.put(jobs=[OURS[case]])
     told = deadman.run()
     assert kept(told) == set()
-    assert "handed back 1 held jobs, cleared 0 node lists" in told.words
+    assert "released 1 held jobs, cleared 0 node lists" in told.words
 
 
 @pytest.mark.parametrize("case", NOT_OURS)
-def test_everything_else_stays(deadman: DeadMan, case: str) -> None:
+def test_keeps_all_other_jobs(deadman: DeadMan, case: str) -> None:
     job = NOT_OURS[case]
     deadman.put(jobs=[job])
     told = deadman.run()
     assert told.jobs == {"1": job}
-    assert "handed back" not in told.words
+    assert "released" not in told.words
 
 
 @pytest.mark.parametrize("forged", ["bridge:wait\x1c", "bridge:wait\x85", "BRIDGE:WAIT", "a\nbridge:wait\nb"])
-def test_a_word_counts_only_between_single_blanks(deadman: DeadMan, forged: str) -> None:
+def test_mark_counts_only_between_single_blanks(deadman: DeadMan, forged: str) -> None:
     deadman.put(jobs=[Job("1", reason="JobHeldAdmin", comment=forged)])
     assert kept(deadman.run()) == {"1"}
 
 
-def test_where_the_plugin_is_not_loaded_its_words_prove_nothing(deadman: DeadMan) -> None:
+def test_marks_are_ignored_without_plugin(deadman: DeadMan) -> None:
     """Users can write them; the plugin's own hold at submission still counts."""
     jobs = [Job("1", reason="JobHeldAdmin", comment="bridge:wait"), Job("2")]
     deadman.put(jobs=jobs, plugin=False)
     assert kept(deadman.run()) == {"1"}
 
 
-def test_a_comment_cannot_play_another_job(deadman: DeadMan) -> None:
+def test_comment_cannot_imitate_another_job(deadman: DeadMan) -> None:
     """Newlines in it look like further lines of squeue."""
     line = "2           0.0000 JobHeldUser 0 bridge:wait"
     deadman.put(jobs=[Job("1", comment=f"bridge:user-held x\n{line}\n"), Job("2", comment="bridge:user-held")])
@@ -233,7 +234,7 @@ def test_a_comment_cannot_play_another_job(deadman: DeadMan) -> None:
     assert not [command for command in told.commands if "release" in command or "update" in command]
 
 
-def test_a_long_comment_hides_no_hold(deadman: DeadMan) -> None:
+def test_long_comment_hides_no_hold(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1", comment="x" * 70_000 + " bridge:admin-held")])
     assert kept(deadman.run()) == {"1"}
 
@@ -241,7 +242,7 @@ def test_a_long_comment_hides_no_hold(deadman: DeadMan) -> None:
 # Node lists
 
 
-def test_node_lists_of_the_bridge_are_put_back(deadman: DeadMan) -> None:
+def test_restores_node_lists_changed_by_bridge(deadman: DeadMan) -> None:
     jobs = [
         Job("1", comment="bridge:pinned() mine", reqnodes="n3"),
         Job("2", comment="bridge:asked(n[1-2]) bridge:pinned(n[1-2])", reqnodes="n3"),
@@ -251,7 +252,7 @@ def test_node_lists_of_the_bridge_are_put_back(deadman: DeadMan) -> None:
     ]
     deadman.put(jobs=jobs)
     told = deadman.run()
-    assert "handed back 2 held jobs, cleared 5 node lists" in told.words
+    assert "released 2 held jobs, cleared 5 node lists" in told.words
     assert [job.reqnodes for job in told.jobs.values()] == ["", "n[1-2]", "", "n2", ""]
     assert kept(told) == {"4"}
     orders = [command for command in told.commands if command.startswith("scontrol ") and "show" not in command]
@@ -259,14 +260,14 @@ def test_node_lists_of_the_bridge_are_put_back(deadman: DeadMan) -> None:
 
 
 @pytest.mark.parametrize("list_", ["n1\nrelease 9", "n1 n2", "n1;x", "$(touch x)", "n1'"])
-def test_a_node_list_that_is_none_never_reaches_a_command(deadman: DeadMan, list_: str) -> None:
+def test_invalid_node_list_never_reaches_command(deadman: DeadMan, list_: str) -> None:
     deadman.put(jobs=[Job("1", comment=f"bridge:pinned({list_})")])
     told = deadman.run()
     assert not [command for command in told.commands if "update" in command or "9" in command.split()]
     assert kept(told) == set()
 
 
-def test_node_lists_of_jobs_the_plugin_never_saw_are_the_owners(deadman: DeadMan) -> None:
+def test_node_list_never_seen_by_plugin_belongs_to_owner(deadman: DeadMan) -> None:
     job = Job("1", priority=0.5, admin_comment="", comment="bridge:pinned()", reqnodes="n3")
     deadman.put(jobs=[job], plugin=False)
     assert deadman.run().jobs == {"1": job}
@@ -275,7 +276,7 @@ def test_node_lists_of_jobs_the_plugin_never_saw_are_the_owners(deadman: DeadMan
 # Arrays
 
 
-def test_tasks_are_named_as_tasks(deadman: DeadMan) -> None:
+def test_names_tasks_individually(deadman: DeadMan) -> None:
     """Under the bare number of its array a change would be meant for running tasks too, and Slurm refuses it."""
     jobs = [
         Job("9_2", reason="JobHeldAdmin", restartcnt=1, comment="bridge:wait bridge:pinned()", reqnodes="n2"),
@@ -285,7 +286,7 @@ def test_tasks_are_named_as_tasks(deadman: DeadMan) -> None:
     ]
     deadman.put(jobs=jobs)
     told = deadman.run()
-    assert "handed back 4 held jobs, cleared 2 node lists" in told.words
+    assert "released 4 held jobs, cleared 2 node lists" in told.words
     assert (told.status, kept(told)) == (0, set())
     assert {"scontrol update JobId=9_2 ReqNodeList=", "scontrol update JobId=11_[3,5-8] ReqNodeList="} <= set(
         told.commands
@@ -295,7 +296,7 @@ def test_tasks_are_named_as_tasks(deadman: DeadMan) -> None:
     )
 
 
-def test_squeue_is_asked_for_whole_names_of_arrays(deadman: DeadMan) -> None:
+def test_squeue_prints_full_array_names(deadman: DeadMan) -> None:
     """By default it cuts them off after 64 characters."""
     deadman.command("squeue", '#!/bin/sh\necho "$SLURM_BITSTR_LEN $LC_ALL" >>"$0.log"\n')
     deadman.run()
@@ -305,87 +306,87 @@ def test_squeue_is_asked_for_whole_names_of_arrays(deadman: DeadMan) -> None:
 # What it says
 
 
-def test_it_reports_what_worked_not_what_it_wanted(deadman: DeadMan) -> None:
+def test_reports_actual_results(deadman: DeadMan) -> None:
     jobs = [Job(str(n), comment="bridge:pinned()", reqnodes="n1") for n in range(1, 16)]
     deadman.put(jobs=jobs, stubborn=[str(n) for n in range(3, 16)])
     told = deadman.run()
     assert told.status == 1
-    assert "handed back 2 held jobs, cleared 2 node lists" in told.words
+    assert "released 2 held jobs, cleared 2 node lists" in told.words
     assert "still held: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
     assert "node list not cleared: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, and 3 more\n" in told.words
 
 
-def test_a_released_job_whose_list_stays_is_told(deadman: DeadMan) -> None:
+def test_reports_released_job_whose_list_stays(deadman: DeadMan) -> None:
     job = Job("3", priority=0.5, reason="Resources", comment="bridge:pinned()", reqnodes="n1")
     deadman.put(jobs=[job], stubborn=["3"])
     told = deadman.run()
     assert told.status == 1
-    assert "handed back 0 held jobs, cleared 0 node lists\n" in told.words
+    assert "released 0 held jobs, cleared 0 node lists\n" in told.words
     assert "node list not cleared: 3\n" in told.words
 
 
-def test_with_nothing_to_do_it_says_nothing_of_jobs(deadman: DeadMan) -> None:
+def test_prints_nothing_about_jobs_without_work(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1", priority=0.5)])
     told = deadman.run()
     assert told.words == f"no heartbeat at {deadman.heartbeat}\n"
     assert len([command for command in told.commands if command.startswith("squeue")]) == 1
 
 
-def test_many_jobs_go_back_in_few_commands(deadman: DeadMan) -> None:
+def test_releases_many_jobs_in_few_commands(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job(str(n)) for n in range(1, 1202)])
     told = deadman.run()
-    assert "handed back 1201 held jobs" in told.words
+    assert "released 1201 held jobs" in told.words
     assert len([command for command in told.commands if "release" in command]) == 3
 
 
-def test_without_squeue_nothing_could_be_done(deadman: DeadMan) -> None:
+def test_missing_squeue_is_failure(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1")], squeue_fails=1)
     told = deadman.run()
-    assert "squeue failed: nothing could be done" in told.words
+    assert "squeue failed: no job was released" in told.words
     assert (told.status, kept(told)) == (1, {"1"})
 
 
-def test_a_controller_that_vanishes_half_way_is_told(deadman: DeadMan) -> None:
+def test_reports_controller_that_vanishes_midway(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1")], squeue_good=1)
     told = deadman.run()
-    assert "told Slurm to take 1 jobs back; whether it did could not be seen" in told.words
+    assert "sent releases for 1 jobs to Slurm; squeue failed, so their effect is unknown" in told.words
     assert told.status == 1
 
 
 # The ledger
 
 
-def test_the_ledger_is_asked_where_an_administrators_hold_may_be_the_bridges(deadman: DeadMan) -> None:
+def test_asks_ledger_about_possible_own_admin_holds(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")])
     told = deadman.run()
     assert "cpsched release-all --force" in told.commands
-    assert "handed back 1 held jobs" in told.words
-    assert "by the ledger: nothing is held by the bridge any more" in told.words
+    assert "released 1 held jobs" in told.words
+    assert "by the ledger: the bridge no longer holds any job" in told.words
     assert told.commands.index("cpsched release-all --force") > told.commands.index("scontrol release 2")
 
 
 @pytest.mark.parametrize("case", ["held by its owner", "held by an administrator", "not held"])
-def test_the_ledger_is_not_asked_of_others_holds(deadman: DeadMan, case: str) -> None:
+def test_does_not_ask_ledger_about_other_holds(deadman: DeadMan, case: str) -> None:
     deadman.put(jobs=[NOT_OURS[case]])
     assert not [command for command in deadman.run().commands if command.startswith("cpsched")]
 
 
-def test_a_ledger_that_cannot_be_read_is_told_and_keeps_nothing_else_back(deadman: DeadMan) -> None:
+def test_unreadable_ledger_is_reported_and_rest_released(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")], ledger_works=False)
     told = deadman.run()
-    assert "by the ledger: failed: storage error" in told.words
+    assert "release by the ledger failed: storage error" in told.words
     assert (told.status, kept(told)) == (1, {"1"})
 
 
 @pytest.mark.parametrize("command", ["", "no-such-command release-all"])
-def test_without_the_command_the_ledger_is_left_out(deadman: DeadMan, command: str) -> None:
+def test_missing_command_skips_only_ledger(deadman: DeadMan, command: str) -> None:
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin")])
     told = deadman.run(CPSCHED_DEADMAN_LEDGER=command)
     assert (told.status, "ledger" in told.words) == (0, False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_as_root_the_ledger_is_opened_by_the_owner_of_its_folder(deadman: DeadMan) -> None:
+def test_root_opens_ledger_as_folder_owner(deadman: DeadMan) -> None:
     """Files that root makes there could not be opened by the bridge afterwards."""
     os.chown(deadman.heartbeat.parent, 65534, 65534)
     log = deadman.path / "setpriv.log"
@@ -400,7 +401,7 @@ def test_as_root_the_ledger_is_opened_by_the_owner_of_its_folder(deadman: DeadMa
 # A full disk
 
 
-def test_it_works_without_a_byte_of_free_space(deadman: DeadMan) -> None:
+def test_works_on_full_disk(deadman: DeadMan) -> None:
     """No file may grow; more jobs than fit in a pipe, which a here-string would put in a file."""
     names = [str(n) for n in range(100_000, 105_200)]
     deadman.put(jobs=[Job(name, comment="bridge:pinned()", reqnodes="n1") for name in names[:10]])
@@ -409,10 +410,10 @@ def test_it_works_without_a_byte_of_free_space(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job(name) for name in names])
     told = deadman.run(before="ulimit -S -f 0")
     assert kept(told) == set()
-    assert "handed back 5200 held jobs" in told.words
+    assert "released 5200 held jobs" in told.words
 
 
-def test_it_leaves_no_file_behind(deadman: DeadMan) -> None:
+def test_leaves_no_file(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7")])
     before = set(deadman.folder.rglob("*"))
     deadman.run(TMPDIR=str(deadman.folder))

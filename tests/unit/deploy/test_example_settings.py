@@ -12,20 +12,20 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 EXAMPLE = DEPLOY / "bridge.example.yaml"
 
 
-def test_the_example_is_the_defaults() -> None:
+def test_example_equals_defaults() -> None:
     assert load_settings(EXAMPLE) == Settings()
 
 
-def test_the_test_clusters_settings_load() -> None:
+def test_cluster_settings_load() -> None:
     assert load_settings(DEPLOY / "bridge" / "bridge.yaml").mode == "control"
 
 
-def test_the_example_for_pbs_loads() -> None:
+def test_pbs_example_loads() -> None:
     settings = load_settings(DEPLOY / "bridge.pbs.example.yaml")
     assert (settings.mode, settings.adapter) == ("shadow", "pbs")
     Options(**settings.options)
 
 
 @pytest.mark.parametrize("path", examples.FILES, ids=lambda path: path.name)
-def test_an_example_is_what_the_models_say(path):
+def test_example_files_match_models(path):
     assert path.read_text() == examples.FILES[path](), "make example-settings writes it"

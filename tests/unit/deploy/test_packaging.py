@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
 
 
-def test_the_spack_package_names_release_and_pythons():
+def test_spack_package_names_release_and_pythons():
     tree = ast.parse((FOLDER / "package.py").read_text())
     calls = {ast.unparse(node.func): ast.literal_eval(node.args[0]) for node in ast.walk(tree)
              if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)}  # fmt: skip
@@ -25,7 +25,7 @@ def test_the_spack_package_names_release_and_pythons():
     assert calls["depends_on"] == f"python@{PYTHONS[0]}:{PYTHONS[-1]}"
 
 
-def test_the_easyconfig_names_release_and_a_promised_python():
+def test_easyconfig_names_release_and_supported_python():
     (path,) = FOLDER.glob("*.eb")
     tree = ast.parse(path.read_text())
     values = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body
@@ -38,7 +38,7 @@ def test_the_easyconfig_names_release_and_a_promised_python():
 
 
 @pytest.mark.parametrize("python", [PYTHONS[0], PYTHONS[-1]])
-def test_hosted_checks_run_on_the_oldest_and_newest_python(python):
+def test_hosted_checks_run_on_oldest_and_newest_python(python):
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
     assert {"target": "test", "python": python} in jobs["check"]["strategy"]["matrix"]["include"]
 
@@ -52,7 +52,7 @@ def committed(tree, name, *tags):
     return version(tree)
 
 
-def test_the_version_moves_with_every_commit(tmp_path, monkeypatch):
+def test_version_changes_with_every_commit(tmp_path, monkeypatch):
     """A wheel of the same version as the installed one would not be installed over it."""
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-25T13:00:00+0100")
     first = committed(tmp_path, "first")
@@ -64,7 +64,7 @@ def test_the_version_moves_with_every_commit(tmp_path, monkeypatch):
     assert version(tmp_path) == "9.8.7"
 
 
-def test_without_git_the_version_is_a_digest_of_the_packages(tmp_path):
+def test_version_without_git_is_package_digest(tmp_path):
     package = tmp_path / "cpsched"
     (package / "__pycache__").mkdir(parents=True)
     copied = version(tmp_path)

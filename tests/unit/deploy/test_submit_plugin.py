@@ -29,36 +29,34 @@ def plugin() -> SubmitPlugin:
 # Submission
 
 
-def test_a_job_is_held_and_marked(plugin: SubmitPlugin) -> None:
+def test_job_is_held_and_marked(plugin: SubmitPlugin) -> None:
     assert plugin.submit() == {"priority": 0, "admin_comment": WAIT}
 
 
-def test_values_that_are_not_set_do_not_count(plugin: SubmitPlugin) -> None:
+def test_unset_values_do_not_count(plugin: SubmitPlugin) -> None:
     asked = {"priority": NO_VAL, "het_job_offset": NO_VAL, "immediate": 0, "req_nodes": "", "comment": ""}
     job = plugin.submit(**asked)
     assert (job["priority"], job["admin_comment"], job["comment"]) == (0, WAIT, "")
 
 
-def test_a_hold_that_its_owner_asked_for_is_noted(plugin: SubmitPlugin) -> None:
+def test_records_hold_requested_by_owner(plugin: SubmitPlugin) -> None:
     assert plugin.submit(priority=0)["comment"] == "bridge:user-held"
     assert plugin.submit(priority=0, comment="my words")["comment"] == "bridge:user-held my words"
 
 
-def test_a_node_list_that_its_owner_asked_for_is_noted(plugin: SubmitPlugin) -> None:
+def test_records_node_list_requested_by_owner(plugin: SubmitPlugin) -> None:
     job = plugin.submit(req_nodes="n[1-2],m-3", comment="mine")
     assert (job["comment"], job["priority"]) == ("bridge:asked(n[1-2],m-3) mine", 0)
 
 
 @pytest.mark.parametrize(("length", "managed"), [(384, True), (385, False)])
-def test_a_node_list_that_cannot_be_noted_leaves_the_job_to_slurm(
-    plugin: SubmitPlugin, length: int, managed: bool
-) -> None:
+def test_leaves_job_whose_node_list_cannot_be_recorded(plugin: SubmitPlugin, length: int, managed: bool) -> None:
     job = plugin.submit(req_nodes="n" * length)
     assert ("admin_comment" in job, "comment" in job) == (managed, managed)
 
 
 @pytest.mark.parametrize("nodes", ["n1)", "n1 n2", "n1\nrelease 5", "n(1", "n1\x00", "n1;", "ä1"])
-def test_a_node_list_with_other_characters_is_never_noted(plugin: SubmitPlugin, nodes: str) -> None:
+def test_never_records_node_list_with_other_characters(plugin: SubmitPlugin, nodes: str) -> None:
     job = plugin.submit(req_nodes=nodes)
     assert "comment" not in job
     assert "admin_comment" not in job
@@ -76,7 +74,7 @@ def test_a_node_list_with_other_characters_is_never_noted(plugin: SubmitPlugin, 
     ],
     ids=str,
 )
-def test_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
+def test_leaves_job_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
     job = plugin.submit(**asked)
     assert "admin_comment" not in job
     assert job.get("priority") == asked.get("priority")
@@ -93,17 +91,17 @@ def test_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
     ],
     ids=str,
 )
-def test_not_left_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
+def test_manages_job(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
     job = plugin.submit(**asked)
     assert (job["priority"], job["admin_comment"]) == (0, WAIT)
 
 
-def test_without_settings_every_user_counts_alike() -> None:
+def test_without_settings_all_users_are_equal() -> None:
     """Also the bridge's, whose identity is not configured."""
     assert SubmitPlugin(settings=None).submit(uid=BRIDGE)["admin_comment"] == WAIT
 
 
-def test_switched_off_nothing_is_held_but_comments_are_guarded(plugin: SubmitPlugin) -> None:
+def test_disabled_plugin_holds_nothing_but_guards_comments(plugin: SubmitPlugin) -> None:
     plugin.off = True
     job = plugin.submit(comment="a bridge:wait b", req_nodes="n1")
     assert job == {"comment": "bridge:asked(n1) a b", "req_nodes": "n1"}
@@ -113,20 +111,20 @@ def test_switched_off_nothing_is_held_but_comments_are_guarded(plugin: SubmitPlu
     ("partition", "managed"),
     [("gpu", True), ("main", False), (None, False), ("main,gpu", True), ("gpus", False), ("", False)],
 )
-def test_only_the_partitions_of_the_settings_are_managed(partition: str | None, managed: bool) -> None:
+def test_manages_only_configured_partitions(partition: str | None, managed: bool) -> None:
     plugin = SubmitPlugin(settings="{ bridge_uid = 2100, partitions = { 'gpu', 'fat' } }")
     asked = {} if partition is None else {"partition": partition}
     assert ("admin_comment" in plugin.submit(**asked)) == managed
 
 
-def test_a_job_that_names_no_partition_is_in_the_default_one() -> None:
+def test_job_without_partition_uses_default_one() -> None:
     plugin = SubmitPlugin(settings="{ partitions = { 'gpu' } }")
     default_gpu = {"main": {"flag_default": 0}, "gpu": {"flag_default": 1}}
     assert "admin_comment" in plugin.submit(partitions=default_gpu)
     assert "admin_comment" not in plugin.submit(partitions={"gpu": {"flag_default": 0}})
 
 
-def test_the_file_of_the_kill_switch_can_be_another() -> None:
+def test_kill_switch_file_is_configurable() -> None:
     plugin = SubmitPlugin(settings="{ off_file = '/elsewhere.off' }")
     plugin.off = True
     assert "admin_comment" not in plugin.submit()
@@ -155,7 +153,7 @@ FORGERIES = [
 
 @pytest.mark.parametrize("form", FORGERIES, ids=ascii)
 @pytest.mark.parametrize("mark", [*MARKS, "BRIDGE:WAIT", "Bridge:Pinned(N1)"])
-def test_no_word_of_a_user_can_be_taken_for_a_mark(plugin: SubmitPlugin, form: str, mark: str) -> None:
+def test_no_user_text_can_be_taken_for_mark(plugin: SubmitPlugin, form: str, mark: str) -> None:
     text = form.format(mark)
     for off in (False, True):
         plugin.off = off
@@ -166,7 +164,7 @@ def test_no_word_of_a_user_can_be_taken_for_a_mark(plugin: SubmitPlugin, form: s
 
 
 @pytest.mark.parametrize("words", ["cambridge: part 2", "bridge", "bridge:", "the bridge:waits", "üñí  çödé", "a\xff"])
-def test_other_words_stay(plugin: SubmitPlugin, words: str) -> None:
+def test_keeps_other_words(plugin: SubmitPlugin, words: str) -> None:
     kept = plugin.submit(comment=words)["comment"]
     if "waits" in words:
         assert kept == "the"  # it contains one of our words
@@ -178,12 +176,12 @@ def test_control_characters_become_blanks(plugin: SubmitPlugin) -> None:
     assert plugin.submit(comment="a\nb\tc\x1cd\x7f")["comment"] == "a b c d"
 
 
-def test_a_comment_of_nothing_but_marks_is_emptied(plugin: SubmitPlugin) -> None:
+def test_comment_of_marks_only_becomes_blank(plugin: SubmitPlugin) -> None:
     """An empty text would not be set, and the marks would stay: a blank is."""
     assert plugin.submit(comment="bridge:wait")["comment"] == " "
 
 
-def test_users_cannot_lose_marks(plugin: SubmitPlugin) -> None:
+def test_users_cannot_remove_marks(plugin: SubmitPlugin) -> None:
     record = {**MANAGED, "comment": "bridge:admin-held bridge:pinned(n1) old"}
     for user in (ALICE, BOB):
         for text, stored in (("", ""), (" ", ""), ("new", " new"), ("bridge:wait", "")):
@@ -192,19 +190,19 @@ def test_users_cannot_lose_marks(plugin: SubmitPlugin) -> None:
 
 
 @pytest.mark.parametrize("comment", [" ", "old", "bridge:admin-held", "bridge:admin-held old"])
-def test_a_change_that_leaves_a_comment_as_it_was_lets_no_mark_through(plugin: SubmitPlugin, comment: str) -> None:
+def test_unchanged_comment_adds_no_mark(plugin: SubmitPlugin, comment: str) -> None:
     words = "old " if "old" in comment else ""
     change = plugin.modify(ALICE, {**MANAGED, "comment": comment}, comment=f"{words}bridge:wait")
     assert change == {"comment": comment}
 
 
 @pytest.mark.parametrize("user", [ROOT, BRIDGE])
-def test_administrators_and_the_bridge_write_comments_as_they_are(plugin: SubmitPlugin, user: int) -> None:
+def test_administrators_and_bridge_write_comments_unchanged(plugin: SubmitPlugin, user: int) -> None:
     record = {**MANAGED, "comment": "bridge:admin-held old"}
     assert plugin.modify(user, record, comment="bridge:wait x") == {"comment": "bridge:wait x"}
 
 
-def test_our_words_always_fit_in_a_comment(plugin: SubmitPlugin) -> None:
+def test_marks_always_fit_in_comment(plugin: SubmitPlugin) -> None:
     """Slurm refuses a comment of more than 1,024 bytes, and with it the hold: the end of the user's text goes."""
     for size in (990, 1000, 1024):
         record = {**MANAGED, "comment": "x" * size}
@@ -222,7 +220,7 @@ def test_our_words_always_fit_in_a_comment(plugin: SubmitPlugin) -> None:
     assert len(change["comment"]) <= 1024
 
 
-def test_a_shortened_comment_ends_with_a_whole_character(plugin: SubmitPlugin) -> None:
+def test_shortened_comment_ends_with_whole_character(plugin: SubmitPlugin) -> None:
     for size in range(600, 604):
         text = "x" * (size % 4) + "\xc3\xa4" * 510
         change = plugin.modify(ROOT, {**MANAGED, "comment": text[:1024]}, priority=0)
@@ -230,7 +228,7 @@ def test_a_shortened_comment_ends_with_a_whole_character(plugin: SubmitPlugin) -
         change["comment"].encode("latin-1").decode("utf-8")
 
 
-def test_a_comment_that_just_fits_is_not_shortened(plugin: SubmitPlugin) -> None:
+def test_comment_that_just_fits_is_not_shortened(plugin: SubmitPlugin) -> None:
     word = "bridge:admin-held "
     text = "x" * (1024 - len(word))
     assert plugin.modify(ROOT, {**MANAGED, "comment": text}, priority=0) == {"priority": 0, "comment": word + text}
@@ -242,7 +240,7 @@ def test_a_comment_that_just_fits_is_not_shortened(plugin: SubmitPlugin) -> None
 # Holds
 
 
-def test_a_hold_says_whose_it_is(plugin: SubmitPlugin) -> None:
+def test_hold_records_its_owner(plugin: SubmitPlugin) -> None:
     free = {**MANAGED, "priority": 7}
     for record in (MANAGED, free):
         assert plugin.modify(ALICE, record, priority=0) == {"priority": 0, "comment": "bridge:user-held"}
@@ -251,7 +249,7 @@ def test_a_hold_says_whose_it_is(plugin: SubmitPlugin) -> None:
         assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
 
 
-def test_holds_add_up(plugin: SubmitPlugin) -> None:
+def test_holds_accumulate(plugin: SubmitPlugin) -> None:
     record = {**MANAGED, "comment": "bridge:wait mine"}
     change = plugin.modify(ROOT, record, priority=0)
     assert change == {"priority": 0, "comment": "bridge:wait bridge:admin-held mine"}
@@ -260,7 +258,7 @@ def test_holds_add_up(plugin: SubmitPlugin) -> None:
     assert plugin.modify(ROOT, {**record, **again}, priority=0) == {"priority": 0}
 
 
-def test_of_jobs_that_are_not_managed_only_the_bridges_hold_is_noted(plugin: SubmitPlugin) -> None:
+def test_records_only_bridge_hold_of_unmanaged_jobs(plugin: SubmitPlugin) -> None:
     for user in (ALICE, BOB, ROOT):
         assert plugin.modify(user, {"priority": 5}, priority=0) == {"priority": 0}
     held = plugin.modify(BRIDGE, {"priority": 5}, priority=0)
@@ -271,7 +269,7 @@ def test_of_jobs_that_are_not_managed_only_the_bridges_hold_is_noted(plugin: Sub
     }
 
 
-def test_the_bridges_own_job_is_held_by_the_bridge_not_by_its_owner(plugin: SubmitPlugin) -> None:
+def test_own_job_of_bridge_user_is_held_by_bridge(plugin: SubmitPlugin) -> None:
     record = {"priority": 5, "user_id": BRIDGE}
     assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
 
@@ -279,7 +277,7 @@ def test_the_bridges_own_job_is_held_by_the_bridge_not_by_its_owner(plugin: Subm
 # Releases
 
 
-def test_the_bridge_releases_what_waits_for_it(plugin: SubmitPlugin) -> None:
+def test_bridge_releases_jobs_waiting_for_it(plugin: SubmitPlugin) -> None:
     assert plugin.modify(BRIDGE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
     own = {**MANAGED, "comment": "bridge:wait mine"}
     assert plugin.modify(BRIDGE, own, priority=RELEASE) == {"priority": RELEASE, "comment": "mine"}
@@ -287,14 +285,14 @@ def test_the_bridge_releases_what_waits_for_it(plugin: SubmitPlugin) -> None:
 
 @pytest.mark.parametrize("word", ["bridge:user-held", "bridge:admin-held"])
 @pytest.mark.parametrize("admin_comment", [WAIT, ""])
-def test_the_bridge_does_not_release_what_others_hold(plugin: SubmitPlugin, word: str, admin_comment: str) -> None:
+def test_bridge_does_not_release_holds_of_others(plugin: SubmitPlugin, word: str, admin_comment: str) -> None:
     record = {"priority": 0, "admin_comment": admin_comment, "comment": f"bridge:wait {word} x"}
     assert plugin.modify(BRIDGE, record, priority=RELEASE) is None
-    assert plugin.told == ["held by its owner or an administrator: not the bridge's to release"]
+    assert plugin.told == ["held by its owner or an administrator; the bridge cannot release it"]
 
 
 @pytest.mark.parametrize("form", ["x{}", "{}x", "x{}x", "{}\xc2\xa0", "\xc2\xa0{}"], ids=ascii)
-def test_words_that_only_resemble_marks_mean_nothing(plugin: SubmitPlugin, form: str) -> None:
+def test_words_resembling_marks_have_no_effect(plugin: SubmitPlugin, form: str) -> None:
     """In comments from before the plugin was installed, or written by an administrator."""
     for word in ("bridge:user-held", "bridge:admin-held"):
         assert plugin.modify(BRIDGE, {**MANAGED, "comment": form.format(word)}, priority=RELEASE) is not None
@@ -304,9 +302,14 @@ def test_words_that_only_resemble_marks_mean_nothing(plugin: SubmitPlugin, form:
 
 
 @pytest.mark.parametrize(
-    ("wish", "count"), [("n1", {}), ("n-1.x,n2", {}), ("n1,n2/2-3", {"min_nodes": 2, "max_nodes": 3})]
-)
-def test_the_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: str, count: dict[str, int]) -> None:
+    ("wish", "count"),
+    [
+        ("n1", {}), ("n-1.x,n2", {}), ("n1,n2/2-3", {"min_nodes": 2, "max_nodes": 3}),
+        ("n1//short-1", {"partition": "short-1"}),
+        ("n1/1-1/short", {"min_nodes": 1, "max_nodes": 1, "partition": "short"}),
+    ],
+)  # fmt: skip
+def test_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: str, count: dict[str, object]) -> None:
     record = {**MANAGED, "comment": "bridge:asked(n9) mine"}
     change = plugin.modify(BRIDGE, record, partition=f"bridge:start/{wish}", ntasks_per_node=2)
     assert change == {
@@ -321,45 +324,43 @@ def test_the_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: 
 
 @pytest.mark.parametrize("uid", [ALICE, ROOT])
 @pytest.mark.parametrize("wish", ["bridge:start/n1", "bridge:start/n1/1-1"])
-def test_for_others_that_is_a_partition_like_any(plugin: SubmitPlugin, uid: int, wish: str) -> None:
+def test_start_partition_of_other_users_is_ordinary(plugin: SubmitPlugin, uid: int, wish: str) -> None:
     assert plugin.modify(uid, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
 
 
 @pytest.mark.parametrize(
     "wish", ["main", "bridge:start/", "bridge:start/n1/2", "bridge:start/n[1-2]", "bridge:start/n1 "]
 )
-def test_no_other_partition_is_a_start(plugin: SubmitPlugin, wish: str) -> None:
+def test_other_partition_is_no_start(plugin: SubmitPlugin, wish: str) -> None:
     assert plugin.modify(BRIDGE, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
 
 
 @pytest.mark.parametrize("facts", [{"priority": 7}, {"comment": "bridge:user-held"}, {"comment": "bridge:admin-held"}])
-def test_a_start_of_a_job_that_is_not_held_for_the_bridge_is_refused(
-    plugin: SubmitPlugin, facts: dict[str, object]
-) -> None:
+def test_refuses_start_of_job_not_held_for_bridge(plugin: SubmitPlugin, facts: dict[str, object]) -> None:
     assert plugin.modify(BRIDGE, {**MANAGED, **facts}, partition="bridge:start/n1") is None
 
 
 @pytest.mark.parametrize(("script", "held"), [(None, False), ("", False), ("#!/bin/sh", True)])
 @pytest.mark.parametrize("exempt", [True, False])
-def test_a_site_may_leave_jobs_without_a_script_to_slurm(exempt: bool, script: str | None, held: bool) -> None:
+def test_site_may_exempt_jobs_without_script(exempt: bool, script: str | None, held: bool) -> None:
     plugin = SubmitPlugin(f"{{ bridge_uid = 2100, exempt_interactive = {str(exempt).lower()} }}")
     assert ("admin_comment" in plugin.submit(script=script)) == (held or not exempt)
 
 
-def test_its_owner_cannot_release_what_waits_for_the_bridge(plugin: SubmitPlugin) -> None:
+def test_owner_cannot_release_job_waiting_for_bridge(plugin: SubmitPlugin) -> None:
     for comment in ("", "mine", "bridge:wait mine"):
         assert plugin.modify(ALICE, {**MANAGED, "comment": comment}, priority=RELEASE) is None
     assert "waits for the cluster's scheduler" in plugin.told[0]
 
 
-def test_its_owners_release_of_the_own_hold_leaves_it_to_the_bridge(plugin: SubmitPlugin) -> None:
+def test_owner_release_of_own_hold_leaves_job_to_bridge(plugin: SubmitPlugin) -> None:
     record = {**MANAGED, "comment": "bridge:user-held mine"}
     assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": "mine"}
     record = {**MANAGED, "comment": "bridge:wait bridge:user-held", "restart_cnt": 1}
     assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": WAIT}
 
 
-def test_its_owner_cannot_release_what_an_administrator_holds(plugin: SubmitPlugin) -> None:
+def test_owner_cannot_release_admin_hold(plugin: SubmitPlugin) -> None:
     for comment in ("bridge:admin-held", "bridge:user-held bridge:admin-held"):
         for restarts in (0, 1):
             record = {**MANAGED, "comment": comment, "restart_cnt": restarts}
@@ -367,7 +368,7 @@ def test_its_owner_cannot_release_what_an_administrator_holds(plugin: SubmitPlug
     assert plugin.told == ["an administrator holds this job"] * 4
 
 
-def test_a_job_requeued_on_hold_is_slurms_to_judge(plugin: SubmitPlugin) -> None:
+def test_leaves_job_requeued_on_hold_to_slurm(plugin: SubmitPlugin) -> None:
     """`scontrol requeuehold` does not pass here: Slurm lets its owner release it, unless an administrator did that."""
     for comment, left in (("", None), ("mine", None), ("bridge:user-held", " ")):
         record = {**MANAGED, "comment": comment, "restart_cnt": 1}
@@ -375,23 +376,23 @@ def test_a_job_requeued_on_hold_is_slurms_to_judge(plugin: SubmitPlugin) -> None
         assert change == ({"priority": RELEASE} if left is None else {"priority": RELEASE, "comment": left})
 
 
-def test_switched_off_its_owner_may_release_it(plugin: SubmitPlugin) -> None:
+def test_disabled_plugin_lets_owner_release(plugin: SubmitPlugin) -> None:
     plugin.off = True
     assert plugin.modify(ALICE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
 
 
 @pytest.mark.parametrize("user", [ROOT, BOB])
-def test_an_administrators_release_takes_all_words_of_holds_away(plugin: SubmitPlugin, user: int) -> None:
+def test_administrator_release_removes_all_hold_marks(plugin: SubmitPlugin, user: int) -> None:
     record = {**MANAGED, "comment": "bridge:wait bridge:user-held bridge:admin-held bridge:asked(n1) x"}
     change = plugin.modify(user, record, priority=RELEASE)
     assert change == {"priority": RELEASE, "comment": "bridge:asked(n1) x"}
 
 
-def test_an_owners_release_of_a_job_that_is_not_managed_is_the_owners_business(plugin: SubmitPlugin) -> None:
+def test_owner_release_of_unmanaged_job_is_unchanged(plugin: SubmitPlugin) -> None:
     assert plugin.modify(ALICE, {"priority": 0}, priority=RELEASE) == {"priority": RELEASE}
 
 
-def test_a_priority_for_a_job_that_is_not_held_is_no_release(plugin: SubmitPlugin) -> None:
+def test_priority_of_unheld_job_is_no_release(plugin: SubmitPlugin) -> None:
     record = {**MANAGED, "priority": 5, "comment": "bridge:user-held"}
     for user in (ALICE, BRIDGE, ROOT):
         assert plugin.modify(user, record, priority=9) == {"priority": 9}
@@ -400,7 +401,7 @@ def test_a_priority_for_a_job_that_is_not_held_is_no_release(plugin: SubmitPlugi
 # Node lists
 
 
-def test_a_pin_remembers_what_its_owner_asked_for(plugin: SubmitPlugin) -> None:
+def test_pin_stores_node_list_of_owner(plugin: SubmitPlugin) -> None:
     assert plugin.modify(BRIDGE, MANAGED, req_nodes="n3") == {"req_nodes": "n3", "comment": "bridge:pinned()"}
     asked = {**MANAGED, "comment": "bridge:asked(n1) x"}
     change = plugin.modify(BRIDGE, asked, req_nodes="n3")
@@ -411,27 +412,27 @@ def test_a_pin_remembers_what_its_owner_asked_for(plugin: SubmitPlugin) -> None:
     assert plugin.modify(BRIDGE, {**asked, **change}, req_nodes="n4") == {"req_nodes": "n4"}
 
 
-def test_a_start_is_one_change_with_both_notes(plugin: SubmitPlugin) -> None:
+def test_start_is_one_change_with_both_marks(plugin: SubmitPlugin) -> None:
     record = {**MANAGED, "comment": "bridge:wait x"}
     change = plugin.modify(BRIDGE, record, req_nodes="n2", priority=RELEASE)
     assert change == {"req_nodes": "n2", "priority": RELEASE, "comment": "bridge:pinned() x"}
 
 
 @pytest.mark.parametrize("user", [ALICE, ROOT])
-def test_others_who_change_the_node_list_ask_for_it(plugin: SubmitPlugin, user: int) -> None:
+def test_node_list_changed_by_others_is_their_request(plugin: SubmitPlugin, user: int) -> None:
     record = {**MANAGED, "comment": "bridge:asked(n1) x"}
     assert plugin.modify(user, record, req_nodes="n2") == {"req_nodes": "n2", "comment": "bridge:asked(n2) x"}
     assert plugin.modify(user, record, req_nodes="") == {"req_nodes": "", "comment": "x"}
 
 
-def test_a_node_list_that_cannot_be_noted_is_refused_where_the_job_is_managed(plugin: SubmitPlugin) -> None:
+def test_refuses_unrecordable_node_list_of_managed_job(plugin: SubmitPlugin) -> None:
     for nodes in ("n" * 385, "n1) bridge:admin-held", "n1\nrelease 7"):
         assert plugin.modify(ALICE, MANAGED, req_nodes=nodes) is None
         assert plugin.modify(ALICE, {"priority": 1}, req_nodes=nodes) == {"req_nodes": nodes}
-    assert "cannot be noted" in plugin.told[0]
+    assert "too long to be recorded" in plugin.told[0]
 
 
-def test_what_is_not_changed_is_not_touched(plugin: SubmitPlugin) -> None:
+def test_changes_only_requested_fields(plugin: SubmitPlugin) -> None:
     for user in (ALICE, BOB, BRIDGE, ROOT):
         record = {**MANAGED, "comment": "bridge:user-held  odd   blanks"}
         assert plugin.modify(user, record, time_limit=5, priority=NO_VAL) == {"time_limit": 5, "priority": NO_VAL}
@@ -441,7 +442,7 @@ def test_what_is_not_changed_is_not_touched(plugin: SubmitPlugin) -> None:
 # Waking a bridge
 
 
-def test_submissions_and_changes_write_the_wake_file_but_the_bridge_s_own_changes_do_not() -> None:
+def test_wake_file_is_written_except_for_bridge_changes() -> None:
     plugin = SubmitPlugin('{ bridge_uid = 2100, wake_file = "/run/cpsched/wake" }')
     plugin.submit()
     plugin.modify(ALICE, MANAGED, time_limit=5)
@@ -450,7 +451,7 @@ def test_submissions_and_changes_write_the_wake_file_but_the_bridge_s_own_change
     assert len(plugin.written) == 2, "a bridge that wakes itself would never rest"
 
 
-def test_a_plugin_that_is_switched_off_still_wakes(plugin: SubmitPlugin) -> None:
+def test_disabled_plugin_still_writes_wake_file(plugin: SubmitPlugin) -> None:
     woken = SubmitPlugin('{ wake_file = "/run/cpsched/wake" }')
     woken.off = True
     woken.submit()
@@ -459,7 +460,7 @@ def test_a_plugin_that_is_switched_off_still_wakes(plugin: SubmitPlugin) -> None
     assert plugin.written == [], "no wake file is configured"
 
 
-def test_a_wake_file_that_cannot_be_written_stops_no_submission() -> None:
+def test_unwritable_wake_file_does_not_prevent_submission() -> None:
     plugin = SubmitPlugin('{ wake_file = "/nowhere/wake" }')
     plugin.writable = False
     assert plugin.submit() == {"priority": 0, "admin_comment": WAIT}

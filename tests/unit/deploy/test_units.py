@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.cycle.bridge_loop import STOP_S
+from cpsched_bridge.cycle.bridge_loop import STOP_TIMEOUT_S
 
 SYSTEMD = Path(__file__).parents[3] / "deploy" / "systemd"
 NO_NEW_PRIVILEGES = {
@@ -27,7 +27,7 @@ def settings(*files: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     "files", [("cpsched-deadman-pbs.service",), ("cpsched-bridge.service", "cpsched-bridge-pbs.conf")]
 )
-def test_beside_pbs_its_commands_may_become_root_to_show_who_asks(files):
+def test_pbs_commands_may_become_root(files):
     """pbs_iff is setuid root, and binds a port below 1024: without that no command of PBS is answered."""
     said = settings(*files)
     assert {name for name in NO_NEW_PRIVILEGES & said.keys() if said[name] not in ("no", "")} == set()
@@ -36,7 +36,7 @@ def test_beside_pbs_its_commands_may_become_root_to_show_who_asks(files):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 @pytest.mark.parametrize("name", ["cpsched-bridge", "cpsched-deadman", "cpsched-tune"])
-def test_systemd_finds_no_fault_in_the_units(name, tmp_path):
+def test_systemd_accepts_units(name, tmp_path):
     unit = "cpsched-deadman-pbs.service" if name == "cpsched-deadman" else f"{name}.service"
     text = (SYSTEMD / unit).read_text().replace("/opt/cpsched/bin/cpsched", "/bin/true")
     (tmp_path / f"{name}.service").write_text(text)
@@ -58,7 +58,7 @@ MOST_EXPOSED = 6.0
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 @pytest.mark.parametrize("name", ["cpsched-bridge", "cpsched-deadman"])
-def test_beside_pbs_no_more_is_exposed_than_its_commands_need(name, tmp_path):
+def test_pbs_units_expose_only_what_commands_need(name, tmp_path):
     unit = "cpsched-deadman-pbs.service" if name == "cpsched-deadman" else "cpsched-bridge.service"
     shutil.copy(SYSTEMD / unit, tmp_path / f"{name}.service")
     if name == "cpsched-bridge":
@@ -73,6 +73,6 @@ def test_beside_pbs_no_more_is_exposed_than_its_commands_need(name, tmp_path):
     assert name == "cpsched-deadman" or float(exposure) > 2.0, "the drop-in was not read"
 
 
-def test_each_part_of_a_stop_has_as_much_time_as_the_unit_allows():
+def test_stop_steps_have_time_limit_of_unit():
     """systemd kills a bridge that asks for more time later than this."""
-    assert settings("cpsched-bridge.service")["TimeoutStopSec"] == f"{STOP_S:g}"
+    assert settings("cpsched-bridge.service")["TimeoutStopSec"] == f"{STOP_TIMEOUT_S:g}"

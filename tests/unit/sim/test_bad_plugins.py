@@ -21,7 +21,7 @@ DISPATCHERS = {
     "ExitingDispatcher": "SystemExit: 0",
     "TextDispatcher": "must return a Decision, not a str",
     "WildDispatcher": "second 0: job 1: is placed on a node that does not exist",
-    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started none although no job was running",
+    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started no jobs even though none were running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
     "NanOrder": "must not return NaN",
     "MutatingDispatcher": "ValueError: assignment destination is read-only",
@@ -91,13 +91,13 @@ def assert_told(result, name, message, exit_codes=(1,)):
 
 
 @pytest.mark.parametrize(("name", "message"), DISPATCHERS.items())
-def test_a_dispatcher_that_fails_gives_an_error_and_no_figures(four_jobs, name, message):
+def test_failing_dispatcher_gives_error_without_figures(four_jobs, name, message):
     assert_told(invoke("simulate", four_jobs, "--dispatcher", words(name), "--json"), name, message, (1, 2))
 
 
 @pytest.mark.parametrize(("name", "message"), PREDICTORS.items())
 @pytest.mark.parametrize("command", ["simulate", "accuracy", "promises"])
-def test_a_predictor_that_fails_gives_an_error_and_no_figures(four_jobs, command, name, message):
+def test_failing_predictor_gives_error_without_figures(four_jobs, command, name, message):
     if command == "accuracy" and name == "WrongFill":
         return  # accuracy asks job by job
     four_jobs.write_text(FOUR_JOBS + line("5", submit="200", run="5", processors="1", requested="9") + "\n")
@@ -105,7 +105,7 @@ def test_a_predictor_that_fails_gives_an_error_and_no_figures(four_jobs, command
 
 
 @pytest.mark.parametrize(("name", "message"), METRICS.items())
-def test_a_metric_that_fails_gives_an_error_and_no_figures(four_jobs, tmp_path, name, message):
+def test_failing_metric_gives_error_without_figures(four_jobs, tmp_path, name, message):
     result = invoke("simulate", four_jobs, "--metric", words(name), "--out", tmp_path / "out", "--json")
     assert_told(result, name, message)
     assert (tmp_path / "out" / "schedule.csv.gz").exists(), "hours of replay are not lost"
@@ -113,18 +113,18 @@ def test_a_metric_that_fails_gives_an_error_and_no_figures(four_jobs, tmp_path, 
 
 
 @pytest.mark.parametrize(("name", "message"), FORMATS.items())
-def test_a_trace_format_that_fails_gives_an_error_and_no_figures(plain, name, message):
+def test_failing_trace_format_gives_error_without_figures(plain, name, message):
     assert_told(invoke("simulate", plain, "--format", words(name), "--json"), name, message)
 
 
 @pytest.mark.parametrize("name", ["ShortOrder", "WildDispatcher", "IdleDispatcher"])
-def test_promises_of_a_dispatcher_that_fails_are_none(four_jobs, name):
+def test_failing_dispatcher_gives_no_start_forecasts(four_jobs, name):
     assert_told(
         invoke("accuracy", "start-times", four_jobs, "--dispatcher", words(name), "--json"), name, DISPATCHERS[name]
     )
 
 
-def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four_jobs):
+def test_comparison_reports_failed_row_and_keeps_others(four_jobs):
     names = ["RaisingDispatcher", "IdleDispatcher", "ExitingDispatcher"]
     chosen = ",".join(["easy", *map(words, names)])
     result = invoke("compare", four_jobs, "--dispatcher", chosen, "--json")
@@ -148,12 +148,12 @@ def test_a_comparison_tells_which_row_failed_and_where_and_keeps_the_others(four
         (("--format", words("HangingFormat")), "HangingFormat"),
     ],
 )
-def test_a_plug_in_that_hangs_is_ended_and_named(four_jobs, arguments, name):
+def test_hanging_plugin_is_killed_and_named(four_jobs, arguments, name):
     result = invoke("simulate", four_jobs, *arguments, "--decide-timeout", SHORT_S, "--json")
     assert_told(result, name, f"no progress within {SHORT_S} s")
 
 
-def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback(four_jobs):
+def test_hang_in_compiled_code_ends_process_with_traceback(four_jobs):
     hangs = ["--dispatcher", words("StuckInC"), "--json"]
     ended = warm.cpsched("simulate", four_jobs, "--decide-timeout", SHORT_S, *hangs, timeout=600)
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -161,7 +161,7 @@ def test_a_call_into_compiled_code_that_hangs_ends_the_process_after_a_traceback
     assert f'bad_plugins.py", line {line_of("StuckInC")} in decide' in ended.stderr
 
 
-def test_a_row_that_hangs_is_ended_and_the_others_are_kept(four_jobs):
+def test_hanging_row_is_killed_and_others_are_kept(four_jobs):
     chosen = f"easy,{words('HangingDispatcher')}"
     result = invoke("compare", four_jobs, "--dispatcher", chosen, "--decide-timeout", 4 * int(SHORT_S), "--json")
     good, failed = json.loads(result.stdout)["results"]
@@ -169,24 +169,24 @@ def test_a_row_that_hangs_is_ended_and_the_others_are_kept(four_jobs):
     assert f"{FILE}:{line_of('HangingDispatcher')}" in failed["error"]
 
 
-def test_what_a_plug_in_prints_does_not_stand_between_the_figures(four_jobs):
+def test_plugin_output_goes_to_stderr(four_jobs):
     result = invoke("simulate", four_jobs, "--dispatcher", words("PrintingDispatcher"), "--json")
     assert json.loads(result.stdout)["jobs"] == 4
     assert "deciding 1" in result.stderr
 
 
-def test_a_figure_of_numpys_is_a_plain_number(four_jobs):
+def test_numpy_figure_becomes_plain_number(four_jobs):
     result = invoke("simulate", four_jobs, "--metric", words("NUMPY_METRIC"), "--json")
     assert json.loads(result.stdout)["numpy"] == pytest.approx((99 + 98 + 97) / 4, rel=1) or result.exit_code == 0
 
 
-def test_in_python_the_error_of_ones_own_code_is_the_cause(four_jobs):
+def test_python_api_keeps_original_exception_as_cause(four_jobs):
     with pytest.raises(PluginError, match=rf"{FILE}:{line_of('RaisingDispatcher')}, in decide") as raised:
         cpsched_sim.simulate(four_jobs, bad_plugins.RaisingDispatcher())
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-def test_a_module_that_cannot_be_imported_is_told_with_its_line(four_jobs, tmp_path, monkeypatch):
+def test_failed_import_names_its_line(four_jobs, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "half_written.py").write_text("import cpsched\n\nclass Mine(cpsched.Dispatcher:\n")
     (tmp_path / "broken_inside.py").write_text("import cpsched\n\nTABLE = {}['missing']\n")

@@ -42,7 +42,7 @@ def invoke(*arguments):
         ("--from 2024-10-05T14:00+03:00 --to +1d", 1),
     ],
 )
-def test_dates_cut_the_trace_of_each_command(tmp_path, words, jobs):
+def test_dates_select_part_of_trace_in_each_command(tmp_path, words, jobs):
     """A job at noon of each of five days, of which 2024-10-04 is the first."""
     path = tmp_path / "days.swf"
     rows = [line(str(day + 1), submit=str(day * 86_400 + 43_200)) for day in range(5)]
@@ -56,14 +56,14 @@ def test_dates_cut_the_trace_of_each_command(tmp_path, words, jobs):
     assert [predictor["jobs"] for predictor in judged.values()] == [jobs] * 3
 
 
-def test_a_made_up_trace_is_replayed_by_name_alone(tmp_path):
+def test_synthetic_trace_is_replayed_by_name(tmp_path):
     path = tmp_path / "lublin.swf"
     made = invoke("workload", "lublin", "--jobs", "40", "--processors", "64", "--seed", "3", "--out", path)
     assert made.stdout == f"{path}: 40 jobs\n"
     assert json.loads(invoke("simulate", path, "--json").stdout)["jobs"] == 40
 
 
-def test_a_made_up_trace_that_cannot_be_is_refused_with_the_rule(tmp_path):
+def test_invalid_synthetic_trace_is_rejected_with_rule(tmp_path):
     result = invoke("workload", "lublin", "--processors", "8", "--out", tmp_path / "lublin.swf")
     assert result.exit_code == 2
     assert "processors=8: must be from 16 to" in result.stderr
@@ -75,7 +75,7 @@ def schedule(folder):
         return file.read().splitlines()
 
 
-def test_json_is_one_object_with_the_agreed_keys_and_nothing_else(four_jobs):
+def test_json_is_one_object_with_documented_keys(four_jobs):
     result = invoke("simulate", four_jobs, "--json")
     summary = json.loads(result.stdout)
     assert list(summary) == KEYS
@@ -85,7 +85,7 @@ def test_json_is_one_object_with_the_agreed_keys_and_nothing_else(four_jobs):
     assert sum(summary["paths"].values()) == summary["rounds"]
 
 
-def test_easy_lets_short_jobs_pass_and_the_results_are_written(four_jobs, tmp_path):
+def test_easy_backfills_short_jobs_and_writes_results(four_jobs, tmp_path):
     result = invoke("simulate", four_jobs, "--dispatcher", "easy", "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert schedule(tmp_path / "out") == [
@@ -101,14 +101,14 @@ def test_easy_lets_short_jobs_pass_and_the_results_are_written(four_jobs, tmp_pa
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.csv.gz", "summary.json"]
 
 
-def test_max_jobs_and_a_human_table(four_jobs):
+def test_max_jobs_limits_trace_and_table_is_readable(four_jobs):
     result = invoke("simulate", four_jobs, "--max-jobs", "2")
     assert result.exit_code == 0
     assert "mean_wait_s" in result.stdout
     assert json.loads(invoke("simulate", four_jobs, "--max-jobs", "2", "--json").stdout)["jobs"] == 2
 
 
-def test_settings_find_their_owner(four_jobs):
+def test_settings_reach_their_owner(four_jobs):
     given = ["--set", "option=strict", "--set", "remember=5", "--set", "overrun=double"]
     result = invoke("simulate", four_jobs, "--dispatcher", "list-sjf", "--predictor", "profile", *given, "--json")
     assert result.exit_code == 0, result.stderr
@@ -125,13 +125,13 @@ def test_settings_find_their_owner(four_jobs):
         (["--set", "overrun=never"], "overrun=never: must be one of one-second, double, walltime"),
         (["--limit", "3"], "limit_s=3.0: is not a parameter of easy, which does not search"),
         (["--effort", "0"], "--effort=0: must be positive"),
-        (["--limit", "1", "--effort", "1"], "must not be set together: use one of them"),
+        (["--limit", "1", "--effort", "1"], "cannot be combined: set only one of them"),
         (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),
         (["--charge", "-1"], "--charge=-1: must be none"),
-        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds from 0 to a day"),
+        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds from 0 to one day"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(four_jobs, arguments, message):
+def test_user_error_is_one_line_with_exit_code_2(four_jobs, arguments, message):
     result = invoke("simulate", four_jobs, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -139,7 +139,7 @@ def test_what_cannot_be_done_is_said_in_one_line_with_exit_code_2(four_jobs, arg
     assert result.stderr.count("\n") == 1
 
 
-def test_a_bad_line_stops_or_is_skipped(tmp_path):
+def test_bad_line_stops_or_is_skipped(tmp_path):
     path = tmp_path / "bad.swf"
     path.write_text(FOUR_JOBS + "5 six\n")
     result = invoke("simulate", path)
@@ -149,33 +149,33 @@ def test_a_bad_line_stops_or_is_skipped(tmp_path):
     assert "skipped 1 job: fields must be 18" in lenient.stderr
 
 
-def test_a_charge_delays_jobs(four_jobs):
+def test_charge_delays_jobs(four_jobs):
     free = json.loads(invoke("simulate", four_jobs, "--json").stdout)
     charged = json.loads(invoke("simulate", four_jobs, "--charge", "3000", "--json").stdout)
     assert charged["mean_wait_s"] >= free["mean_wait_s"] + 3
 
 
-def test_an_output_folder_that_is_a_file_is_refused(four_jobs):
+def test_rejects_file_as_output_folder(four_jobs):
     result = invoke("simulate", four_jobs, "--out", four_jobs)
     assert result.exit_code == 2
-    assert "is a file, not a folder for results" in result.stderr
+    assert "must be a folder for results, but is a file" in result.stderr
 
 
-def test_ctrl_c_exits_130_without_a_traceback(four_jobs, mocker):
+def test_ctrl_c_exits_130_without_traceback(four_jobs, mocker):
     mocker.patch("cpsched_sim.simulation.replay", side_effect=KeyboardInterrupt)
     result = invoke("simulate", four_jobs)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
 @pytest.mark.parametrize("kind", ["dispatchers", "predictors"])
-def test_lists_say_name_sentence_parameters_and_source(kind):
+def test_lists_have_name_summary_parameters_and_source(kind):
     rows = json.loads(invoke(kind, "--json").stdout)[kind]
     assert all(row["summary"].endswith(".") and row["source"] and "parameters" in row for row in rows)
     table = invoke(kind).stdout
     assert all(row["name"] in table for row in rows)
 
 
-def test_a_generated_workload_is_simulated_on_the_system_it_names(tmp_path):
+def test_generated_workload_runs_on_its_system(tmp_path):
     path = tmp_path / "e.csv.gz"
     assert invoke("workload", "eurora", "--days", "0.1", "--seed", "3", "--out", path).exit_code == 0
     result = invoke("simulate", path, "--json")
@@ -195,30 +195,30 @@ def test_accuracy_prints_and_writes_figures(four_jobs, tmp_path):
 
 
 @pytest.mark.parametrize(("option", "lines"), [([], 1), (["--quiet"], 0), (["-q"], 0)])
-def test_quiet_shows_no_progress(four_jobs, monkeypatch, option, lines):
+def test_quiet_hides_progress(four_jobs, monkeypatch, option, lines):
     """A line a minute where stderr is no terminal; notes stay."""
-    monkeypatch.setattr(terminal_tables, "TOLD_EVERY_S", -1.0)
+    monkeypatch.setattr(terminal_tables, "PROGRESS_LINE_EVERY_S", -1.0)
     told = invoke("compare", four_jobs, "--dispatcher", "fcfs,easy", "-j", "1", *option).stderr
     assert sum("combinations, about" in line for line in told.splitlines()) >= lines
     assert ("left" in told) == bool(lines)
 
 
-def test_no_progress_bar_where_stderr_is_no_terminal(four_jobs):
+def test_shows_no_progress_bar_without_terminal(four_jobs):
     assert invoke("simulate", four_jobs).stderr == ""
 
 
 @pytest.mark.parametrize(("text", "charge"), [("none", None), ("measured", "measured"), ("2.5", 2.5)])
-def test_charges(text, charge):
+def test_parses_charges(text, charge):
     assert ReplayOptions(charge=text).scheduling_overhead() == charge
 
 
-def test_the_module_of_the_commands_is_quick_to_import():
+def test_cli_module_imports_quickly():
     code = "import sys, cpsched_sim.cli; sys.exit(bool({'numpy', 'numba', 'pydantic', 'ortools'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["dispatchers", "predictors", "metrics"])
-def test_a_list_of_names_imports_no_compiler_and_no_solver(kind):
+def test_listing_imports_no_compiler_or_solver(kind):
     heavy = {"numba", "llvmlite", "ortools", "pandas", "yaml", "matplotlib"}
     code = (
         "import sys; from cpsched_sim.cli import app\n"
@@ -229,23 +229,23 @@ def test_a_list_of_names_imports_no_compiler_and_no_solver(kind):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_numbers_are_shortened_to_three_digits():
+def test_shortens_numbers_to_three_digits():
     assert [terminal_tables.format_short_number(value) for value in (0.68612, 12.345, 999.7, 16_796.0, 1.02e7)] == [
         "0.686", "12.3", "1k", "16.8k", "10.2M",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare"])
-def test_the_retired_lane_is_ignored_with_a_warning(four_jobs, command):
+def test_removed_lane_option_is_ignored_with_warning(four_jobs, command):
     result = invoke(command, four_jobs, "--dispatcher", "list-saf", "--lane", "fast", "--json")
     assert (
         result.exit_code,
-        result.stderr.count("warning: --lane is ignored: remove it; long traces are replayed by compiled code"),
+        result.stderr.count("warning: --lane is ignored: remove it; compiled code replays long traces"),
     ) == (0, 1)
     assert "--lane" not in invoke(command, "--help").stdout
 
 
-def test_an_objective_is_a_setting_with_an_option_of_its_own(four_jobs, tmp_path):
+def test_objective_has_its_own_option(four_jobs, tmp_path):
     outs = [tmp_path / "long", tmp_path / "short"]
     for out, words in zip(outs, (("--set", "objective=af"), ("--objective", "af")), strict=True):
         assert invoke("simulate", four_jobs, "--dispatcher", "lookahead", *words, "--out", out).exit_code == 0
@@ -255,9 +255,13 @@ def test_an_objective_is_a_setting_with_an_option_of_its_own(four_jobs, tmp_path
     assert (wrong.exit_code, "objective=best" in wrong.stderr) == (2, True)
 
 
-def test_promises_are_shown_and_written(four_jobs, tmp_path):
-    result = invoke("accuracy", "start-times", four_jobs, "--json", "--out", tmp_path / "p")
-    assert set(json.loads(result.stdout)) == {"lookahead", "list-reg"}
-    assert (tmp_path / "p" / "promises.csv").read_text().startswith("dispatcher,horizon,jobs,on_time,")
-    assert "real start minus" in invoke("accuracy", "start-times", four_jobs, "--dispatcher", "easy").stdout
+def test_shows_forecast_accuracy_by_horizon(four_jobs):
+    asked = ("accuracy", "start-times", four_jobs, "--dispatcher", "list-reg")
+    found = json.loads(invoke(*asked, "--json").stdout)
+    assert (set(found), found["jobs"]) == ({"jobs", "overall", "horizons"}, 4)
+    assert set(found["overall"]["coverage"]) == {"50", "80", "95"}
+    assert sum(row["cases"] for row in found["horizons"]) == found["overall"]["cases"]
+    assert "forecast starts" in invoke(*asked).stdout
+    assert json.loads(invoke(*asked, "--jobs", "3", "--json").stdout)["jobs"] == 3
+    assert invoke(*asked, "--from-job", "9").exit_code == 2
     assert invoke("accuracy", "start-times", four_jobs, "--dispatcher", "oracle-bones").exit_code == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplayPolicySetup, replay_identity
+from cpsched_sim.simulation import ReplaySpec, replay_identity
 from cpsched_sim.systems.slurm_queries import command_output
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.workloads.load import load
@@ -17,6 +18,7 @@ from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 HEADER = "number;owner;Submit;Start;End;Timelimit;NNodes;NCPUS;AllocTRES"
 LINE = "{id};ada;2026-07-01T0{hour}:00:00;2026-07-01T0{hour}:10:00;2026-07-01T0{hour}:20:00;01:00:00;1;8;cpu=8,mem=4G"
+AT = "2026-07-01T00:00:00"
 COLUMNS = "JobIDRaw=number,User=owner"
 
 
@@ -39,19 +41,18 @@ def system(jobs, tmp_path):
     return path
 
 
-def test_a_system_from_peaks_and_told_columns_make_a_replay(jobs, system):
+def test_system_from_peaks_and_given_columns_make_replay(jobs, system):
     done = invoke("simulate", jobs, "--system", system, "--columns", COLUMNS, "--json")
     assert json.loads(done.stdout)["jobs"] == 3
     assert "the mean wait is 0 s in the replay, and was 600 s as recorded" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["accuracy", "promises"])
-def test_studies_take_the_same_words(jobs, system, command):
-    assert invoke(command, jobs, "--system", system, "--columns", COLUMNS, "--json").exit_code == 0
-    assert invoke(command, jobs, "--system", system).exit_code == 2
+def test_accuracy_accepts_same_options(jobs, system):
+    assert invoke("accuracy", jobs, "--system", system, "--columns", COLUMNS, "--json").exit_code == 0
+    assert invoke("accuracy", jobs, "--system", system).exit_code == 2
 
 
-def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system, tmp_path):
+def test_file_options_reach_compare_processes(jobs, system, tmp_path):
     words = ["--system", system, "--columns", COLUMNS, "--dispatcher", "easy", "--out", tmp_path / "out", "--json"]
     done = invoke("compare", jobs, *words, "--zone", "Europe/Berlin")
     assert done.exit_code == 0, done.stderr
@@ -60,12 +61,10 @@ def test_what_is_said_of_a_file_travels_to_the_processes_of_compare(jobs, system
     assert "note: 1 of 1 combination was finished before" in again.stderr
 
 
-def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_path):
+def test_results_of_another_time_zone_are_not_finished(jobs, system, tmp_path):
 
     one, other = (
-        replay_identity(
-            ReplayPolicySetup(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone))
-        )
+        replay_identity(ReplaySpec(PolicySpec("easy")), load(jobs, str(system), dialect=TraceDialect(COLUMNS, zone)))
         for zone in ("", "Europe/Berlin")
     )
     assert one != other
@@ -79,14 +78,37 @@ def test_results_of_another_zone_are_not_taken_for_finished(jobs, system, tmp_pa
         (["--columns", "User=owner"], "jobs.csv:1: columns: JobIDRaw: is missing; add it to sacct's --format, or set"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_what_to_do(jobs, arguments, message):
+def test_error_is_one_line_with_fix(jobs, arguments, message):
     done = invoke("simulate", jobs, *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_system_may_come_by_standard_input(tmp_path):
+def test_forecasts_of_array_tasks_beside_squeue(tmp_path):
+    """Four tasks run one after another on the only node. squeue expected each of the last two 10 min too late."""
+    trace, estimates, system = tmp_path / "jobs.txt", tmp_path / "estimates.csv", tmp_path / "site.yaml"
+    rows = [f"7_{i}|{70 + i}|ada|{AT}|2026-07-01T0{i}:00:00|2026-07-01T0{i}:59:00|01:00:00|1|8" for i in range(1, 5)]
+    trace.write_text("\n".join(["JobID|JobIDRaw|User|Submit|Start|End|Timelimit|NNodes|NCPUS", *rows, ""]))
+    first_s = int(datetime.fromisoformat(f"{AT}Z").timestamp())
+    lines = [f"{first_s + 30},7_{i},{first_s + 3600 * i + 600}" for i in range(1, 5)]
+    estimates.write_text("\n".join(["at_unix_s,job,start_unix_s", *lines, ""]))
+    assert invoke("system", "from-slurm", trace, "--out", system).exit_code == 0
+    asked = ("accuracy", "start-times", trace, "--system", system)
+    without, found = (
+        json.loads(invoke(*asked, *more, "--json").stdout) for more in ((), ("--slurm-estimates", estimates))
+    )
+    compared = found.pop("slurm_estimates")
+    assert found == without
+    assert (compared["cases"], compared["slurm"]["absolute_error_s"], set(compared["forecast"])) == (
+        2, 600, {"pinball_s", "absolute_error_s", "within_1_min", "within_10_min"},
+    )  # fmt: skip
+    shown = invoke(*asked, "--slurm-estimates", estimates).stdout
+    assert "squeue --start" in shown
+    assert "Difference in pinball loss: " in shown
+
+
+def test_reads_system_from_standard_input(tmp_path):
     text = (DATA / "scontrol.txt").read_text()
     done = invoke("system", "from-slurm", "-", "--name", "lab", text=text)
     assert done.exit_code == 0
@@ -94,7 +116,7 @@ def test_a_system_may_come_by_standard_input(tmp_path):
     assert done.stdout.endswith("units: { rule: cores }\n")
 
 
-def test_without_a_file_slurm_is_asked(tmp_path, monkeypatch):
+def test_runs_slurm_command_without_file(tmp_path, monkeypatch):
     program = tmp_path / "scontrol"
     program.write_text(f'#!/bin/sh\n[ "$*" = "-o show node" ] && cat {DATA / "scontrol-o.txt"}\n')
     program.chmod(0o755)
@@ -102,7 +124,7 @@ def test_without_a_file_slurm_is_asked(tmp_path, monkeypatch):
     assert "4 nodes, from scontrol -o show node" in invoke("system", "from-slurm").stdout
 
 
-def test_where_slurm_is_not_the_command_to_run_elsewhere_is_told(tmp_path, monkeypatch):
+def test_names_command_to_run_if_slurm_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     done = invoke("system", "from-slurm")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -112,7 +134,7 @@ def test_where_slurm_is_not_the_command_to_run_elsewhere_is_told(tmp_path, monke
     )
 
 
-def test_an_answer_of_slurm_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
+def test_failed_slurm_command_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'slurm_load_node error:\\033[31m\\nno' >&2\nexit 3\n")
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
@@ -122,13 +144,13 @@ def test_an_answer_of_slurm_that_fails_is_told_in_one_line(tmp_path, monkeypatch
     )  # fmt: skip
 
 
-def test_a_command_that_is_a_folder_is_told(tmp_path, monkeypatch):
+def test_rejects_folder_as_command(tmp_path, monkeypatch):
 
     with pytest.raises(InputError, match="Permission denied"):
         command_output(str(tmp_path))
 
 
-def test_a_file_of_nothing_known_is_refused(tmp_path):
+def test_rejects_unknown_file_type(tmp_path):
     (tmp_path / "x.txt").write_text("hello\n")
     done = invoke("system", "from-slurm", tmp_path / "x.txt")
     assert done.exit_code == 2

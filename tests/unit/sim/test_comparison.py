@@ -22,8 +22,8 @@ from cpsched_sim.comparison import (
     percent_of_baseline,
     table_rows,
 )
-from cpsched_sim.experiments.compare import SharedReplayInputs, compare_in_processes
-from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.experiments.parallel_comparison import SharedComparisonInputs, compare_in_processes
+from cpsched_sim.simulation import ReplaySpec
 from tests.patience import ENOUGH_S
 from tests.unit.sim.traces.test_swf import line
 
@@ -34,7 +34,7 @@ def a_row(name, bsld=2.0, **figures):
     return ComparisonRow(dispatcher, predictor, {**ones, "bsld": bsld, "mean_wait_s": 0.0, **figures})
 
 
-def test_every_combination_gets_the_settings_that_it_knows():
+def test_each_combination_gets_settings_it_knows():
     chosen = make_combinations(["easy", "list-reg"], ["walltime", "profile"], {"option": "greedy", "remember": "5"}, {})
     policies = [setup.policy for setup, _ in chosen]
     assert [(p.dispatcher, p.predictor, p.settings()) for p in policies] == [
@@ -45,20 +45,20 @@ def test_every_combination_gets_the_settings_that_it_knows():
     ]
 
 
-def test_a_setting_with_its_owner_before_it_reaches_that_one():
+def test_prefixed_setting_reaches_its_owner():
     ((setup, _),) = make_combinations(["list-reg"], ["profile"], {"predictor.remember": "5", "option": "greedy"}, {})
     assert setup.policy.predictor_settings == {"remember": "5"}
     assert setup.policy.dispatcher_settings == {"option": "greedy"}
 
 
-def test_a_setting_that_no_combination_knows_is_refused():
+def test_rejects_setting_unknown_to_all_combinations():
     with pytest.raises(UnknownName, match="parameter of any of these 'colour'"):
         make_combinations(["easy"], ["walltime"], {"colour": "red"}, {})
-    with pytest.raises(InvalidValue, match="must have at least one name each"):
+    with pytest.raises(InvalidValue, match="must each contain at least one name"):
         make_combinations([], ["walltime"], {}, {})
 
 
-def test_a_dispatcher_as_baseline_measures_each_row_with_its_own_predictor():
+def test_baseline_dispatcher_uses_predictor_of_row():
     rows = [a_row("a/x"), a_row("a/y", bsld=4.0), a_row("b/x", bsld=3.0), a_row("b/y", bsld=1.0)]
     found = find_baselines(rows, "a")
     assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 100, 150, 25]
@@ -68,7 +68,7 @@ def test_a_dispatcher_as_baseline_measures_each_row_with_its_own_predictor():
     assert [percent_of_baseline(row, found[row.name])["bsld"] for row in rows] == [100, 200, 150, 50]
 
 
-def test_there_is_no_percentage_of_nothing_or_of_what_failed():
+def test_zero_or_failed_baseline_has_no_percentage():
     good, bad = a_row("a/x"), ComparisonRow("b", "x", error="broke")
     assert "mean_wait_s" not in percent_of_baseline(good, good)
     assert percent_of_baseline(bad, good) == percent_of_baseline(good, bad) == {}
@@ -77,7 +77,7 @@ def test_there_is_no_percentage_of_nothing_or_of_what_failed():
     assert lines[2][-1] == "broke"
 
 
-def test_the_recorded_schedule_may_be_the_baseline_and_has_one_of_its_own():
+def test_recorded_schedule_may_be_baseline():
     rows = [a_row("a/x"), a_row("a/y", bsld=4.0), ComparisonRow("as recorded", "", a_row("-").summary | {"bsld": 8.0})]
     assert rows[2].name == "as recorded"
     percent = [
@@ -100,7 +100,7 @@ WAITED = "\n".join(
 )
 
 
-def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
+def test_recorded_schedule_is_row_with_its_waits(tmp_path):
     path = tmp_path / "waited.swf"
     path.write_text(WAITED)
     arguments = ["compare", str(path), "--dispatcher", "easy", "--baseline", "as recorded", "--plots"]
@@ -119,7 +119,7 @@ def test_the_recorded_schedule_is_a_row_with_its_own_waits(tmp_path):
     assert "as recorded" in table
 
 
-def test_a_trace_that_tells_no_start_has_no_such_row(four_jobs):
+def test_trace_without_starts_has_no_recorded_row(four_jobs):
     result = CliRunner().invoke(app, ["compare", str(four_jobs), "--dispatcher", "easy", "--json"])
     assert [row["dispatcher"] for row in json.loads(result.stdout)["results"]] == ["easy"]
     arguments = ["compare", str(four_jobs), "--dispatcher", "easy", "--baseline", "as recorded"]
@@ -128,7 +128,7 @@ def test_a_trace_that_tells_no_start_has_no_such_row(four_jobs):
     assert "baseline=as recorded: the trace has no recorded starts" in result.stderr
 
 
-def test_in_python_the_recorded_schedule_is_the_last_row(tmp_path):
+def test_recorded_schedule_is_last_row_in_python(tmp_path):
     path = tmp_path / "waited.swf"
     path.write_text(WAITED)
     found = compare(path, ["easy", "fcfs"], baseline="as recorded")
@@ -138,34 +138,32 @@ def test_in_python_the_recorded_schedule_is_the_last_row(tmp_path):
     assert found.rows[-1].measures.wait_s.tolist() == [0, 500]
 
 
-def test_an_unknown_baseline_is_refused_before_anything_runs():
+def test_rejects_unknown_baseline_before_running():
     with pytest.raises(UnknownName, match="known: as recorded, easy, easy/walltime"):
         check_baseline(make_combinations(["easy"], ["walltime"], {}, {}), "sjf")
 
 
-def test_combinations_run_in_processes_and_come_back_in_order(four_jobs):
+def test_combinations_run_in_processes_and_keep_order(four_jobs):
     chosen = [setup for setup, _ in make_combinations(["fcfs", "easy"], ["walltime"], {}, {})]
     told = []
     rows = compare_in_processes(
-        SharedReplayInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))
+        SharedComparisonInputs(four_jobs), chosen, 2, lambda done, total: told.append((done, total))
     )
     assert [row.name for row in rows] == ["fcfs/walltime", "easy/walltime"]
     assert [row.summary["mean_wait_s"] for row in rows] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
     assert told[-1] == (2.0, 2)
 
 
-def test_a_combination_that_fails_loses_only_itself(four_jobs):
-    rows = compare_in_processes(
-        SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec("nobody")), ReplayPolicySetup()], 1
-    )
+def test_failed_combination_does_not_affect_others(four_jobs):
+    rows = compare_in_processes(SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec("nobody")), ReplaySpec()], 1)
     assert "unknown dispatcher 'nobody'" in rows[0].error
     assert rows[1].summary["jobs"] == 4
 
 
-def test_a_process_that_is_killed_loses_only_itself(four_jobs, mocker):
-    mocker.patch("cpsched_sim.experiments.compare.replay_one", new=die_or_answer)
+def test_killed_process_does_not_affect_others(four_jobs, mocker):
+    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_one", new=die_or_answer)
     rows = compare_in_processes(
-        SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec(name)) for name in ("dies", "lives")], 2
+        SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec(name)) for name in ("dies", "lives")], 2
     )
     assert rows[0].error == f"its process died with exit code {-signal.SIGKILL}"
     assert rows[1].error == "answered"
@@ -179,8 +177,8 @@ def die_or_answer(task, tell):
     return ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error="answered")
 
 
-def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(four_jobs, mocker, monkeypatch, tmp_path):
-    mocker.patch("cpsched_sim.experiments.compare.replay_one", new=tell_where)
+def test_process_inherits_environment_folder_and_modules(four_jobs, mocker, monkeypatch, tmp_path):
+    mocker.patch("cpsched_sim.experiments.parallel_comparison.replay_one", new=tell_where)
     for name in ("first", "second"):  # the server that forks them began before either
         folder = tmp_path / name
         folder.mkdir()
@@ -188,12 +186,10 @@ def test_a_process_has_the_environment_folder_and_modules_of_whoever_compares(fo
         monkeypatch.setenv("OF_THIS_TEST", name)
         monkeypatch.chdir(folder)
         monkeypatch.syspath_prepend(folder)
-        (row,) = compare_in_processes(
-            SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec(f"{name}_module"))], 1
-        )
+        (row,) = compare_in_processes(SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec(f"{name}_module"))], 1)
         assert row.error == f"{name} in {folder}"
     monkeypatch.delenv("OF_THIS_TEST")
-    (row,) = compare_in_processes(SharedReplayInputs(four_jobs), [ReplayPolicySetup(PolicySpec("second_module"))], 1)
+    (row,) = compare_in_processes(SharedComparisonInputs(four_jobs), [ReplaySpec(PolicySpec("second_module"))], 1)
     assert row.error.startswith("None in")
 
 
@@ -205,7 +201,7 @@ def tell_where(task, tell):
     return ComparisonRow(setup.policy.dispatcher, setup.policy.predictor, error=told)
 
 
-def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):
+def test_command_prints_and_writes_table(four_jobs, tmp_path):
     arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
@@ -215,7 +211,7 @@ def test_the_command_prints_a_table_and_writes_a_table(four_jobs, tmp_path):
     assert (tmp_path / "out" / "easy-walltime" / "schedule.csv.gz").exists()
 
 
-def test_the_command_as_json(four_jobs):
+def test_command_prints_json(four_jobs):
     arguments = ["compare", str(four_jobs), "--dispatcher", "fcfs,easy", "--predictor", "oracle", "--json"]
     results = json.loads(CliRunner().invoke(app, arguments).stdout)["results"]
     assert [row["dispatcher"] for row in results] == ["fcfs", "easy"]
@@ -228,7 +224,7 @@ def listen_to_ctrl_c():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds child processes in /proc")
-def test_ctrl_c_stops_the_children_and_exits_130(tmp_path):
+def test_ctrl_c_stops_children_and_exits_130(tmp_path):
     path = tmp_path / "long.swf"
     path.write_text(
         "; MaxProcs: 4\n" + "".join(f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 60_000))

@@ -8,24 +8,24 @@ from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.file_io import require_writable_folder, write_atomically
 
 
-def test_checking_a_folder_leaves_nothing_behind(tmp_path):
+def test_folder_check_leaves_nothing(tmp_path):
     require_writable_folder(tmp_path / "deep" / "folder")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_a_file_or_below_one_is_refused(tmp_path):
+def test_rejects_folder_that_is_file_or_below_one(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match=r"is a file, not a folder for results|cannot be written"):
+        with pytest.raises(InputError, match=r"must be a folder for results, but is a file|cannot be written"):
             require_writable_folder(folder)
 
 
-def test_a_folder_where_nothing_can_be_written_is_refused():
+def test_rejects_unwritable_folder():
     with pytest.raises(InputError, match="/proc/results: cannot be written"):
         require_writable_folder(Path("/proc/results"))
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_partial_file(tmp_path, monkeypatch):
     def full(self, content):
         with self.open("wb") as file:
             file.write(content[: len(content) // 2])
@@ -51,5 +51,5 @@ def test_a_disk_that_is_full_is_told_and_nothing_half_written_is_left(tmp_path, 
         pytest.param(10**5000, "a number with thousands of digits", id="large"),
     ],
 )
-def test_values_are_shown_in_one_short_line(value, text):
+def test_quotes_value_in_one_short_line(value, text):
     assert quote_value(value) == text

@@ -31,7 +31,7 @@ def a_door() -> compiled_functions.CompiledKernel:
     return compiled_functions.CompiledKernel(quarter)
 
 
-def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
+def test_lists_kernels_line_by_line_without_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     display = TerminalProgressLine()
@@ -42,7 +42,7 @@ def test_where_stderr_is_no_terminal_each_door_is_one_line_below_one_heading(
     assert lines == ["  plan: 3 functions", "  dive: 2 functions"]
 
 
-def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_compiles_once_and_reports_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     said = []
     for _ in range(2):
@@ -55,12 +55,12 @@ def test_warm_up_compiles_once_and_says_where_the_kernels_are(tmp_path: Path, mo
     assert f"1 kernel in {tmp_path}: 0 compiled now, 1 found\n" in said[1]
 
 
-def test_warm_up_opens_the_doors_of_all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_covers_kernels_of_all_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(compiled_functions.CompiledKernel, "load_or_compile", lambda door: opened.append(door.__name__))
     for opener in all_kernel_loaders():
         opener()
-    assert {"plan_on_pool", "dive", "step", "run_rounds_on_nodes"} <= set(opened)
+    assert {"plan_on_pool", "dive", "step_cluster", "run_rounds_on_nodes"} <= set(opened)
 
 
 def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,7 +69,7 @@ def with_numba(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return warm.Begun(server, ["-c", code, *arguments]).done(ENOUGH_S)
 
 
-def test_warm_up_finds_the_doors_where_no_extra_is_installed() -> None:
+def test_warm_up_finds_kernels_without_extras() -> None:
     code = """
 import sys
 for extra in ("pytest", "hypothesis", "matplotlib", "pandas"):
@@ -81,10 +81,10 @@ print(*(kernel.__name__ for kernel in KERNELS))
 """
     done = with_numba(code)
     assert done.returncode == 0, done.stderr
-    assert {"plan_on_pool", "plan_on_nodes", "dive", "step", "run_rounds_on_nodes"} <= set(done.stdout.split())
+    assert {"plan_on_pool", "plan_on_nodes", "dive", "step_cluster", "run_rounds_on_nodes"} <= set(done.stdout.split())
 
 
-def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_fails_if_kernels_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "cpsched_sim.kernel_warm_up.warm_up", lambda: WarmUpResult((), 0, 2, lost=2, seconds=3.0, cpu_s=2.0)
     )
@@ -93,7 +93,7 @@ def test_kernels_that_cannot_be_kept_are_a_failure_of_warm_up(monkeypatch: pytes
     assert "2 kernels in memory alone" in done.output
 
 
-def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nested_compilation_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([(10, 1.0), (40, 1.5)])
     monkeypatch.setattr(compile_progress, "_clock", lambda: next(ticks))
     monkeypatch.setattr(compile_progress, "_spent", (5, 0.0))
@@ -102,7 +102,7 @@ def test_opening_a_door_is_measured_once_where_doors_open_others(monkeypatch: py
     assert compile_progress.compile_seconds() == (35, 0.5)
 
 
-def test_all_kernels_are_opened_and_how_far_that_is_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiles_all_kernels_and_reports_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     told: list[str] = []
     before = compile_progress.current_progress_callback()
@@ -130,7 +130,7 @@ dispatcher = DISPATCHERS.build(sys.argv[1], {}, None)
 load_all_kernels(lambda words: None)
 from cpsched.jit import compiled_functions
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-compiled_functions.CompiledKernel._open = lambda kernel: sys.exit(f"{kernel.__name__} opened during a decision")
+compiled_functions.CompiledKernel._load_under_lock = lambda it: sys.exit(f"{it.__name__} opened during a decision")
 cluster = a_cluster(4, 4)
 running = [a_running(a_job(90, 1, 2, 500), ((3, 1),), start_s=0)]
 for now_s in range(3):
@@ -140,13 +140,13 @@ for now_s in range(3):
 
 
 @pytest.mark.parametrize("dispatcher", ["easy", "lookahead", "list-saf", "hcp19", "pcp20", "cph"])
-def test_a_decision_opens_no_kernel_that_its_modules_did_not_have_before(dispatcher: str) -> None:
+def test_decision_compiles_no_kernel_beyond_its_modules(dispatcher: str) -> None:
     """What a bridge compiles before its first decision is all that its decisions need."""
     done = with_numba(DECIDES, dispatcher)
     assert done.returncode == 0, done.stderr
 
 
-def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules() -> None:
+def test_other_process_with_same_imports_has_same_kernels() -> None:
     import cpsched.dispatchers.easy
     import cpsched.dispatchers.lookahead.lookahead_dispatcher  # noqa: F401
 
@@ -157,7 +157,7 @@ def test_another_process_has_the_same_kernels_when_it_imports_the_same_modules()
     } <= set(modules_with_kernels())
 
 
-def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:
+def test_ctrl_c_ends_compiling_process_at_once() -> None:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
     try:
         display, seen = TerminalProgressLine(), []
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_the_process_at_once_while_it_compiles() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_check_stops_the_compiler_before_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_check_can_stop_compiler_before_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     answers = [False] * at + [True]
     monkeypatch.setattr(compile_progress, "_check", lambda: answers.pop(0))

@@ -20,7 +20,7 @@ def a_workload(nodes: int = 1) -> Workload:
 
 
 @pytest.mark.parametrize("name", ["bsld", "af", "awf", "p2sf"])
-def test_knowing_the_future_is_never_worse_than_a_list_schedule(name: str) -> None:
+def test_offline_schedule_is_no_worse_than_list_schedules(name: str) -> None:
     work = a_workload()
     off = simulate(work, f"cp-off-{name}", "oracle", settings={"effort": "200"})
     lists = [simulate(work, dispatcher, "oracle") for dispatcher in ("list-reg", "list-saf", "list-spf", "list-laf")]
@@ -33,12 +33,12 @@ def test_knowing_the_future_is_never_worse_than_a_list_schedule(name: str) -> No
     assert found.bound is None or found.bound <= found.cost * (1 + 1e-9)
 
 
-def test_on_nodes_every_job_still_runs() -> None:
+def test_every_job_still_runs_on_nodes() -> None:
     off = simulate(a_workload(nodes=2), "cp-off-af", "oracle", settings={"effort": "50"})
     assert off.schedule.violations == ()
     assert off.never_started_count == 0
 
 
-def test_a_trace_that_is_too_large_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="jobs=16: must not be more than most=10"):
+def test_rejects_too_large_trace() -> None:
+    with pytest.raises(InvalidValue, match="jobs=16: must be at most most=10"):
         simulate(a_workload(), "cp-off-af", "oracle", settings={"most": "10"})

@@ -6,7 +6,13 @@ import pytest
 
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_sim.predictor_accuracy import PredictorAccuracy, calibration, ecdf, predictions_s, write_figures
+from cpsched_sim.predictor_accuracy import (
+    PredictorAccuracy,
+    ecdf,
+    predict_run_times_s,
+    run_time_interval_coverage,
+    write_accuracy_table,
+)
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_job
 from tests.fuzz.command_line import invoke
@@ -16,28 +22,28 @@ def ran(submit_s, run_s, user="ada"):
     return TraceJob(a_job(id=submit_s + 1, submit_s=submit_s, walltime_s=1000, user=user), run_s)
 
 
-def test_a_job_teaches_from_the_second_of_its_end_on():
+def test_job_is_learned_from_its_end():
     trace = [ran(0, 50), ran(49, 1), ran(50, 1), ran(60, 1, user="bob")]
-    assert predictions_s(trace, LastTwoPredictor()).tolist() == [1000, 1000, 25, 1000]
+    assert predict_run_times_s(trace, LastTwoPredictor()).tolist() == [1000, 1000, 25, 1000]
 
 
-def test_predictors_that_learn_nothing_are_asked_all_the_same():
-    assert predictions_s([ran(0, 50), ran(1, 2)], WalltimePredictor()).tolist() == [1000, 1000]
+def test_evaluates_predictors_that_do_not_learn():
+    assert predict_run_times_s([ran(0, 50), ran(1, 2)], WalltimePredictor()).tolist() == [1000, 1000]
 
 
-def test_rates_by_hand():
+def test_computes_rates():
     found = PredictorAccuracy.of(np.array([60, 75, 125, 300]), np.array([60, 100, 100, 60]))
     assert found == PredictorAccuracy(4, pytest.approx((0 + 25 + 25 + 240) / 4 / 60), under=0.5, over=0.25, close=0.75)
 
 
-def test_ecdf_rises_to_one():
+def test_ecdf_reaches_1():
     points = ecdf(np.array([10, 20, 20, 40]), np.array([20, 20, 20, 20]))
     assert points == [(0.5, 0.25), (1.0, 0.75), (1.0, 0.75), (2.0, 1.0)]
 
 
-def test_intervals_of_a_user_who_always_runs_alike_hold_and_are_narrow():
+def test_constant_user_gets_narrow_correct_intervals():
     trace = [ran(100 * number, 50) for number in range(200)]
-    found = calibration(trace)
+    found = run_time_interval_coverage(trace)
     assert found["all"].jobs == 200
     assert found["10 jobs or more"].held == 1.0
     assert found["10 jobs or more"].median_width < 0.2
@@ -45,23 +51,26 @@ def test_intervals_of_a_user_who_always_runs_alike_hold_and_are_narrow():
     assert (first.jobs, first.held, first.shorter) == (1, 0.0, 1.0)
 
 
-def test_intervals_hold_about_as_often_as_they_say():
+def test_intervals_have_stated_coverage():
     draw = np.random.default_rng(1)
     trace = [ran(1000 * number, int(draw.integers(1, 1000)), user=f"u{number % 5}") for number in range(3000)]
-    found = calibration(trace)["all"]
+    found = run_time_interval_coverage(trace)["all"]
     assert 0.75 < found.held < 0.87
     assert found.held + found.shorter + found.longer == pytest.approx(1)
     assert found.shorter == pytest.approx(found.longer, abs=0.05)
 
 
-def test_nothing_is_known_of_a_job_before_it_ends():
+def test_job_is_unknown_before_it_ends():
     """The same job repeatedly, each before the previous one has ended: no user has an ended job."""
-    found = calibration([ran(number, 900) for number in range(100)])
+    found = run_time_interval_coverage([ran(number, 900) for number in range(100)])
     assert list(found) == ["user not seen before", "all"]
 
 
-def test_jobs_without_a_user_count_as_unknown():
-    assert list(calibration([ran(2000 * number, 5, user="") for number in range(9)])) == ["user not seen before", "all"]
+def test_jobs_without_user_count_as_unknown():
+    assert list(run_time_interval_coverage([ran(2000 * number, 5, user="") for number in range(9)])) == [
+        "user not seen before",
+        "all",
+    ]
 
 
 @dataclass
@@ -77,13 +86,13 @@ class Kind:
         (("name", "part"), {"a": {}}, ["name,part,jobs"]),
     ],
 )
-def test_figures_are_written_a_line_each_beside_their_settings(tmp_path, labels, rows, lines):
-    write_figures(tmp_path / "out.csv", labels, rows, Kind, {"trace": "made"})
+def test_writes_figures_as_lines_with_settings(tmp_path, labels, rows, lines):
+    write_accuracy_table(tmp_path / "out.csv", labels, rows, Kind, {"trace": "made"})
     assert (tmp_path / "out.csv").read_text().splitlines() == lines
     assert json.loads((tmp_path / "out.csv.json").read_text())["setup"] == {"trace": "made"}
 
 
-def test_the_command_shows_calibration_and_writes_it(four_jobs, tmp_path):
+def test_command_shows_and_writes_calibration(four_jobs, tmp_path):
     shown, plain = (
         invoke("accuracy", str(four_jobs), "--intervals"),
         ("accuracy", str(four_jobs), "--intervals", "--json"),

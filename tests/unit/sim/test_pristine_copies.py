@@ -21,7 +21,7 @@ def workload(tmp_path_factory):
 @pytest.mark.parametrize(
     ("dispatcher", "predictor"), [("lookahead", "walltime"), ("prb", "last-two"), ("easy", "quantile")]
 )
-def test_a_used_instance_is_compared_as_a_new_one(workload, dispatcher, predictor):
+def test_used_instance_is_compared_like_new_one(workload, dispatcher, predictor):
     used = registry.dispatcher(dispatcher), registry.predictor(predictor)
     first = cpsched_sim.simulate(workload, *used)
     cpsched_sim.simulate(workload, *used)
@@ -42,18 +42,18 @@ class Copyless(cpsched.Predictor):
         return job.walltime_s
 
 
-def test_what_cannot_be_copied_is_simulated_and_refused_in_a_comparison(workload):
+def test_uncopyable_instance_is_simulated_but_not_compared(workload):
     predictor = Copyless()
     assert cpsched_sim.simulate(workload, "easy", predictor).never_started_count == 0
-    with pytest.raises(cpsched.PluginLoadError, match=r"Copyless: cannot be copied \(TypeError.*give its class"):
+    with pytest.raises(cpsched.PluginLoadError, match=r"Copyless: cannot be copied \(TypeError.*pass its class"):
         cpsched_sim.compare(workload, ["easy"], [predictor])
     assert cpsched_sim.compare(workload, ["easy"], [Copyless]).rows[0].error == ""
 
 
-def test_nothing_is_kept_of_an_instance_that_is_gone(workload):
+def test_keeps_no_data_of_deleted_instance(workload):
     predictor = Copyless()
     pristine_copies.store_pristine_copy(predictor)
     key = id(predictor)
-    assert key in pristine_copies._KEPT  # noqa: SLF001
+    assert key in pristine_copies._PRISTINE_COPIES  # noqa: SLF001
     del predictor
-    assert key not in pristine_copies._KEPT  # noqa: SLF001
+    assert key not in pristine_copies._PRISTINE_COPIES  # noqa: SLF001

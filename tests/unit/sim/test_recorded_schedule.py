@@ -22,7 +22,7 @@ def a_row(id, wait, submit=0, run=100, processors=1):
     return line(str(id), **{name: str(value) for name, value in of.items()})
 
 
-def test_the_figures_are_those_of_the_recorded_starts(tmp_path):
+def test_figures_are_those_of_recorded_starts(tmp_path):
     found = recorded_schedule_of(load(swf(tmp_path, a_row(1, 0), a_row(2, 300), a_row(3, -1))))
     assert found.measures.wait_s.tolist() == [0, 300]
     assert found.measures.run_s.tolist() == [100, 100]
@@ -31,36 +31,36 @@ def test_the_figures_are_those_of_the_recorded_starts(tmp_path):
     assert "mean_wait_s" in repr(found)
 
 
-def test_a_trace_that_tells_no_start_records_nothing(tmp_path):
+def test_trace_without_starts_has_no_recorded_schedule(tmp_path):
     assert recorded_schedule_of(load(swf(tmp_path, a_row(1, -1)))) is None
 
 
-def test_under_a_policy_the_record_says_who_got_what_too(tmp_path):
+def test_recorded_schedule_has_account_figures(tmp_path):
     (tmp_path / "site.yaml").write_text("accounts: { physics: { shares: 1, users: [7] } }\n")
     workload = apply_site_policy(load(swf(tmp_path, a_row(1, 50))), load_policy(tmp_path / "site.yaml"))
     assert recorded_schedule_of(workload).summary()["accounts"]["physics"]["mean_wait_s"] == 50
 
 
-def test_a_replay_in_which_nobody_waits_although_people_did_is_told(tmp_path):
+def test_warns_if_only_recorded_jobs_wait(tmp_path):
     path = swf(tmp_path, a_row(1, 3600), a_row(2, 1800, submit=9), processors=1000)
     result = CliRunner().invoke(app, ["simulate", str(path)])
     assert result.exit_code == 0
     (said,) = [text for text in result.stderr.splitlines() if text.startswith("warning: ")]
     assert "the mean wait is 0 s in the replay, and was 2,700 s as recorded: pool is larger than" in said
-    assert "as recorded, no more than 0% of it was in use" in said
+    assert "as recorded, at most 0% of it was in use" in said
     assert f"  {said}" in repr(simulate(path)), "in Python, too"
     result = CliRunner().invoke(app, ["compare", str(path), "--dispatcher", "easy,fcfs"])
     assert result.stderr.count("pool is larger than") == 1
 
 
-def test_a_replay_in_which_people_wait_although_nobody_did_is_told(tmp_path):
+def test_warns_if_only_replayed_jobs_wait(tmp_path):
     rows = [a_row(i, 1, run=900, processors=4) for i in range(1, 6)]
     result = CliRunner().invoke(app, ["simulate", str(swf(tmp_path, *rows))])
     assert "the mean wait is 1,800 s in the replay, and was 1 s as recorded: pool is smaller than" in result.stderr
 
 
 @pytest.mark.parametrize("wait", [-1, 0, 59, 150])
-def test_nothing_is_told_where_the_two_are_alike_or_nothing_is_recorded(tmp_path, wait):
+def test_does_not_warn_if_waits_agree_or_are_unknown(tmp_path, wait):
     path = swf(tmp_path, a_row(1, 0, processors=4), a_row(2, wait, processors=4))
     assert simulate(path).mismatch_warning() == ""
     assert CliRunner().invoke(app, ["simulate", str(path)]).stderr == ""
@@ -70,29 +70,29 @@ def test_nothing_is_told_where_the_two_are_alike_or_nothing_is_recorded(tmp_path
     ("real_s", "replayed_s", "told"),
     [(600, 59, True), (600, 60, False), (59, 0, False), (60, 5, True), (5, 60, True), (6, 60, False), (0, 59, False)],
 )
-def test_ten_times_and_a_minute_are_where_two_waits_are_too_far_apart(tmp_path, real_s, replayed_s, told):
+def test_warns_above_factor_10_and_one_minute(tmp_path, real_s, replayed_s, told):
     found = recorded_schedule_of(load(swf(tmp_path, a_row(1, real_s))))
     assert bool(mismatch_warning(found, [replayed_s])) is told
 
 
-def test_one_dispatcher_that_is_far_off_does_not_put_the_system_in_doubt(tmp_path):
+def test_one_deviating_dispatcher_gives_no_warning(tmp_path):
     found = recorded_schedule_of(load(swf(tmp_path, a_row(1, 600))))
     assert mismatch_warning(found, [0, 500, 10**6]) == ""
     assert mismatch_warning(found, []) == ""
     assert "1,000,000 s in the replay" in mismatch_warning(found, [10**6])
 
 
-def test_more_in_use_than_there_is_is_told_unless_it_is_for_a_moment(tmp_path):
+def test_warns_of_recorded_use_above_capacity_if_lasting(tmp_path):
     long = swf(tmp_path, a_row(1, 0, processors=4), a_row(2, 50, processors=4))
     assert recorded_schedule_of(load(long)).notes() == [
-        "as recorded: for 33% of the time more than the 4 processors of pool were in use, often 8: "
+        "as recorded: more than the 4 processors of pool were in use 33% of the time, often 8: "
         "the machine was larger, or the record is inexact"
     ]
     short = swf(tmp_path, a_row(1, 0, run=500, processors=4), a_row(2, 499, run=500, processors=4))
     assert recorded_schedule_of(load(short)).notes() == []
 
 
-def test_a_frame_of_jobs_has_the_recorded_starts(tmp_path):
+def test_job_frame_has_recorded_starts(tmp_path):
     frame = simulate(swf(tmp_path, a_row(1, 0), a_row(2, 300), a_row(3, -1))).to_frame()
     assert frame["recorded_start_s"].isna().tolist() == [False, False, True]
     assert (frame["recorded_start_s"] - frame["submit_s"]).dropna().tolist() == [0, 300]

@@ -34,19 +34,19 @@ def trace(tmp_path_factory):
         ("lookahead", "last-two", None, False),
     ],
 )
-def test_a_hint_comes_where_reservations_rest_on_jobs_that_are_overdue(trace, dispatcher, predictor, overrun, bites):
+def test_hints_at_reservations_that_depend_on_overdue_jobs(trace, dispatcher, predictor, overrun, bites):
     result = cpsched_sim.simulate(trace, dispatcher, predictor, settings={"overrun": overrun}, max_jobs=300)
     assert [TOLD in hint for hint in result.hints] == [True] * bites
     assert (TOLD in str(result)) is bites
     assert (TOLD in result._repr_html_()) is bites
 
 
-def test_the_share_that_is_told_is_that_of_jobs_that_ran_longer_than_predicted(trace):
+def test_hint_states_share_of_underpredicted_jobs(trace):
     result = cpsched_sim.simulate(trace, "easy", "walltime", max_jobs=300)
     assert result.schedule.overran == sum(item.run_s > item.job.walltime_s for item in result.workload.jobs)
 
 
-def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path):
+def test_commands_print_hint_on_stderr_with_row(trace, tmp_path):
     chosen = ["--max-jobs", "300", "--json"]
     one = CliRunner().invoke(app, ["simulate", str(trace), "--predictor", "last-two", *chosen])
     assert f"hint: {json.loads(one.stdout)['jobs'] and ''}" in one.stderr
@@ -62,7 +62,7 @@ def test_commands_say_it_on_stderr_and_a_comparison_of_which_row(trace, tmp_path
 
 
 @pytest.mark.parametrize("dispatcher", ["slurm", "advised"])
-def test_parameters_of_slurm_that_its_twin_does_not_heed_are_told(trace, dispatcher):
+def test_reports_unmodelled_slurm_parameters(trace, dispatcher):
     settings = {"scheduler_parameters": "bf_licenses,bf_yield_interval=100"}
     result = cpsched_sim.simulate(trace, dispatcher, "walltime", settings=settings, max_jobs=50)
     assert result.hints[-1] == "SchedulerParameters that the twin does not model: bf_licenses"

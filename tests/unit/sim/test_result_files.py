@@ -38,9 +38,6 @@ COMMANDS = {
     "simulate": lambda four_jobs, out: ("simulate", four_jobs, "--out", out),
     "compare": lambda four_jobs, out: ("compare", four_jobs, "--dispatcher", "fcfs", "--out", out),
     "accuracy": lambda four_jobs, out: ("accuracy", four_jobs, "--out", out),
-    "promises": lambda four_jobs, out: (
-        "accuracy", "start-times", four_jobs, "--dispatcher", "list-reg", "--out", out
-    ),
     "system": lambda four_jobs, out: ("system", "from-slurm", _nodes(four_jobs), "--out", out / "made.yaml"),
     "workload": lambda four_jobs, out: ("workload", "eurora", "--days", "0.01", "--out", out / "w.csv.gz"),
 }  # fmt: skip
@@ -53,7 +50,7 @@ def _nodes(four_jobs):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_writes_over_what_is_there(four_jobs, tmp_path, name):
+def test_no_command_overwrites_results(four_jobs, tmp_path, name):
     arguments = COMMANDS[name](four_jobs, tmp_path / "out")
     assert (first := invoke(*arguments)).exit_code == 0, first.output
     before = content(tmp_path / "out")
@@ -72,10 +69,9 @@ def test_no_command_writes_over_what_is_there(four_jobs, tmp_path, name):
         ("compare", "fcfs-walltime/summary.json", {"trace": "four.swf", "dispatcher": "fcfs"}),
         ("accuracy", "accuracy.csv.json", {"trace": "four.swf", "predictors": ["walltime", "last-two", "profile"]}),
         ("accuracy", "ecdf.csv.json", {"trace": "four.swf", "max_jobs": None}),
-        ("promises", "promises.csv.json", {}),
     ],
 )
-def test_beside_each_result_stands_what_it_was_made_of(four_jobs, tmp_path, name, manifest, made_of):
+def test_results_are_written_with_their_inputs(four_jobs, tmp_path, name, manifest, made_of):
     assert invoke(*COMMANDS[name](four_jobs, tmp_path / "out")).exit_code == 0
     written = json.loads((tmp_path / "out" / manifest).read_text())
     assert written["version"]
@@ -83,7 +79,7 @@ def test_beside_each_result_stands_what_it_was_made_of(four_jobs, tmp_path, name
     assert made_of.items() <= written["setup"].items()
 
 
-def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_path):
+def test_comparison_is_not_replaced_by_another(four_jobs, tmp_path):
     out = tmp_path / "out"
     assert invoke("compare", four_jobs, "--dispatcher", "pcp20,easy,fcfs", "--effort", 50, "--out", out).exit_code == 0
     before = content(out)
@@ -112,7 +108,7 @@ def test_a_comparison_is_neither_cut_nor_replaced_by_another_one(four_jobs, tmp_
     ],
 )
 @pytest.mark.parametrize("dispatcher", ["easy", "list-saf"])
-def test_going_on_with_other_settings_is_refused(four_jobs, compared, tmp_path, dispatcher, arguments, told):
+def test_rejects_resume_with_other_settings(four_jobs, compared, tmp_path, dispatcher, arguments, told):
     """Also where none of the combinations is asked for again: all of a table is made of the same."""
     out = tmp_path / "out"
     shutil.copytree(compared, out)
@@ -127,7 +123,7 @@ def test_going_on_with_other_settings_is_refused(four_jobs, compared, tmp_path, 
 
 
 @pytest.mark.parametrize(("dispatcher", "named"), [("easy", "code"), ("list-saf", "code"), ("easy", "plugins")])
-def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, dispatcher, named):
+def test_rejects_resume_with_other_code(four_jobs, compared, tmp_path, dispatcher, named):
     out = tmp_path / "out"
     shutil.copytree(compared, out)
     path = out / "easy-walltime" / "summary.json"
@@ -140,7 +136,7 @@ def test_going_on_with_other_code_is_refused(four_jobs, compared, tmp_path, disp
     assert f"(version {written['version']}, now {version('cpsched')})" in resumed.stderr
 
 
-def test_another_version_of_the_same_code_goes_on(four_jobs, compared, tmp_path):
+def test_other_version_of_same_code_resumes(four_jobs, compared, tmp_path):
     """A development version moves without a change of code, and an install may have another one than a wheel."""
     out = tmp_path / "out"
     shutil.copytree(compared, out)
@@ -150,7 +146,7 @@ def test_another_version_of_the_same_code_goes_on(four_jobs, compared, tmp_path)
     assert (resumed.exit_code, "1 of 1 combination was finished before" in resumed.stderr) == (0, True)
 
 
-def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
+def test_resume_adds_rows_and_redraws_pictures(four_jobs, tmp_path):
     out = tmp_path / "out"
     assert invoke("compare", four_jobs, "--dispatcher", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
@@ -163,7 +159,7 @@ def test_going_on_adds_rows_and_draws_the_pictures_anew(four_jobs, tmp_path):
     assert changed == {"compare.csv", "bars.png", "ecdf.png"}
 
 
-def test_rows_that_were_finished_survive_a_kill(tmp_path):
+def test_finished_rows_survive_kill(tmp_path):
     path, out = tmp_path / "long.swf", tmp_path / "out"
     lines = [f"{i} {i} -1 60 1 -1 -1 1 60 -1 1 1 1 1 1 1 -1 -1\n" for i in range(1, 20_000)]
     path.write_text("; MaxProcs: 4\n" + "".join(lines))
@@ -179,7 +175,7 @@ def test_rows_that_were_finished_survive_a_kill(tmp_path):
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
 
 
-def test_folders_of_plugins_have_no_colon_and_earlier_ones_are_found(four_jobs, tmp_path):
+def test_plugin_folders_have_no_colon_but_old_ones_are_found(four_jobs, tmp_path):
     """A colon ends the host's name for rsync and scp, and is no part of a name on some disks."""
     out, plugin = tmp_path / "out", "cpsched.dispatchers.easy:EasyDispatcher"
     words = ("compare", four_jobs, "-d", plugin, "--out", out)

@@ -13,7 +13,7 @@ from cpsched.predictors.profile import ProfilePredictor
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, OraclePredictor
 from cpsched_sim.comparison import compare
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplayPolicySetup, replay_workload, simulate, write_results
+from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate, write_results
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -29,42 +29,42 @@ def ran(id, run_s=10, submit_s=0, **request):
 
 def test_settings_reach_dispatcher_predictor_and_policy():
     settings = {"option": "greedy", "remember": "7", "overrun": "double"}
-    policy = ReplayPolicySetup(PolicySpec.of("list-reg", "profile", settings)).build()
+    policy = ReplaySpec(PolicySpec.of("list-reg", "profile", settings)).build()
     assert isinstance(policy.predictor, ProfilePredictor)
     assert (policy.predictor.remember, policy.overrun) == (7, "double")
 
 
-def test_expected_waits_are_read_from_the_file_that_a_setting_names(tmp_path):
+def test_reads_expected_waits_from_named_file(tmp_path):
     path = tmp_path / "waits.json"
     path.write_text('{"long": 600}')
-    policy = ReplayPolicySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+    policy = ReplaySpec(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
     assert policy.dispatcher.expected_waits.expected_wait_s("long") == 600
     path.write_text('{"long": 0}')
     with pytest.raises(InvalidValue, match="long=0: must be a positive number of seconds"):
-        ReplayPolicySetup(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
+        ReplaySpec(PolicySpec.of("prb", settings={"ewt_file": str(path)})).build()
     with pytest.raises(InvalidValue, match=r"ewt_file=.*gone.json: cannot be read as JSON"):
-        ReplayPolicySetup(PolicySpec.of("prb", settings={"ewt_file": str(tmp_path / "gone.json")})).build()
+        ReplaySpec(PolicySpec.of("prb", settings={"ewt_file": str(tmp_path / "gone.json")})).build()
 
 
-def test_the_oracle_knows_the_trace():
-    policy = ReplayPolicySetup(PolicySpec("easy", "oracle")).build([ran(1, run_s=33)])
+def test_oracle_knows_trace():
+    policy = ReplaySpec(PolicySpec("easy", "oracle")).build([ran(1, run_s=33)])
     assert isinstance(policy.predictor, OraclePredictor)
     assert policy.predictor.predict(a_job(1)) == 33
 
 
-def test_the_truth_of_the_oracle_is_not_a_setting():
+def test_oracle_data_is_no_setting():
     with pytest.raises(UnknownName, match="'trace'"):
         PolicySpec.of("easy", "oracle", {"trace": "x"}, known=SIMULATION_REGISTRIES)
 
 
-def test_options_belong_to_dispatchers_that_search():
+def test_search_options_need_searching_dispatcher():
     with pytest.raises(InvalidValue, match="effort=3: is not a parameter of easy, which does not search"):
         PolicySpec.of("easy", options={"effort": "3"})
 
 
-def test_an_simulation_measures_the_jobs_that_ran():
+def test_simulation_measures_jobs_that_ran():
     simulation = replay_workload(
-        a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplayPolicySetup(PolicySpec("fcfs"))
+        a_workload(ran(1, units=3), ran(2, units=2), ran(3, units=9)), ReplaySpec(PolicySpec("fcfs"))
     )
     assert simulation.never_started_count == 1
     assert simulation.measures.wait_s.tolist() == [0, 10]
@@ -72,20 +72,20 @@ def test_an_simulation_measures_the_jobs_that_ran():
     assert simulation.summary()["utilization"] == 50 / (4 * 20)
 
 
-def test_a_workload_of_which_nothing_runs_is_unusable():
+def test_rejects_workload_without_runnable_job():
     with pytest.raises(InputError, match="made: no job can run on up: requests 9 units"):
-        replay_workload(a_workload(ran(1, units=9)), ReplayPolicySetup())
+        replay_workload(a_workload(ran(1, units=9)), ReplaySpec())
 
 
-def test_of_a_dispatcher_that_fails_in_every_round_the_first_fault_is_told():
+def test_always_failing_dispatcher_reports_first_error():
     with pytest.raises(PolicyError, match=r"dispatcher RaisingDispatcher: ZeroDivisionError: .*bad_plugins.py:\d+"):
         replay_workload(
-            a_workload(ran(1), ran(2), nodes=2), ReplayPolicySetup(PolicySpec("tests.bad_plugins:RaisingDispatcher"))
+            a_workload(ran(1), ran(2), nodes=2), ReplaySpec(PolicySpec("tests.bad_plugins:RaisingDispatcher"))
         )
 
 
-def test_results_are_written_whole(tmp_path):
-    write_results(replay_workload(a_workload(ran(1)), ReplayPolicySetup(charge=2.0)), tmp_path / "deep" / "folder")
+def test_writes_complete_results(tmp_path):
+    write_results(replay_workload(a_workload(ran(1)), ReplaySpec(charge=2.0)), tmp_path / "deep" / "folder")
     written = json.loads((tmp_path / "deep" / "folder" / "summary.json").read_text())
     assert written["setup"] == {
         "trace": "made",
@@ -101,37 +101,37 @@ def test_results_are_written_whole(tmp_path):
     }
 
 
-def test_whole_nodes_count_in_full():
+def test_whole_nodes_count_all_processors():
     job = Job(1, 0, 100, Request(1, (1,), exclusive=True))
-    simulation = replay_workload(a_workload(TraceJob(job, 10), nodes=2), ReplayPolicySetup())
+    simulation = replay_workload(a_workload(TraceJob(job, 10), nodes=2), ReplaySpec())
     assert simulation.measures.processors.tolist() == [4]
 
 
-def test_figures_are_plain_numbers_for_json():
-    summary = replay_workload(a_workload(ran(1), ran(2)), ReplayPolicySetup()).summary()
+def test_figures_are_plain_json_numbers():
+    summary = replay_workload(a_workload(ran(1), ran(2)), ReplaySpec()).summary()
     assert not any(isinstance(value, np.generic) for value in summary.values())
     json.dumps(summary)
 
 
 @pytest.mark.parametrize("dispatcher", ["list-reg", "greedy", "easy", "lookahead", "hcp19", "pcp20", "cp-af", "prb"])
-def test_the_cap_of_a_system_holds_whoever_decides(dispatcher):
+def test_power_cap_of_system_applies_to_every_dispatcher(dispatcher):
     """Two jobs of 16 W under a cap of 31 W, and of 32 W, on room for both."""
     for cap_w, starts in ((31, [0, 10]), (32, [0, 0])):
         workload = a_workload(ran(1, units=2), ran(2, units=2))
         cluster = replace(workload.cluster, power=PowerCap.of(cap_w, {"cores": 8}))
-        simulation = replay_workload(replace(workload, cluster=cluster), ReplayPolicySetup(PolicySpec(dispatcher)))
+        simulation = replay_workload(replace(workload, cluster=cluster), ReplaySpec(PolicySpec(dispatcher)))
         assert simulation.schedule.start_s.tolist() == starts
 
 
-def test_a_job_that_draws_more_than_the_cap_never_runs_and_stops_nobody():
+def test_job_above_power_cap_never_runs_and_blocks_no_other():
     workload = a_workload(ran(1, units=2), ran(2, units=1))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    schedule = replay_workload(replace(workload, cluster=cluster), ReplayPolicySetup()).schedule
+    schedule = replay_workload(replace(workload, cluster=cluster), ReplaySpec()).schedule
     assert schedule.refused == {0: "draws 16 W, but the power cap is 15 W"}
     assert schedule.start_s.tolist()[1] == 0
 
 
-def test_what_a_dispatcher_starts_beyond_the_cap_is_a_fault():
+def test_start_above_power_cap_is_violation():
     """It answers with the slots of the whole queue, whatever it is given."""
 
     class Deaf(EasyDispatcher):
@@ -155,7 +155,7 @@ class Looking(Dispatcher):
         return plan(snapshot, reservations=1, need=need)
 
 
-def test_no_dispatcher_is_shown_a_recorded_start():
+def test_dispatcher_never_sees_recorded_start():
     """What a dispatcher gets are `Job`s, a type that has no place for one; so starts recorded change no decision."""
     jobs = [ran(1, 50, units=4), ran(2, 20, 1, units=4), ran(3, 20, 2, units=1)]
     recorded = [replace(item, recorded_start_s=1000 - item.job.id) for item in jobs]
@@ -166,7 +166,7 @@ def test_no_dispatcher_is_shown_a_recorded_start():
     assert not {name for name in Job.__dataclass_fields__ if "record" in name or name == "start_s"}
 
 
-def test_settings_of_a_search_have_names(four_jobs):
+def test_search_settings_have_names(four_jobs):
     """As the options --seed, --limit and --effort of the command."""
     found = simulate(four_jobs, "pcp20", seed=3, effort=50)
     assert found.setup.policy.dispatcher_settings == {"seed": "3", "effort": "50"}
@@ -181,11 +181,11 @@ def test_settings_of_a_search_have_names(four_jobs):
         (
             "pcp20",
             {"limit_s": 1.0, "effort": 5},
-            r"limit_s, effort=\(1.0, 5\): must not be set together: use one of them",
+            r"limit_s, effort=\(1.0, 5\): cannot be combined: set only one of them",
         ),
         ("easy", {"seed": 1}, "seed=1: is not a parameter of easy, which does not search"),
     ],
 )
-def test_settings_of_a_search_that_make_no_sense_are_refused(four_jobs, dispatcher, settings, message):
+def test_rejects_invalid_search_settings(four_jobs, dispatcher, settings, message):
     with pytest.raises(InvalidValue, match=message):
         simulate(four_jobs, dispatcher, **settings)

@@ -15,14 +15,14 @@ def measures(*jobs):
 TWO = measures((0, 0, 100, 2), (10, 100, 105, 4))
 
 
-def test_per_job_metrics():
+def test_computes_metrics_per_job():
     assert TWO.wait_s.tolist() == [0, 90]
     assert TWO.run_s.tolist() == [100, 5]
     assert TWO.slowdown.tolist() == [1.0, 19.0]
     assert TWO.bounded_slowdown.tolist() == [1.0, 9.5]
 
 
-def test_sums_by_hand():
+def test_computes_sums():
     assert TWO.bsld == 5.25
     assert TWO.af == (100 + 95) / 2
     assert TWO.awf == (200 * 100 + 20 * 95) / 220
@@ -32,14 +32,14 @@ def test_sums_by_hand():
 
 
 @pytest.mark.parametrize("a", [0, 1, 2, 3])
-def test_pasf_by_hand(a):
+def test_computes_pasf(a):
     upper = 2 * 100 ** (a + 2) + 4 * (95 ** (a + 2) - 90 ** (a + 2))
     lower = 2 * 100 ** (a + 1) + 4 * (95 ** (a + 1) - 90 ** (a + 1))
     assert TWO.pasf(a) == pytest.approx((a + 1) / (a + 2) * upper / lower, rel=1e-12)
     assert TWO.p2sf == TWO.pasf(2)
 
 
-def test_queue_length_steps_through_arrivals_and_starts():
+def test_queue_length_changes_at_arrivals_and_starts():
     at, length = TWO.queue_length()
     assert list(zip(at.tolist(), length.tolist(), strict=True)) == [(0, 0), (10, 1), (100, 0)]
     at, count = step_counts(np.array([3, 3, 1]), np.array([5, 9, 3]))
@@ -53,12 +53,12 @@ def test_latencies_are_in_milliseconds():
     assert DecisionTimes.of([]) == DecisionTimes(None, None, None, None)
 
 
-def test_the_makespan_is_from_the_first_submission_to_the_last_end():
+def test_makespan_is_from_first_submission_to_last_end():
     measures = ScheduleData(*(np.array(column, np.int64) for column in ([5, 7], [9, 8], [20, 30], [1, 1])))
     assert measures.makespan_s == 25
 
 
-def test_ended_jobs_become_columns_of_whole_seconds_and_processors():
+def test_ended_jobs_become_integer_columns():
     jobs = [a_job(1, units=3, per_unit=(2, 7), submit_s=5), a_job(2, units=1, per_unit=(4, 0), submit_s=6)]
     found = ScheduleData.of([EndedJob(jobs[0], 8, 20), EndedJob(jobs[1], 9, 10)], machine=64)
     columns = (found.submit_s, found.start_s, found.end_s, found.processors)
@@ -68,12 +68,12 @@ def test_ended_jobs_become_columns_of_whole_seconds_and_processors():
     assert ScheduleData.of([]).wait_s.tolist() == []
 
 
-def test_a_queue_of_one_second_is_as_long_as_it_was():
+def test_queue_of_one_second_has_its_length():
     """Submitted at 0, started and ended at 1: one job waited for the whole makespan of one second."""
     assert measures((0, 1, 1, 1)).mean_queue_length() == 1
 
 
-def test_each_metric_is_listed_with_its_formula_and_source():
+def test_each_metric_has_formula_and_source():
     listings = {listing.name: listing for listing in known_metrics().builtins()}
     assert (listings["mean_wait_s"].summary, listings["mean_wait_s"].source) == ("mean of W", "mod17 section 5; cp19")
     assert metric("mean_wait_s").of(TWO) == 45
@@ -83,7 +83,7 @@ def test_each_metric_is_listed_with_its_formula_and_source():
     ("wait_s", "run_s", "expected"),
     [(0, 1, 1.0), (9, 1, 1.0), (10, 1, 1.1), (0, 10, 1.0), (5, 9, 1.4), (5, 10, 1.5), (5, 11, 16 / 11), (100, 0, 10.0)],
 )
-def test_bounded_slowdown_counts_short_runs_as_ten_seconds(wait_s, run_s, expected):
+def test_bounded_slowdown_uses_at_least_10_seconds(wait_s, run_s, expected):
     assert bounded_slowdown(wait_s, run_s) == pytest.approx(expected)
 
 
@@ -100,7 +100,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
-def test_each_row_of_the_table_is_what_it_says(row):
+def test_metric_lookup_returns_table_row(row):
     known = ScheduleData(TWO.submit_s, TWO.start_s, TWO.end_s, TWO.processors, machine=8)
     assert row.of(known) == pytest.approx(BY_HAND[row.name], rel=1e-12)
     if row.per_job is not None:
@@ -112,22 +112,22 @@ def test_each_row_of_the_table_is_what_it_says(row):
     assert metric(row) is row
 
 
-def test_every_metric_is_reckoned_by_hand_under_the_name_that_results_have():
+def test_every_metric_is_computed_by_hand():
     assert [row.name for row in METRICS] == list(BY_HAND)
 
 
-def test_labels_say_unit_and_direction():
+def test_labels_have_unit_and_direction():
     assert metric("mean_wait_s").label == "mean wait, s (lower is better)"
     assert metric("utilization").label == "in use (higher is better)"
 
 
-def test_a_makespan_of_nothing_divides_nothing_by_nothing():
+def test_zero_makespan_does_not_divide_by_zero():
     nothing = measures((5, 5, 5, 4))
     assert (nothing.makespan_s, nothing.utilization(4), nothing.mean_queue_length()) == (0, 0.0, 0.0)
     assert measures((5, 5, 6, 4)).utilization(4) == 1.0
     assert measures((5, 7, 8, 4)).utilization(4) == pytest.approx(1 / 3)
 
 
-def test_where_nobody_says_how_large_the_machine_is_it_has_no_processors_and_jobs_are_left_out():
+def test_unknown_machine_size_is_zero_processors():
     assert (TWO.machine, TWO.jobs) == (0, ())
     assert ScheduleData.of([EndedJob(a_job(1), 0, 5)]).machine == 0

@@ -6,10 +6,10 @@ from tests.builders import a_job
 
 
 @pytest.mark.parametrize(("soft_s", "expected_s"), [(40, 40), (None, 100), (100, 100), (101, 100)])
-def test_the_soft_walltime_is_the_estimate_where_it_is_told_and_shorter(soft_s, expected_s):
+def test_estimate_is_soft_walltime_if_shorter(soft_s, expected_s):
     job = a_job(1, walltime_s=100)
     assert SoftWalltimePredictor([TraceJob(job, 30, soft_walltime_s=soft_s)]).predict(job) == expected_s
 
 
-def test_a_job_that_the_trace_does_not_have_is_expected_to_take_its_walltime():
+def test_unknown_job_uses_walltime():
     assert SoftWalltimePredictor().predict(a_job(1, walltime_s=100)) == 100

@@ -1,18 +1,23 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.list_orders import ListDispatcher
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
-from cpsched.model import PowerCap
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
+from cpsched.forecast import StartForecast
+from cpsched.model import NEVER, PowerCap
 from cpsched.planning import plan
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
-from cpsched_sim.start_time_accuracy import PlannedRoundReplay, StartTimeErrors, first_forecasts
+from cpsched_sim.start_time_accuracy import (
+    PlanYieldingReplay,
+    StartTimeAccuracy,
+    StartTimeCase,
+    accuracy_by_horizon,
+    forecast_starts,
+)
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 from tests.builders import a_cluster, a_job
@@ -26,31 +31,47 @@ def a_workload(*jobs):
     return Workload("made", "pool", a_cluster(1, 4), trace, {}, ())
 
 
-def told(dispatcher, *jobs):
-    return first_forecasts(a_workload(*jobs), Policy(WalltimePredictor(), dispatcher))
+def told(*jobs, dispatcher=None):
+    """The forecasts of the second half of the jobs, under list-reg by default."""
+    return forecast_starts(a_workload(*jobs), Policy(WalltimePredictor(), dispatcher or ListDispatcher()))
 
 
-QUEUE = (0, 4, 1000, 600), (10, 4, 100, 100), (20, 4, 50, 50)
+QUEUE = (0, 4, 1000, 600), (1, 4, 10, 10), (10, 4, 100, 100), (20, 4, 50, 50)
 
 
-def test_the_first_start_that_a_plan_names_is_the_promise_also_where_nothing_can_start():
-    found = told(ListDispatcher(), *QUEUE)
-    assert (found.told_at_s.tolist(), found.told_s.tolist()) == ([10, 20], [1000, 1100])
-    assert found.start_s.tolist() == [600, 700]
+def test_records_first_forecast_with_actual_start():
+    found = told(*QUEUE)
+    first = [(each.told.issued_at_s, each.planned_s, each.start_s) for each in found]
+    assert first[0] == (10, 1010, 610)
+    assert (20, 1110, 710) in first
+    assert all(list(each.told.quantiles_s) == sorted(each.told.quantiles_s) for each in found)
 
 
-def test_a_job_that_no_plan_named_was_told_nothing():
-    found = told(EasyDispatcher(), *QUEUE[:2], (20, 4, 50, 50))
-    assert found.told_s.tolist() == [1000, 650 + 50]
+def test_long_waiting_job_is_forecast_ever_less_often():
+    """Rounds come with the small jobs, one every 10 minutes; the wide job waits for the long one."""
+    small = [(600 * i + 20, 1, 60, 60) for i in range(1, 30)]
+    found = told((0, 3, 20_000, 20_000), *((1, 1, 1, 1) for _ in range(30)), (10, 4, 100, 100), *small)
+    times = [each.told.issued_at_s for each in found if each.start_s >= 20_000 and each.told.issued_at_s < 20_000]
+    assert times[0] == 10
+    pauses = [later - 10 for later in times if later > 10]
+    assert len([pause for pause in pauses if pause >= 600]) > 2
 
 
-def test_a_dispatcher_with_clocks_of_its_own_is_asked_when_it_wants_to_be():
-    """The third job would be backfilled at a pass of Slurm's twin, when nothing else happens."""
+def test_forecast_does_not_use_future():
+    """The real run time of the running job affects no forecast issued before it ends."""
+    short, long = (
+        told((0, 4, 1000, run), (1, 1, 1, 1), (10, 4, 100, 100), (10, 4, 9, 9))[0].told for run in (100, 1000)
+    )
+    assert short == long
+
+
+def test_calls_dispatcher_at_its_requested_times():
+    """The third job is backfilled at a pass of Slurm's twin, when nothing else happens."""
     workload = a_workload((0, 3, 1000, 1000), (10, 4, 100, 100), (20, 1, 50, 50))
-    found = first_forecasts(workload, Policy(WalltimePredictor(), SlurmDispatcher()))
-    plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmDispatcher()))
+    found = forecast_starts(workload, Policy(WalltimePredictor(), SlurmTwinDispatcher()))
+    plain = replay(workload.jobs, workload.cluster, Policy(WalltimePredictor(), SlurmTwinDispatcher()))
     assert 20 < plain.start_s[2] <= 60
-    assert found.start_s.tolist() == plain.start_s[1:].tolist()
+    assert {each.job: each.start_s for each in found} == {1: plain.start_s[1], 2: plain.start_s[2]}
 
 
 class Silent(Dispatcher):
@@ -60,29 +81,31 @@ class Silent(Dispatcher):
         return plan(snapshot, need="starts")
 
 
-def test_a_dispatcher_without_plans_promises_nothing():
-    found = told(Silent(), *QUEUE)
-    assert len(found.told_s) == 0
-    assert found.errors_by_horizon() == {}
+def test_dispatcher_without_plans_gives_no_forecast():
+    assert told(*QUEUE, dispatcher=Silent()) == []
 
 
-def test_figures_are_by_how_far_ahead_a_promise_was():
-    found = told(ListDispatcher(), (0, 4, 500, 500), (10, 4, 9000, 9000), (20, 4, 50, 50))
-    kept = found.errors_by_horizon()
-    assert {name: row.jobs for name, row in kept.items()} == {"up to 15 min": 1, "up to 6 h": 1, "all": 2}
-    assert kept["all"].on_time == 1.0
+def test_groups_figures_by_forecast_horizon():
+    found = told(*QUEUE)
+    rows = accuracy_by_horizon(found)
+    assert sum(row.cases for _, _, row in rows) == len(found) == StartTimeAccuracy.of(found).cases
+    assert all(from_s < (to_s or NEVER) for from_s, to_s, _ in rows)
 
 
-def test_errors_are_real_starts_less_promised_ones():
-    kept = StartTimeErrors.of(np.array([-100, 0, 40, 60]))
-    assert (kept.on_time, kept.median_error_s, kept.mean_error_s, kept.mean_absolute_error_s) == (0.5, 20, 0, 50)
-    assert kept.late_p95_s == pytest.approx(57)
+def test_computes_figures_of_two_forecasts():
+    """The quantiles are 0, 100, ..., 800; the first job starts at the median, the second beyond all of them."""
+    forecast = StartForecast(0, tuple(range(0, 900, 100)), True, "", (0.0,) * 6)
+    row = StartTimeAccuracy.of([StartTimeCase(0, forecast, 400, 400), StartTimeCase(1, forecast, None, 1060)])
+    assert (row.cases, row.coverage) == (2, {"50": 50, "80": 50, "95": 50})
+    assert (row.median_width_80_s, row.within_1_min, row.within_10_min) == (400, 50, 50)
+    assert (row.estimates, row.estimate_pinball_s) == (1, 0)
+    assert row.pinball_s == pytest.approx((forecast.pinball_s(400) + forecast.pinball_s(1060)) / 2)
 
 
-def test_what_is_promised_under_a_cap_of_power_keeps_the_cap():
+def test_expected_starts_respect_power_cap():
     """Two jobs of 8 W each under a cap of 15 W, on room for both."""
     workload = a_workload((0, 1, 100, 10), (0, 1, 100, 10))
     cluster = replace(workload.cluster, power=PowerCap.of(15, {"cores": 8}))
-    rounds = PlannedRoundReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
+    rounds = PlanYieldingReplay(workload.jobs, cluster, Policy(WalltimePredictor(), ListDispatcher()))
     assert [int(decision.plan_s[0]) for _, decision in rounds.rounds(learns=False)] == [0, 10]
     assert rounds.state.table.start_s[:2].tolist() == [0, 10]

@@ -1,4 +1,4 @@
-"""Simulate a cluster for the demo, for tests, and for trying a policy."""
+"""Simulate a cluster for the demo, for tests, and for trying out a policy."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from cpsched_bridge.settings import Section
 class MockMaintenanceOptions(Section):
     """A period in which nodes of the simulated site receive no jobs."""
 
-    name: str = Field(default="maintenance", description="What the site calls it.")
-    nodes: tuple[str, ...] = Field(description="Node names.")
-    from_s: int = Field(description="When it begins, in seconds after the first job arrived.")
-    for_s: int = Field(gt=0, description="How long it lasts.")
+    name: str = Field(default="maintenance", description="Name of the maintenance period.")
+    nodes: tuple[str, ...] = Field(description="Names of the nodes in maintenance.")
+    from_s: int = Field(description="Start, in seconds after the first submission.")
+    for_s: int = Field(gt=0, description="Duration in seconds.")
 
 
 class Options(Section):
     """The options in the mock adapter's section of the settings file."""
 
-    system: str = Field(default="eurora", description="System by name, or a system file.")
-    trace: Path | None = Field(default=None, description="Trace to submit; without one a workload is generated.")
-    format: str | None = Field(
-        default=None, description="The trace's format by name; by default what its first line looks like."
+    system: str = Field(default="eurora", description="Name of a system, or a system file.")
+    trace: Path | None = Field(default=None, description="Trace to replay; null: generate a workload.")
+    format: str | None = Field(default=None, description="Trace format; null: detected from the trace's first line.")
+    days: float = Field(default=1.0, gt=0, description="Length of the generated workload in days.")
+    load: float = Field(
+        default=1.0, gt=0, description="Factor applied to the generated workload's jobs per day; 1: as on Eurora."
     )
-    days: float = Field(default=1.0, gt=0, description="Length of the generated workload.")
-    load: float = Field(default=1.0, gt=0, description="Jobs per day of the generated workload, 1 as on Eurora.")
     seed: int = Field(default=1, description="Seed of the generated workload.")
-    max_jobs: int | None = Field(default=None, gt=0, description="Submit only so many jobs.")
-    speed: float = Field(default=1.0, gt=0, description="Seconds at the site per real second.")
-    plugin: bool = Field(default=True, description="New jobs arrive held for the bridge, as with the submit plugin.")
+    max_jobs: int | None = Field(default=None, gt=0, description="Maximum number of jobs to submit; null: all.")
+    speed: float = Field(default=1.0, gt=0, description="Simulated seconds per real second.")
+    plugin: bool = Field(default=True, description="Hold new jobs for the bridge, as the submit plugin does.")
     scheduler: Literal["easy", "priority"] = Field(
         default="easy",
-        description="What starts the jobs that the bridge does not hold: EASY, or by priority, as slurmctld would.",
+        description="Scheduler for the jobs that the bridge does not hold: EASY, or priorities as in slurmctld.",
     )
     maintenance: tuple[MockMaintenanceOptions, ...] = Field(
-        default=(), description="When which nodes are given no job: a list of `name`, `nodes`, `from_s`, `for_s`."
+        default=(), description="Maintenance periods for nodes: a list of `name`, `nodes`, `from_s`, `for_s`."
     )
 
 
@@ -55,8 +55,8 @@ def can(options: Options) -> Capabilities:
 
 
 def connect(options: Options) -> MockBackend:
-    """Return the backend of a simulated site, whose clock starts at the first job's arrival."""
-    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+    """Return the backend for a simulated site whose clock starts at the first job's arrival."""
+    from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
     from cpsched_sim.systems.system_file import System, load_system
     from cpsched_sim.workloads.eurora import eurora_jobs
     from cpsched_sim.workloads.load import load
@@ -68,23 +68,23 @@ def connect(options: Options) -> MockBackend:
             raise InvalidSetting(("options", "trace"), options.trace, str(error)) from error
         cluster, jobs = workload.cluster, list(workload.jobs)
     elif options.system != "eurora":
-        rule = "needs options.trace: only jobs of eurora are made up"
+        rule = "requires options.trace: workloads can be generated only for eurora"
         raise InvalidSetting(("options", "system"), options.system, rule)
     else:
         cluster = System(load_system("eurora")).cluster
         jobs = eurora_jobs(options.days, options.seed, options.load)[: options.max_jobs]
     start_s = min((item.job.submit_s for item in jobs), default=0)
-    scheduler = SlurmDispatcher() if options.scheduler == "priority" else None
-    maintenance = _maintenance(options, cluster, start_s)
+    scheduler = SlurmTwinDispatcher() if options.scheduler == "priority" else None
+    maintenance = _build_maintenance_periods(options, cluster, start_s)
     site = MockCluster(cluster, jobs, options.plugin, maintenance=maintenance, scheduler=scheduler)
     return MockBackend(site, ScaledClock(options.speed, start_s))
 
 
-def _maintenance(options: Options, cluster: Cluster, start_s: int) -> list[NodeMaintenance]:
+def _build_maintenance_periods(options: Options, cluster: Cluster, start_s: int) -> list[NodeMaintenance]:
     index = {name: node for node, name in enumerate(cluster.node_names)}
     for each in options.maintenance:
         if unknown := [name for name in each.nodes if name not in index]:
-            raise InvalidSetting(("options", "maintenance"), unknown[0], "there is no such node")
+            raise InvalidSetting(("options", "maintenance"), unknown[0], "must be a node of the system")
     return [
         NodeMaintenance(
             each.name, tuple(sorted({index[name] for name in each.nodes})), start_s + each.from_s,

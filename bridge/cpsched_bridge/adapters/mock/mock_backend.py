@@ -24,7 +24,7 @@ from cpsched_bridge.ports import (
 
 
 class MockBackend(Backend, SupportsBoost):
-    """A backend for the simulated cluster `site`; each call first advances the site to the time of `clock`."""
+    """A backend for the simulated cluster `site`; each call first advances the site to `clock`'s time."""
 
     child_starts = 0
     history_missing = False
@@ -34,9 +34,9 @@ class MockBackend(Backend, SupportsBoost):
     def __init__(self, site: MockCluster, clock: SimulatedClock) -> None:
         self.site = site
         self._clock = clock
-        self._told = 0
+        self._reported_count = 0
 
-    def _now(self) -> MockCluster:
+    def _advance_site(self) -> MockCluster:
         self.site.advance(max(self._clock.now_s(), self.site.now_s))
         return self.site
 
@@ -47,48 +47,48 @@ class MockBackend(Backend, SupportsBoost):
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation, ignoring `pinned`, because the site itself records pins."""
-        seen = self.read(self._told)
-        self._told += len(seen.ended)
+        seen = self.read(self._reported_count)
+        self._reported_count += len(seen.ended)
         return seen
 
     def read(self, since: int) -> Observation:
         """Return an observation that omits the first `since` ended jobs."""
-        return self._now().observe(since)
+        return self._advance_site().observe(since)
 
     @override
     def history(self) -> Sequence[EndedJob]:
-        site = self._now()
-        self._told = len(site.ended)
+        site = self._advance_site()
+        self._reported_count = len(site.ended)
         return tuple(site.ended)
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged, because a simulated site uses the nodes in the order."""
+        """Return the orders unchanged, because a simulated site uses exactly the ordered nodes."""
         return orders
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        return self._now().start(orders)
+        return self._advance_site().start(orders)
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._now().hold(job_ids)
+        return self._advance_site().hold(job_ids)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._now().release(job_ids)
+        return self._advance_site().release(job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._now().unpin(job_ids)
+        return self._advance_site().unpin(job_ids)
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
-        return self._now().rank_jobs()
+        return self._advance_site().rank_jobs()
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._now().set_boosts(advice)
+        return self._advance_site().set_boosts(advice)
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
@@ -101,7 +101,7 @@ class MockBackend(Backend, SupportsBoost):
     @override
     def checks(self) -> Sequence[Check]:
         """Return one passing check, because a simulated site has no prerequisites."""
-        return [Check("site", True, f"simulated, {self.site.now_s} s old")]
+        return [Check("site", True, f"simulated cluster, running for {self.site.now_s} s")]
 
     @override
     def close(self) -> None:

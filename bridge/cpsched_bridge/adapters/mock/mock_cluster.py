@@ -1,7 +1,7 @@
 """Simulate a cluster with submissions, a submit plugin, holds, pins and a scheduler.
 
-The site's scheduler starts jobs that the bridge does not hold, either by EASY on requested times or by slurmctld's
-rules, that is, by priority plus points.
+The site's scheduler starts jobs that the bridge does not hold. It uses either EASY backfill with requested run times,
+or slurmctld's order: priority plus boost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.model import Cluster, EndedJob, IntArray, Placement, Snapshot, Starts
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.ports import (
     Hold,
     Lease,
@@ -45,7 +45,7 @@ class NodeMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class JobNodePin:
-    """The nodes of a released job, and its earliest start."""
+    """A released job's nodes, and its earliest start."""
 
     nodes: tuple[tuple[str, int], ...]
     from_s: int
@@ -55,8 +55,8 @@ class MockCluster:
     """A simulated cluster; jobs arrive at their submit times, and `advance` sets the time.
 
     If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in seconds between the release
-    and the start of a pinned job. `starts` counts the starts of each job, and `repeated` the orders to start a job that
-    had already been started.
+    and the start of a pinned job. `starts` counts the starts of each job, and `repeated` counts orders to start a job
+    that has already started.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class MockCluster:
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
-        """Return the time of the next arrival, launch, job end or maintenance end; None if there is no event."""
+        """Return the time of the next arrival, launch, job end or maintenance end, or None if there is no event."""
         times = [self._arrivals[0].job.submit_s] if self._arrivals else []
         times += [self._again_s] if self._again_s is not None and self._again_s > self.now_s else []
         times += [pin.from_s for pin in self._pins.values() if pin.from_s > self.now_s]
@@ -106,60 +106,61 @@ class MockCluster:
         return min([*times, end_s]) if end_s is not None else min(times, default=None)
 
     def advance(self, to_s: int) -> None:
-        """Advance the time to `to_s`; each second processes arrivals, then ends, then the scheduler."""
+        """Advance the time to `to_s`. At each event, process arrivals and job ends, then run the scheduler."""
         while (event_s := self.next_event_s()) is not None and event_s <= to_s:
             at_s = max(event_s, self.now_s)
             while self._arrivals and self._arrivals[0].job.submit_s <= at_s:
-                self._submit(self._arrivals.popleft())
+                self._submit_job(self._arrivals.popleft())
             self.ended += self._state.advance(at_s)
-            self._schedule()
+            self._start_released_jobs()
         if to_s > self.now_s:
             self.ended += self._state.advance(to_s)
 
     def cancel(self, job_id: int) -> None:
-        """Cancel a pending job as its owner."""
+        """Cancel a pending job as its owner would."""
         self._state.cancel(job_id)
-        self._forget(job_id)
+        self._forget_job(job_id)
 
     def find_hold(self, job_id: int) -> Hold | None:
         """Return the hold of a pending job, or None if the job is not pending."""
         return self._holds.get(job_id)
 
-    # ---- methods behind the ports
+    # ---- methods that implement the ports
 
     def observe(self, since: int = 0) -> Observation:
         """Return an observation that omits the first `since` ended jobs."""
-        scene = self._state.observe()
-        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in scene.queue)
+        observed = self._state.observe()
+        pending = tuple(PendingJob(job, self._holds[job.id], job.id in self._pins) for job in observed.queue)
         ended, left = tuple(self.ended[since:]), tuple(self._left)
         outages = tuple(
             Outage("reserved", each.name, each.nodes, each.from_s, each.to_s)
             for each in self._maintenance
             if each.to_s > self.now_s
         )
-        free = self._open(scene.free)
+        free = self._exclude_maintenance_nodes(observed.free)
         return Observation(
-            scene.now_s, scene.cluster, free, pending, scene.running, ended, left, outages=outages, claim=self._claim,
+            observed.now_s, observed.cluster, free, pending, observed.running, ended, left, outages=outages,
+            claim=self._claim,
             cluster_name="simulated",
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
         """Release and pin jobs, and return the outcomes; a job whose nodes are free starts immediately."""
-        return [self._start(order) for order in orders]
+        return [self._start_job(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Hold pending jobs and clear their pins; return the outcomes."""
-        return [self._change(id, hold=True) for id in job_ids]
+        """Hold pending jobs and clear their pins. Return the outcomes."""
+        return [self._set_hold(id, hold=True) for id in job_ids]
 
     def release(self, job_ids: Collection[int]) -> list[Outcome]:
         """Release jobs, run the site's scheduler, and return the outcomes."""
-        outcomes = [self._change(id, hold=False) for id in job_ids]
-        self._schedule()
+        outcomes = [self._set_hold(id, hold=False) for id in job_ids]
+        self._start_released_jobs()
         return outcomes
 
     def unpin(self, job_ids: Collection[int]) -> list[Outcome]:
-        """Clear the pins of pending jobs; return the outcomes."""
-        return [self._unpin(id) for id in job_ids]
+        """Clear the pins of pending jobs. Return the outcomes."""
+        return [self._unpin_job(id) for id in job_ids]
 
     def rank_jobs(self) -> list[QueueRank]:
         """Return the site's ranks of pending jobs."""
@@ -170,49 +171,49 @@ class MockCluster:
         ]
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Change the points of pending jobs; return the outcomes."""
-        return [self._advise(each) for each in advice]
+        """Set the boosts of pending jobs. Return the outcomes."""
+        return [self._set_boost(each) for each in advice]
 
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim if `instead_of` is the current one; return whether it was written."""
+        """Store the lease if `instead_of` is the current one. Return whether it was stored."""
         if self._claim != instead_of:
             return False
         self._claim = claim
         return True
 
     def release_lease(self, claim: Lease) -> None:
-        """Remove the claim if it is the current one."""
+        """Remove the lease if it is the current one."""
         if self._claim == claim:
             self._claim = None
 
     # ---- implementation
 
-    def _submit(self, item: TraceJob) -> None:
+    def _submit_job(self, item: TraceJob) -> None:
         reason = self._state.submit(item.job, item.run_s)
         if reason is not None:
             self._left.append(UnmanagedJob(item.job.id, JobNotModelled(reason).reason, user=item.job.user))
             return
         self._holds[item.job.id] = self._hold_of_new
 
-    def _start(self, order: StartOrder) -> Outcome:
+    def _start_job(self, order: StartOrder) -> Outcome:
         id = order.job.id
         self.repeated[id] += self.starts[id]
         if self._holds.get(id) not in (Hold.PLUGIN, Hold.ADMIN):
-            return Outcome(id, "refused", "not pending and held")
+            return Outcome(id, "refused", "is not both pending and held")
         unknown = [name for name, _ in order.nodes if name not in self._node_index]
         if unknown:
-            return Outcome(id, "refused", f"no such node: {unknown[0]}")
-        shut = [name for name, _ in order.nodes if self._node_index[name] in self._shut()]
-        if shut:
-            return Outcome(id, "refused", f"under maintenance: {shut[0]}")
+            return Outcome(id, "refused", f"node {unknown[0]} does not exist")
+        closed_nodes = [name for name, _ in order.nodes if self._node_index[name] in self._nodes_under_maintenance()]
+        if closed_nodes:
+            return Outcome(id, "refused", f"node {closed_nodes[0]} is in maintenance")
         self._holds[id], self._pins[id] = Hold.NONE, JobNodePin(order.nodes, self.now_s + self._launch_s)
-        self._start_pinned(id)
+        self._start_pinned_job(id)
         return Outcome(id, "done")
 
-    def _change(self, job_id: int, hold: bool) -> Outcome:
+    def _set_hold(self, job_id: int, hold: bool) -> Outcome:
         now = self._holds.get(job_id)
         if now in (None, Hold.USER):
-            return Outcome(job_id, "refused", "not pending, or held by its owner")
+            return Outcome(job_id, "refused", "is not pending, or is held by its owner")
         self._pins.pop(job_id, None)
         if not hold:
             self._holds[job_id] = Hold.NONE
@@ -220,89 +221,89 @@ class MockCluster:
             self._holds[job_id] = Hold.ADMIN
         return Outcome(job_id, "done")
 
-    def _unpin(self, job_id: int) -> Outcome:
+    def _unpin_job(self, job_id: int) -> Outcome:
         if self._holds.get(job_id) in (None, Hold.NONE):
-            return Outcome(job_id, "refused", "not pending, or held by nobody")
+            return Outcome(job_id, "refused", "is not pending, or is not held")
         self._pins.pop(job_id, None)
         return Outcome(job_id, "done")
 
-    def _advise(self, advice: PriorityBoost) -> Outcome:
+    def _set_boost(self, advice: PriorityBoost) -> Outcome:
         hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
         if hold is None:
-            return Outcome(advice.id, "refused", "not pending")
+            return Outcome(advice.id, "refused", "is not pending")
         if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.instead_of):
-            return Outcome(advice.id, "refused", "held, or has points of somebody else's")
+            return Outcome(advice.id, "refused", "is held, or has another actor's boost")
         self.points[advice.id] = advice.points
         if not advice.points:
             del self.points[advice.id]
         return Outcome(advice.id, "done")
 
-    def _start_pinned(self, job_id: int) -> None:
+    def _start_pinned_job(self, job_id: int) -> None:
         pin = self._pins[job_id]
         if pin.from_s > self.now_s:
             return
         placement = tuple(sorted((self._node_index[name], units) for name, units in pin.nodes))
-        self._run({self._state.slot_of(job_id): placement})
+        self._start_placements({self._state.slot_of(job_id): placement})
 
-    def _schedule(self) -> None:
+    def _start_released_jobs(self) -> None:
         """Start pinned jobs on their nodes, and other released jobs according to the site's scheduler."""
         for id in list(self._pins):
-            self._start_pinned(id)
-        released = self._released()
+            self._start_pinned_job(id)
+        released = self._find_released_jobs()
         if not released:
             return
         snapshot = self._state.snapshot()
         queue = [slot for slot in snapshot.queue.tolist() if snapshot.table.jobs[slot].id in released]
-        free = self._open(snapshot.free)
+        free = self._exclude_maintenance_nodes(snapshot.free)
         if self.points:
-            self._schedule_by_points(released, free)
+            self._start_by_boosted_priority(released, free)
             return
         snapshot = dataclasses.replace(snapshot, queue=np.array(queue, dtype=np.int64), free=free)
         decision = self._scheduler.decide(snapshot, "starts")
         self._again_s = decision.again_s
-        self._run(decision.starts.placements())
+        self._start_placements(decision.starts.placements())
 
-    def _schedule_by_points(self, released: Collection[int], free: IntArray) -> None:
-        """Start released jobs by priority plus points, which together are at least 1."""
-        scene = self._state.observe()
+    def _start_by_boosted_priority(self, released: Collection[int], free: IntArray) -> None:
+        """Start released jobs in order of priority plus boost, a sum that is at least 1."""
+        observed = self._state.observe()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
-            for job in scene.queue
+            for job in observed.queue
             if job.id in released and job.ineligible is None
         ]
-        estimates = {job.id: job.walltime_s for job in (*jobs, *(each.job for each in scene.running))}
-        snapshot = Snapshot.of(scene.now_s, scene.cluster, free, jobs, scene.running, estimates)
+        estimates = {job.id: job.walltime_s for job in (*jobs, *(each.job for each in observed.running))}
+        snapshot = Snapshot.of(observed.now_s, observed.cluster, free, jobs, observed.running, estimates)
         decision = self._scheduler.decide(snapshot, "starts")
         self._again_s = decision.again_s
         found = decision.starts_by_job(snapshot)
-        self._run({self._state.slot_of(id): placement for id, placement in found.items()})
+        self._start_placements({self._state.slot_of(id): placement for id, placement in found.items()})
 
-    def _shut(self) -> set[int]:
+    def _nodes_under_maintenance(self) -> set[int]:
         """Return the nodes that are under maintenance now."""
         now_s = self.now_s
         return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
 
-    def _open(self, free: IntArray) -> IntArray:
+    def _exclude_maintenance_nodes(self, free: IntArray) -> IntArray:
         """Return the free amounts, which are 0 on nodes under maintenance."""
-        shut = self._shut()
-        if not shut:
+        closed_nodes = self._nodes_under_maintenance()
+        if not closed_nodes:
             return free
         left = free.copy()
-        left[sorted(shut)] = 0
+        left[sorted(closed_nodes)] = 0
         return left
 
-    def _released(self) -> set[int]:
+    def _find_released_jobs(self) -> set[int]:
         return {id for id, hold in self._holds.items() if hold is Hold.NONE and id not in self._pins}
 
-    def _run(self, placements: dict[int, Placement]) -> None:
-        """Start the jobs of these slots if their nodes are free."""
+    def _start_placements(self, placements: dict[int, Placement]) -> None:
+        """Start the jobs in these slots if their nodes are free."""
         if placements and self._state.try_apply(Starts.of(placements)) < 0:
             for slot in placements:
                 id = self._state.jobs[slot].id
                 self.starts[id] += 1
-                self._forget(id)
+                self._forget_job(id)
 
-    def _forget(self, job_id: int) -> None:
+    def _forget_job(self, job_id: int) -> None:
         self._holds.pop(job_id, None)
         self._pins.pop(job_id, None)
         self.points.pop(job_id, None)

@@ -1,4 +1,4 @@
-"""Define clocks for a simulated site: real time, accelerated, or from event to event."""
+"""Define clocks for a simulated site: scaled real time, manual, or event-driven."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimulatedClock(Protocol):
     """A clock that returns the site's time."""
 
     def now_s(self) -> int:
-        """Return the current second."""
+        """Return the site's current time in whole seconds."""
         ...
 
 
@@ -46,7 +46,7 @@ class ManualClock(SimulatedClock):
 
 
 class EventDrivenClock(RealClock):
-    """A clock that ends the loop's waits at the site's next event, with one cycle per second that has events.
+    """A clock that ends each wait of the loop at the site's next event instead of after an interval.
 
     If `on_cycle` is registered as a listener of the bridge, waits also end at the dispatcher's next wake-up.
 
@@ -63,8 +63,8 @@ class EventDrivenClock(RealClock):
         """Record when the dispatcher of this cycle requests its next run."""
         self._again_s = None if report.decision is None else report.decision.again_s
 
-    def _next_s(self) -> int | None:
-        """Return the second of the next event or of the dispatcher's next run, whichever is earlier."""
+    def _find_next_event_s(self) -> int | None:
+        """Return the time of the next event or of the dispatcher's next run, whichever is earlier."""
         event_s = self._site.next_event_s()
         again_s = self._again_s if self._again_s is not None and self._again_s > self._site.now_s else None
         return min((each for each in (event_s, again_s) if each is not None), default=None)
@@ -75,12 +75,12 @@ class EventDrivenClock(RealClock):
 
     @override
     def wait(self, seconds: float) -> bool:
-        """Advance the site to its next event; return False if no event is left."""
+        """Advance the site to its next event. Return False if no event is left."""
         idle = self._site.next_event_s() is None
         self._idle = self._idle + 1 if idle else 0
         if idle and (not self._site.pending_count or self._idle > self._patience):
             return False
-        next_s = self._next_s()
+        next_s = self._find_next_event_s()
         self._site.advance(next_s if next_s is not None else self._site.now_s + 1)
         return not self.is_stopped
 
@@ -88,7 +88,7 @@ class EventDrivenClock(RealClock):
 class AcceleratedEventClock(EventDrivenClock):
     """A clock that moves from event to event at most `speed` times as fast as real time.
 
-    The run ends after `budget_s` real seconds. A slow machine simulates a shorter period of the site, with the same
+    The run ends after `budget_s` real seconds. On a slow machine, the run covers less site time but makes the same
     decisions.
     """
 
@@ -99,7 +99,7 @@ class AcceleratedEventClock(EventDrivenClock):
 
     @override
     def wait(self, seconds: float) -> bool:
-        next_s = self._next_s()
+        next_s = self._find_next_event_s()
         if next_s is not None:
             due_s = self._began_s + (next_s - self._from_s) / self._speed
             rest_s = min(due_s, self._until_s) - self.monotonic_s()

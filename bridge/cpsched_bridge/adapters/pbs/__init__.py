@@ -1,4 +1,4 @@
-"""PBS adapter: it runs PBS's commands and translates their output with pure functions."""
+"""The PBS adapter, which runs PBS's commands and translates their output with pure functions."""
 
 from __future__ import annotations
 

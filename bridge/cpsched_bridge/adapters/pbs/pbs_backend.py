@@ -6,7 +6,7 @@
   immediately before a start.
 - To adopt jobs, the bridge closes their queue. To pause, it opens the queue.
 - The bridge moves jobs that it releases or cannot model from a closed queue into `left_queue`.
-- In advise mode the queues are open, and the bridge writes boosts on waiting jobs; see `pbs_boosts`.
+- In advise mode the queues are open, and the bridge writes boosts to waiting jobs; see `pbs_boosts`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing_extensions import override
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import EndedJob
-from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoosts
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks, usable_objects
+from cpsched_bridge.adapters.pbs.pbs_boosts import PbsBoostAccess
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, check_usable_objects, run_checks
 from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
-from cpsched_bridge.adapters.pbs.translation.pbs_observation import CLAIM, PbsTranslator, TranslatedPbsReading
+from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE, PbsTranslator, TranslatedPbsReading
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, select_managed_queues, why_unreadable
 from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
@@ -47,7 +47,7 @@ from cpsched_bridge.ports import (
 )
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
-UNKNOWN_JOB = "PBS does not know this job"
+UNKNOWN_JOB = "is unknown to PBS"
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
@@ -61,30 +61,30 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     def __init__(
         self,
-        programs: PbsPrograms,
+        programs: PbsProgramRunner,
         queues: Sequence[str],
         left_queue: str = "",
         starting_s: float = 20.0,
         history_deadline_s: float = 60.0,
         reader: PbsStateReader | None = None,
-        tells: PbsCommands | None = None,
+        commands: PbsCommands | None = None,
     ) -> None:
         self._programs = programs
         self._reader = reader or PbsStateReader(programs)
-        self._tells = tells or PbsCommands(programs)
+        self._commands = commands or PbsCommands(programs)
         self._queues = tuple(queues)
-        self._left = UnmanagedQueue(self._reader, self._tells, left_queue)
+        self._left_queue = UnmanagedQueue(self._reader, self._commands, left_queue)
         self._starting_s = starting_s
         self._history_s = history_deadline_s
         self._translator = PbsTranslator(self._queues)
-        self._advising = PbsBoosts(self._reader, self._tells, self._queues, starting_s, programs.within_s)
-        self._ours: set[str] = set()
-        """Queues that this process closed, or started jobs in, since it last opened them."""
-        self._by_hand: set[str] = set()
-        """Queues in `_ours` that another actor has opened since."""
+        self._boost_access = PbsBoostAccess(self._reader, self._commands, self._queues, starting_s, programs.within_s)
+        self._controlled_queues: set[str] = set()
+        """Queues that this process has closed, or whose jobs it has started, since it last opened them."""
+        self._opened_by_others: set[str] = set()
+        """Queues in `_controlled_queues` that another actor has since opened."""
         self._closed: set[str] | None = None
-        """Managed queues that were closed at the last reading; None before the first."""
-        self._unanswered: set[str] = set()
+        """Managed queues that were closed at the last reading; None before the first reading."""
+        self._unconfirmed_queues: set[str] = set()
         """Queues for which the command to open them timed out since the last reading."""
 
     @override
@@ -94,40 +94,40 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         """Return an observation, ignoring `pinned`, because PBS has no pins."""
-        self._unanswered = set()
+        self._unconfirmed_queues = set()
         seen = self._reader.read()
-        opened = self._note_queues(select_managed_queues(seen.queues, self._queues))
-        found = self._translator.observe(seen, self._look(seen))
+        opened = self._record_queue_changes(select_managed_queues(seen.queues, self._queues))
+        found = self._translator.observe(seen, self._interpret_reading(seen))
         if missing := [name for name in self._queues if name not in seen.queues]:
-            opened = [*opened, f"there is no execution queue {missing[0]}"]
+            opened = [*opened, f"execution queue {missing[0]} does not exist"]
         return dataclasses.replace(found, notes=(*found.notes, *opened)) if opened else found
 
-    def _look(self, seen: PbsRecords) -> TranslatedPbsReading:
+    def _interpret_reading(self, seen: PbsRecords) -> TranslatedPbsReading:
         try:
-            return self._translator.interpret_reading(seen, self._by_hand)
+            return self._translator.interpret_reading(seen, self._opened_by_others)
         except ValueError as error:
             raise BackendUnavailable(f"pbsnodes: {error}") from error
 
-    def _note_queues(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
+    def _record_queue_changes(self, queues: Mapping[str, PbsExecutionQueue]) -> list[str]:
         """Record which queues another actor opened or closed, and return messages about the changes."""
-        words = []
+        messages = []
         self._closed = {name for name, queue in queues.items() if not queue.started}
         for name, queue in queues.items():
             if not queue.started:
-                if name in self._by_hand:
-                    words.append(f"queue {name} is closed again: its jobs are the bridge's")
-                self._by_hand.discard(name)
-            elif name in self._ours and name not in self._by_hand:
-                self._by_hand.add(name)
-                words.append(f"queue {name} was opened by somebody else: its jobs are left to PBS until it is closed")
-        return words
+                if name in self._opened_by_others:
+                    messages.append(f"queue {name} is closed again: the bridge schedules its jobs")
+                self._opened_by_others.discard(name)
+            elif name in self._controlled_queues and name not in self._opened_by_others:
+                self._opened_by_others.add(name)
+                messages.append(f"queue {name} was opened by another actor: PBS schedules its jobs until it is closed")
+        return messages
 
     @override
     def history(self) -> Sequence[EndedJob]:
         """Return the ended jobs in PBS's job history; empty if the server keeps none or does not answer."""
-        look = self._look(self._reader.read())
+        reading = self._interpret_reading(self._reader.read())
         try:
-            return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), look.machine)
+            return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), reading.machine)
         except BackendError:
             return ()
 
@@ -140,110 +140,116 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Check each order against a new reading, then start its job; return the outcomes.
+        """Check each order against a new reading, then start its job. Return the outcomes.
 
         If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS before each start.
         """
         until_s = time.monotonic() + self._starting_s
-        with self._left.keep_closed(time.monotonic() + self._starting_s / 2) as in_the_way:
-            if in_the_way:
-                return [_not_sent(order.job.id, in_the_way) for order in orders]
-            return self._start_all(orders, until_s)
+        with self._left_queue.keep_closed(time.monotonic() + self._starting_s / 2) as close_error:
+            if close_error:
+                return [_make_not_sent_outcome(order.job.id, close_error) for order in orders]
+            return self._start_orders(orders, until_s)
 
-    def _start_all(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
-        look = self._look(self._reader.read())
-        free = look.free.copy()
+    def _start_orders(self, orders: Sequence[StartOrder], until_s: float) -> list[Outcome]:
+        reading = self._interpret_reading(self._reader.read())
+        free = reading.free.copy()
         outcomes: list[Outcome] = []
         lost = ""
         for at, order in enumerate(orders):
             number = order.job.id
             if lost or time.monotonic() >= until_s:
-                outcomes.append(_not_sent(number, lost or "the time for starts is over"))
+                outcomes.append(_make_not_sent_outcome(number, lost or "the time limit for starts has passed"))
                 continue
-            if at and look.others_start:
-                look = self._look(self._reader.read())
-                free = look.free.copy()
+            if at and reading.can_pbs_start_jobs:
+                reading = self._interpret_reading(self._reader.read())
+                free = reading.free.copy()
             no_room = ""
-            why = _why_not(order, look) or (no_room := _take(order, look, free))
+            why = _start_refusal(order, reading) or (no_room := _subtract_amounts(order, reading, free))
             if why:
-                outcomes.append(_not_sent(number, why) if no_room else Outcome(number, "refused", why))
+                outcomes.append(_make_not_sent_outcome(number, why) if no_room else Outcome(number, "refused", why))
                 continue
-            self._ours.add(order.job.queue)
-            placed = look.waiting.asked[number].format_exec_vnode(order.nodes)
-            outcome, lost = self._begin(number, look, placed, until_s)
+            self._controlled_queues.add(order.job.queue)
+            placed = reading.waiting.asked[number].format_exec_vnode(order.nodes)
+            outcome, lost = self._start_job(number, reading, placed, until_s)
             if outcome.result == "done":
-                self._translator.record_start(order.job, look.now_s)
+                self._translator.record_start(order.job, reading.now_s)
             outcomes.append(outcome)
         return outcomes
 
-    def _begin(self, number: int, look: TranslatedPbsReading, placed: str, until_s: float) -> tuple[Outcome, str]:
-        """Start one job, and return its outcome and the text of a timeout, which is empty if there was none.
+    def _start_job(
+        self, number: int, reading: TranslatedPbsReading, placed: str, until_s: float
+    ) -> tuple[Outcome, str]:
+        """Start one job. Return its outcome and the message of the timeout, or "" if none occurred.
 
         If the job's walltime may shrink, the bridge sets the walltime first.
         """
-        name, sent = look.names[number], False
+        name, sent = reading.names[number], False
         try:
-            if number in look.waiting.fitted:
-                self._tells.set_walltime(name, look.waiting.fitted[number], self._within_s(until_s))
+            if number in reading.waiting.fitted:
+                self._commands.set_walltime(name, reading.waiting.fitted[number], self._compute_time_limit_s(until_s))
             sent = True
-            self._tells.run(name, placed, self._within_s(until_s))
+            self._commands.run(name, placed, self._compute_time_limit_s(until_s))
         except BackendTimeout as error:
             lost = str(error)
-            return Outcome(number, "unknown", lost) if sent else _not_sent(number, lost), lost
+            return Outcome(number, "unknown", lost) if sent else _make_not_sent_outcome(number, lost), lost
         except BackendError as error:
             return Outcome(number, "refused", str(error)), ""
         return Outcome(number, "done"), ""
 
-    def _within_s(self, until_s: float) -> float:
+    def _compute_time_limit_s(self, until_s: float) -> float:
         return min(self._programs.within_s, max(1.0, until_s - time.monotonic()))
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Close the queues of these jobs to PBS's scheduler; return the outcomes."""
-        jobs, queues = self._now()
+        """Close the queues of these jobs to PBS's scheduler. Return the outcomes."""
+        jobs, queues = self._read_jobs_and_queues()
         closed: dict[str, Outcome | None] = {}
 
-        def held(number: int, name: str, record: Record) -> Outcome:
+        def hold_job(number: int, name: str, record: Record) -> Outcome:
             queue = queues.get(str(record.get("queue", "")))
             if queue is None:
                 return Outcome(number, "refused", "its queue is not managed by the bridge")
             if str(record.get("job_state")) not in "QW" or str(record.get("Hold_Types", "n")) != "n":
-                return Outcome(number, "refused", f"is {record.get('job_state')}, held: {record.get('Hold_Types')}")
-            if queue.name in self._by_hand:
-                return Outcome(number, "refused", f"queue {queue.name} was opened by somebody else")
+                return Outcome(
+                    number,
+                    "refused",
+                    f"has job_state={record.get('job_state')} and Hold_Types={record.get('Hold_Types')}",
+                )
+            if queue.name in self._opened_by_others:
+                return Outcome(number, "refused", f"queue {queue.name} was opened by another actor")
             if queue.started and queue.name not in closed:
-                closed[queue.name] = self._set_started(queue.name, False)
+                closed[queue.name] = self._set_queue_started(queue.name, False)
             failure = closed.get(queue.name)
             if failure is not None:
                 return dataclasses.replace(failure, job_id=number)
-            self._ours.add(queue.name)
+            self._controlled_queues.add(queue.name)
             return Outcome(number, "done")
 
-        return _each(job_ids, jobs, held)
+        return _apply_to_shown_jobs(job_ids, jobs, hold_job)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Move each job in a closed queue to `left_queue`; return the outcomes.
+        """Move each job in a closed queue to `left_queue`. Return the outcomes.
 
-        If the command to open the queue timed out, its jobs stay there, because opening the queue releases them.
+        If the command that opens a queue timed out, the jobs stay in the queue: the command may have released them.
         """
-        jobs, queues = self._now()
+        jobs, queues = self._read_jobs_and_queues()
         moved: dict[str, Outcome] = {}
 
-        def back(number: int, name: str, record: Record) -> Outcome:
+        def release_job(number: int, name: str, record: Record) -> Outcome:
             queue = queues.get(str(record.get("queue", "")))
             if queue is None or queue.started:
                 return Outcome(number, "done")
-            if queue.name in self._unanswered:
+            if queue.name in self._unconfirmed_queues:
                 return Outcome(number, "unknown", f"queue {queue.name} may still be closed")
             if str(record.get("job_state", "Q")) not in "QHW":
-                return Outcome(number, "refused", f"is {record.get('job_state')}")
+                return Outcome(number, "refused", f"has job_state={record.get('job_state')}")
             whole = pbs_job_ids.parent_array_name(name) or name
             if whole not in moved:
-                moved[whole] = self._move(whole)
+                moved[whole] = self._move_to_left_queue(whole)
             return dataclasses.replace(moved[whole], job_id=number)
 
-        return _each(job_ids, jobs, back)
+        return _apply_to_shown_jobs(job_ids, jobs, release_job)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
@@ -252,8 +258,8 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def open_queues(self) -> Sequence[str]:
-        """Open the closed managed queues; return the errors."""
-        problems = [problem] if (problem := self._left.reopen()) else []
+        """Open the closed managed queues. Return the errors."""
+        problems = [problem] if (problem := self._left_queue.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
         opened = False
@@ -263,66 +269,66 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             if name not in records or (name not in there and not why_unreadable(records[name])):
                 continue
             if name not in there or not there[name].started:
-                failure = self._set_started(name, True)
+                failure = self._set_queue_started(name, True)
                 if failure is not None:
                     problems.append(f"queue {name} may still be closed: {failure.detail}")
                     if failure.result == "unknown":
-                        self._unanswered.add(name)
+                        self._unconfirmed_queues.add(name)
                     continue
                 opened = True
-            self._ours.discard(name)
-            self._by_hand.discard(name)
+            self._controlled_queues.discard(name)
+            self._opened_by_others.discard(name)
             if self._closed is not None:
                 self._closed.discard(name)
         if opened:
-            self._left.trigger_scheduling()
+            self._left_queue.trigger_scheduling()
         return problems
 
-    def _now(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
+    def _read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, PbsExecutionQueue]]:
         jobs, queues = self._reader.read_jobs_and_queues()
         return jobs, select_managed_queues(queues, self._queues)
 
-    def _set_started(self, queue: str, started: bool) -> Outcome | None:
-        """Open or close a queue; return None on success, otherwise the outcome."""
+    def _set_queue_started(self, queue: str, started: bool) -> Outcome | None:
+        """Open or close a queue. Return None on success, otherwise the outcome."""
         try:
-            self._tells.set_queue_started(queue, started)
+            self._commands.set_queue_started(queue, started)
         except BackendError as error:
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return None
 
-    def _move(self, name: str) -> Outcome:
-        if not self._left.name:
-            return Outcome(0, "refused", "its queue is closed, and left_queue names no other one")
+    def _move_to_left_queue(self, name: str) -> Outcome:
+        if not self._left_queue.name:
+            return Outcome(0, "refused", "its queue is closed, and options.left_queue is not set")
         try:
-            self._tells.move(name, self._left.name)
+            self._commands.move(name, self._left_queue.name)
         except BackendError as error:
             return Outcome(0, "unknown" if isinstance(error, BackendTimeout) else "refused", str(error))
         return Outcome(0, "done")
 
-    # --------------------------------------------------------------------------------------------------- advice
+    # ------------------------------------------------------------------------------------------------- boosts
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
-        return self._advising.ranks()
+        return self._boost_access.ranks()
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
-        return self._advising.advise(advice)
+        return self._boost_access.advise(advice)
 
-    # --------------------------------------------------------------------------------------------------- the rest
+    # --------------------------------------------------------------------------------------- lease and checks
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim to a custom resource of the server; return whether the bridge holds the lease.
+        """Write the lease to a custom resource of the server. Return whether the bridge holds the lease.
 
         Only managers may write the resource. PBS has no compare-and-set, so the bridge reads the resource before and
         after writing. If two bridges write at the same moment, the last writer holds the lease.
         """
         if pbs_observation.find_lease(self._reader.read_server()) != instead_of:
             return False
-        self._left.reopen()
+        self._left_queue.reopen()
         try:
-            self._tells.write_lease(CLAIM, pbs_observation.encode_lease(claim))
+            self._commands.write_lease(LEASE_RESOURCE, pbs_observation.encode_lease(claim))
         except BackendTimeout as error:
             raise BackendUnavailable(str(error)) from error
         return pbs_observation.find_lease(self._reader.read_server()) == claim
@@ -331,42 +337,45 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     def release_lease(self, claim: Lease) -> None:
         there = pbs_observation.find_lease(self._reader.read_server())
         if there is not None and there.owner == claim.owner:
-            self._tells.clear_lease(CLAIM)
+            self._commands.clear_lease(LEASE_RESOURCE)
 
     @override
     def checks(self) -> Sequence[Check]:
         missing = self._programs.list_missing_programs()
         if missing:
-            mend = "install PBS's client commands here, or name their folder in options.bin"
-            return [Check("programs", False, f"not found: {', '.join(missing)}", mend)]
+            remedy = "install PBS's client commands on this host, or set options.bin to their folder"
+            return [Check("programs", False, f"not found: {', '.join(missing)}", remedy)]
         try:
             seen = dataclasses.replace(self._reader.read(), schedulers=self._reader.read_schedulers())
         except CommandRefused as error:
-            return [Check("server", False, str(error), "let this account ask PBS")]
+            return [Check("server", False, str(error), "allow this account to query PBS")]
         except BackendError as error:
-            mend = "start PBS's server, or mend pbs.conf on this host"
-            return [Check("server", False, str(error), mend, may_come=True)]
-        around = PbsCheckContext.for_this_process(self._queues, self._left.name)
+            remedy = "start PBS's server, or correct pbs.conf on this host"
+            return [Check("server", False, str(error), remedy, may_come=True)]
+        context = PbsDoctorContext.for_this_process(self._queues, self._left_queue.name)
         try:
-            look = self._look(seen)
+            reading = self._interpret_reading(seen)
         except BackendError as error:
-            return [Check("vnodes", False, str(error), "pbsnodes -av shows what PBS has")]
-        return [*run_checks(dataclasses.replace(seen, vnodes=look.vnodes), around), usable_objects(look.unusable)]
+            return [Check("vnodes", False, str(error), "compare with the output of `pbsnodes -av`")]
+        return [
+            *run_checks(dataclasses.replace(seen, vnodes=reading.vnodes), context),
+            check_usable_objects(reading.unusable),
+        ]
 
     @override
     def close(self) -> None:
         pass
 
 
-def _not_sent(job_id: int, why: str) -> Outcome:
+def _make_not_sent_outcome(job_id: int, why: str) -> Outcome:
     return Outcome(job_id, "refused", f"not sent: {why}", "not_sent")
 
 
-def _each(
+def _apply_to_shown_jobs(
     job_ids: Sequence[int], jobs: Mapping[str, Record], act: Callable[[int, str, Record], Outcome]
 ) -> list[Outcome]:
     """Apply `act` to each job that PBS shows, and return the outcomes."""
-    names = {number: name for name, number in pbs_job_ids.job_numbers(jobs).items()}
+    names = {number: name for name, number in pbs_job_ids.assign_job_numbers(jobs).items()}
     outcomes = []
     for number in job_ids:
         name = names.get(number)
@@ -374,43 +383,43 @@ def _each(
     return outcomes
 
 
-def _why_not(order: StartOrder, look: TranslatedPbsReading) -> str:
+def _start_refusal(order: StartOrder, reading: TranslatedPbsReading) -> str:
     """Return why the last reading forbids this start, or "" if it does not."""
     number = order.job.id
-    now = next((each for each in look.waiting.pending if each.job.id == number), None)
+    now = next((each for each in reading.waiting.pending if each.job.id == number), None)
     if now is None:
-        left = next((each.reason for each in look.waiting.left if each.job_id == number), None)
-        return format_reason(left) if left else ("has begun, or is over" if number in look.names else UNKNOWN_JOB)
+        left = next((each.reason for each in reading.waiting.left if each.job_id == number), None)
+        return format_reason(left) if left else ("has started or ended" if number in reading.names else UNKNOWN_JOB)
     if now.hold is Hold.NONE:
-        return "its queue is open to PBS's own scheduler, or it has begun"
+        return "its queue is open to PBS's own scheduler, or it has started"
     if now.hold is not Hold.PLUGIN or now.job.ineligible is not None:
         return format_reason(now.job.ineligible) if now.job.ineligible is not None else "is held"
-    chosen = look.waiting.fitted.get(number)  # shorter than before if a reservation is nearer
+    chosen = reading.waiting.fitted.get(number)  # a reservation may have shortened it
     same_time = now.job.walltime_s == order.job.walltime_s or (chosen is not None and chosen < order.job.walltime_s)
     same = same_time and now.job.queue == order.job.queue
-    if not (same and look.waiting.asked[number].matches(order.job.request, look.machine)):
-        return "asks for something else than it did when it was decided on"
+    if not (same and reading.waiting.asked[number].matches(order.job.request, reading.machine)):
+        return "its request has changed since the decision"
     return ""
 
 
-def _take(order: StartOrder, look: TranslatedPbsReading, free: np.ndarray) -> str:
-    """Subtract the order's amounts from `free`; return why that is impossible, or ""."""
-    machine, request = look.machine, order.job.request
+def _subtract_amounts(order: StartOrder, reading: TranslatedPbsReading, free: np.ndarray) -> str:
+    """Subtract the order's amounts from `free`. Return why that is impossible, or ""."""
+    machine, request = reading.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:
-        return f"no such vnode: {odd[0]}"
+        return f"vnode {odd[0]} does not exist"
     placement = tuple(sorted((machine.index[name], units) for name, units in order.nodes))
     if sum(units for _, units in placement) != request.units or (
         request.distinct and any(units > 1 for _, units in placement)
     ):
-        return "not all of its units are placed as it asks"
+        return "its placement does not match its request"
     members = machine.rows[request.node_set]
     used = amounts_used(request, placement, machine.capacity)
     for node, amounts in used.items():
         if not members[node]:
-            return f"may not run on {machine.names[node]}"
+            return f"may not run on vnode {machine.names[node]}"
         if (free[node] < amounts).any() or (request.exclusive and (free[node] < machine.capacity[node]).any()):
-            return f"no room on {machine.names[node]} any more"
+            return f"vnode {machine.names[node]} no longer has enough free resources"
     for node, amounts in used.items():
         free[node] -= amounts
     return ""

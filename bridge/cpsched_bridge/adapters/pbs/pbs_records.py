@@ -25,7 +25,7 @@ UNREADABLE_KEY = "unreadable"
 class UnquotedValue(str):
     """A value that PBS printed without quotes.
 
-    Some releases print a text that looks like a number as a number: `07` as 7, `1e5` as 100000.
+    Some releases print text that looks like a number as a number: `07` as 7, `1e5` as 100000.
     """
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class UnreadablePbsObject:
     """A PBS object that the reader omits because it is unreadable."""
 
     kind: str
-    """One of vnode, job, queue and reservation."""
+    """Kind of the object: vnode, job, queue or reservation."""
     name: str
     why: str
 
@@ -54,18 +54,20 @@ class PbsCustomResource:
         return "n" in self.flags or "f" in self.flags
 
 
-NO_TEXTS = frozenset({"long", "float", "size", "boolean"})
-"""Resource types whose values do not depend on their spelling."""
-BUILT_IN_NO_TEXTS = frozenset({
+NON_TEXT_TYPES = frozenset({"long", "float", "size", "boolean"})
+"""Types of resources whose values are not text, so that a value may have several spellings."""
+BUILT_IN_NON_TEXT_RESOURCES = frozenset({
     "accelerator", "accelerator_memory", "energy", "hbmem", "mem", "naccelerators", "ncpus", "pcap_accelerator",
     "pcap_node", "pmem", "pvmem", "vmem",
 })  # fmt: skip
-"""PBS's built-in resources of the types in `NO_TEXTS`."""
+"""PBS's built-in resources of the types in `NON_TEXT_TYPES`."""
 
 
 def is_text(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
     """Return whether the values of a resource are text, so that `07` differs from `7`."""
-    return kinds[resource].type not in NO_TEXTS if resource in kinds else resource not in BUILT_IN_NO_TEXTS
+    return (
+        kinds[resource].type not in NON_TEXT_TYPES if resource in kinds else resource not in BUILT_IN_NON_TEXT_RESOURCES
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,10 @@ class PbsRecords:
 
 
 def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """Return an attribute as text, or `default`; raise `ValueError` if it is not a single text."""
+    """Return an attribute as text, or `default`. Raise `ValueError` if it is not a single text."""
     value = record.get(name, default)
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no text")
+        raise ValueError(f"{name} is not a single text value")
     return value
 
 
@@ -102,12 +104,12 @@ def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[s
 
 
 def get_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
-    """Return the parts of an attribute that consist of a single text."""
+    """Return the parts of an attribute that are a single text value."""
     return {key: value for key, value in get_parts(record, name).items() if isinstance(value, str)}
 
 
 def to_texts(value: Value | None) -> tuple[str, ...]:
-    """Return all texts of a value that PBS may print several times."""
+    """Return all text values of an attribute that PBS may print several times."""
     if value is None or isinstance(value, dict):
         return ()
     return (value,) if isinstance(value, str) else value

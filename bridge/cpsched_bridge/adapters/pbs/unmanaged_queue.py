@@ -1,4 +1,4 @@
-"""Close the queue of jobs that PBS schedules while the bridge sends starts.
+"""While the bridge sends starts, close the queue whose jobs PBS schedules.
 
 `qrun` does not check free amounts, and neither does the server when its scheduler runs a job. The bridge and PBS's
 scheduler must therefore not start jobs at the same time.
@@ -24,36 +24,36 @@ from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError
 
-LOOK_AGAIN_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 class UnmanagedQueue:
     """The queue `name`, which this class opens and closes; an empty name means that there is no queue."""
 
-    def __init__(self, reader: PbsStateReader, tells: PbsCommands, name: str) -> None:
+    def __init__(self, reader: PbsStateReader, commands: PbsCommands, name: str) -> None:
         self.name = name
         self._reader = reader
-        self._tells = tells
-        self._closed = bool(name)
+        self._commands = commands
+        self._may_be_closed = bool(name)
         """Whether this bridge or the previous one may have closed the queue."""
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
-        """Close the queue within the context; yield why that failed before `until_s`, or ""."""
+        """Keep the queue closed within the context. Yield "", or why it could not be closed by `until_s`."""
         try:
-            yield self._close(until_s) if self.name else ""
+            yield self._close_queue(until_s) if self.name else ""
         finally:
             self.reopen()
 
-    def _close(self, until_s: float) -> str:
+    def _close_queue(self, until_s: float) -> str:
         try:
             if self._is_open(self._reader.read_queues().get(self.name)):
-                self._closed = True
-                self._tells.set_queue_started(self.name, False)
+                self._may_be_closed = True
+                self._commands.set_queue_started(self.name, False)
             while is_scheduler_running(self._reader.read_schedulers()):
                 if time.monotonic() >= until_s:
-                    return "PBS's own scheduler is at work"
-                time.sleep(LOOK_AGAIN_S)
+                    return "PBS's own scheduler is still running"
+                time.sleep(POLL_INTERVAL_S)
         except BackendError as error:
             return str(error)
         return ""
@@ -62,17 +62,17 @@ class UnmanagedQueue:
         return record is not None and (bool(why_unreadable(record)) or is_true(record, "started"))
 
     def reopen(self) -> str:
-        """Open the queue if a bridge may have closed it; return the error, or ""."""
-        if not self._closed:
+        """Open the queue if a bridge may have closed it. Return the error, or ""."""
+        if not self._may_be_closed:
             return ""
         try:
             record = self._reader.read_queues().get(self.name)
             if record is not None and not is_true(record, "started"):
-                self._tells.set_queue_started(self.name, True)
+                self._commands.set_queue_started(self.name, True)
                 self.trigger_scheduling()
         except BackendError as error:
             return f"queue {self.name} may still be closed: {error}"
-        self._closed = False
+        self._may_be_closed = False
         return ""
 
     def trigger_scheduling(self) -> None:
@@ -83,7 +83,7 @@ class UnmanagedQueue:
         """
         with contextlib.suppress(BackendError):
             if is_true(self._reader.read_server(), "scheduling"):
-                self._tells.trigger_scheduling()
+                self._commands.trigger_scheduling()
 
 
 def is_scheduler_running(schedulers: Mapping[str, Record]) -> bool:

@@ -1,8 +1,8 @@
-"""Share code between the adapters for real clusters; this package depends on no scheduler.
+"""Code shared by the adapters for real clusters, which depends on no particular scheduler.
 
 - `parallel_commands`: runs programs in parallel with one deadline.
 - `node_table`: represents nodes, capacities and node sets as a `Cluster`.
 - `allocation`: translates a running job's allocation to a request with its placement.
-- `lease_text`: formats and parses a bridge's claim.
-- `not_modelled`: defines the reason for leaving a job unmanaged.
+- `lease_text`: formats and parses a bridge's lease.
+- `job_not_modelled`: defines the error for a job that the bridge cannot model.
 """

@@ -1,4 +1,4 @@
-"""Format and parse the claim of the controlling bridge."""
+"""Format and parse the lease of the controlling bridge."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cpsched_bridge.ports import Lease
 
 
 def format_lease(claim: Lease) -> str:
-    """Return the claim as text without blanks or quotes."""
+    """Return the lease as text without blanks or quotes."""
     facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": escape_controls(claim.where)}
     return urlencode(facts, safe=":/")
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """Return the claim in a text; malformed text becomes a claim by the owner `unknown`."""
+    """Return the lease that `text` describes; malformed text becomes a lease with the owner `unknown`."""
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

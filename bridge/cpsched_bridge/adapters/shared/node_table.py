@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpsched.model import BoolArray, Cluster, IntArray, NodeSetPart
+from cpsched.model import BoolArray, Cluster, IntArray, NodeSetCondition
 
 CORES = 0
 MEMORY = 1
-FIRST_OTHER = 2
-"""Columns of a machine's capacity; other resources follow from column `FIRST_OTHER`."""
+FIRST_OTHER_RESOURCE = 2
+"""Columns of a machine's capacity. Other resources begin at column `FIRST_OTHER_RESOURCE`."""
 
 
 @dataclass(slots=True)
-class NodeTable:
+class ConfiguredNodeTable:
     """A table of the nodes as configured, valid while readings show the same `key`."""
 
     key: object
-    """Facts from the node records from which this table was built."""
+    """Facts in the node records from which this table was built."""
     names: tuple[str, ...]
     index: dict[str, int]
     resources: tuple[str, ...]
@@ -28,12 +28,14 @@ class NodeTable:
     """Capacity, int64[N, R]; the first two columns are processors and memory in MiB."""
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
     """Node sets by row, bool[N] each; row 0 contains all nodes."""
+    weights: IntArray | None = field(default=None, kw_only=True)
+    """Weight of each node, int64[N]; None if the cluster has none."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
-    _set_parts: list[tuple[NodeSetPart, ...]] = field(default_factory=list, kw_only=True)
+    _set_parts: list[tuple[NodeSetCondition, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.intern_node_set(np.ones(len(self.names), np.bool_), NodeSetPart("all", "all"))
+        self.intern_node_set(np.ones(len(self.names), np.bool_), NodeSetCondition("all", "all"))
 
     def mask_of_names(self, nodes: Iterable[str]) -> BoolArray:
         """Return a mask of these nodes, ignoring unknown names."""
@@ -44,8 +46,8 @@ class NodeTable:
                 mask[at] = True
         return mask
 
-    def intern_node_set(self, mask: BoolArray, *parts: NodeSetPart) -> int:
-        """Return the row of the node set `mask`, which is the intersection of `parts`; add the set if it is new."""
+    def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition) -> int:
+        """Return the row of the node set `mask`, the intersection of `parts`; add the set if it is new."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
@@ -55,12 +57,12 @@ class NodeTable:
             self._cluster = None
         return row
 
-    def parts_of(self, row: int) -> tuple[NodeSetPart, ...]:
-        """Return the parts of which the node set in `row` is the intersection."""
+    def parts_of(self, row: int) -> tuple[NodeSetCondition, ...]:
+        """Return the parts whose intersection is the node set in `row`."""
         return self._set_parts[row]
 
     def build_cluster(self) -> Cluster:
-        """Return the cluster with all node sets; the same object is reused until a set is added."""
+        """Return the cluster with all node sets. Until a set is added, return the same object."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(
@@ -70,5 +72,6 @@ class NodeTable:
                 np.array(self.rows),
                 names,
                 node_set_parts=tuple(self._set_parts),
+                weights=self.weights,
             )
         return self._cluster

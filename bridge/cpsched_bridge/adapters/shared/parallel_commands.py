@@ -16,20 +16,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.child_processes import kill_with_parent
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
+from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
 """Maximum length of an answer; 10,000 ordinary jobs are about 15 MB."""
 _CHUNK = 1 << 18
-_COMPLAINT_BYTES = 4096
+_MAX_STDERR_BYTES = 4096
 
 ExitInterpreter = Callable[[str, int, str], BackendError | None]
-"""Returns the error for a command, its exit status and its error output; None on success."""
+"""Maps a command, its exit status and its error output to an error, or to None on success."""
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningProgram:
     process: subprocess.Popen[bytes]
     printed: list[bytes] = field(default_factory=list)
     complained: list[bytes] = field(default_factory=list)
@@ -37,9 +37,9 @@ class _Running:
 
 
 class ParallelCommands:
-    """A set of programs that run in parallel; `commands` holds them by the names of their answers.
+    """A set of programs that run in parallel; `commands` maps the name of an answer to its program.
 
-    `around` is their environment, and `typed` their standard input, by the same names. If `most_s` exceeds
+    `environment` is their environment, and `typed` their standard input, by the same names. If `most_s` exceeds
     `deadline_s`, the programs may be silent for `deadline_s` and take `most_s` seconds in total. Raise `CommandRefused`
     if a program cannot be run.
     """
@@ -48,7 +48,7 @@ class ParallelCommands:
         self,
         commands: Mapping[str, Sequence[str]],
         deadline_s: float,
-        around: Mapping[str, str],
+        environment: Mapping[str, str],
         judge: ExitInterpreter,
         typed: Mapping[str, str] | None = None,
         most_s: float = 0.0,
@@ -58,17 +58,19 @@ class ParallelCommands:
         self._last_s = time.monotonic() + max(deadline_s, most_s)
         self._commands = {name: list(command) for name, command in commands.items()}
         self._selector = selectors.DefaultSelector()
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningProgram] = {}
         self._texts: dict[str, str] = {}
         self._error: BackendError | None = None
         for name, command in self._commands.items():
             try:
-                self._running[name] = self._begin(name, command, around, (typed or {}).get(name))
+                self._running[name] = self._start_program(name, command, environment, (typed or {}).get(name))
             except OSError as error:
                 self.close()
-                raise CommandRefused(f"{command[0]}: cannot be run: {error.strerror or error}") from error
+                raise CommandRefused(f"{command[0]}: cannot run: {error.strerror or error}") from error
 
-    def _begin(self, name: str, command: list[str], around: Mapping[str, str], typed: str | None) -> _Running:
+    def _start_program(
+        self, name: str, command: list[str], environment: Mapping[str, str], typed: str | None
+    ) -> _RunningProgram:
         with contextlib.ExitStack() as files:
             stdin: int = subprocess.DEVNULL
             if typed is not None:
@@ -81,7 +83,7 @@ class ParallelCommands:
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=around,
+                env=environment,
                 bufsize=0,
                 preexec_fn=kill_with_parent,
             )
@@ -89,21 +91,21 @@ class ParallelCommands:
         assert process.stderr is not None
         self._selector.register(process.stdout, selectors.EVENT_READ, name)
         self._selector.register(process.stderr, selectors.EVENT_READ, name)
-        return _Running(process)
+        return _RunningProgram(process)
 
     def wait_for_outputs(self, wait_s: float) -> bool:
-        """Wait at most `wait_s` seconds; return whether `collect_outputs` can return immediately."""
+        """Wait at most `wait_s` seconds. Return whether `collect_outputs` can return immediately."""
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
             for key, _ in self._selector.select(max(0.0, left_s)):
-                self._take(key)
-            self._settle()
+                self._read_chunk(key)
+            self._read_exit_codes()
             if left_s <= 0.0:
                 break
         if self._running and self._error is None and time.monotonic() >= self._until_s:
             names = ", ".join(" ".join(self._commands[name][:3]) for name in self._running)
-            self._error = BackendTimeout(f"{names}: no answer in {self._deadline_s:.3g} s: killed")
+            self._error = BackendTimeout(f"{names}: no response within {self._deadline_s:.3g} s; killed")
         return self._error is not None or not self._running
 
     def collect_outputs(self) -> dict[str, str]:
@@ -123,11 +125,11 @@ class ParallelCommands:
         """Kill the programs that are still running."""
         for running in self._running.values():
             running.process.kill()
-            self._drop(running)
+            self._close_pipes(running)
         self._running.clear()
         self._selector.close()
 
-    def _take(self, key: selectors.SelectorKey) -> None:
+    def _read_chunk(self, key: selectors.SelectorKey) -> None:
         running = self._running[key.data]
         chunk = os.read(key.fd, _CHUNK)
         if not chunk:
@@ -136,7 +138,7 @@ class ParallelCommands:
         self._until_s = max(self._until_s, min(self._last_s, time.monotonic() + self._deadline_s))
         is_complaint = key.fileobj is running.process.stderr
         size = running.sizes[key.fd] = running.sizes.get(key.fd, 0) + len(chunk)
-        if is_complaint and size <= _COMPLAINT_BYTES + _CHUNK:
+        if is_complaint and size <= _MAX_STDERR_BYTES + _CHUNK:
             running.complained.append(chunk)
         elif not is_complaint:
             running.printed.append(chunk)
@@ -144,7 +146,7 @@ class ParallelCommands:
             command = " ".join(self._commands[key.data][:3])
             self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
 
-    def _settle(self) -> None:
+    def _read_exit_codes(self) -> None:
         """Interpret the exit status of programs that closed both outputs."""
         open_names = {key.data for key in self._selector.get_map().values()}
         for name in [name for name in self._running if name not in open_names]:
@@ -154,9 +156,9 @@ class ParallelCommands:
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 status = running.process.wait()
-            self._drop(running)
+            self._close_pipes(running)
             command = " ".join(self._commands[name][:3])
-            complaint = b"".join(running.complained)[:_COMPLAINT_BYTES].decode(errors="backslashreplace").strip()
+            complaint = b"".join(running.complained)[:_MAX_STDERR_BYTES].decode(errors="backslashreplace").strip()
             error = self._judge(command, status, complaint)
             if error is None:
                 self._texts[name] = b"".join(running.printed).decode(errors="backslashreplace")
@@ -164,7 +166,7 @@ class ParallelCommands:
                 self._error = error
 
     @staticmethod
-    def _drop(running: _Running) -> None:
+    def _close_pipes(running: _RunningProgram) -> None:
         for pipe in (running.process.stdout, running.process.stderr):
             if pipe is not None:
                 pipe.close()

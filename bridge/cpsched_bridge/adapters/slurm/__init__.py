@@ -1,4 +1,4 @@
-"""Slurm adapter, which uses pyslurm or Slurm's commands.
+"""The Slurm adapter, which uses pyslurm or Slurm's commands.
 
 It provides the `Options`, `connect` and `can` of an adapter. They are imported on first use, because pyslurm's child
 process also imports this package and should start quickly.

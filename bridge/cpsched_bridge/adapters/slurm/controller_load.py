@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyQuery
 
 COMMAND = ("sdiag",)
-ANSWER = "sdiag"
+OUTPUT_NAME = "sdiag"
 """Name of the command's output."""
-LOOK_EVERY_S = 15.0
+QUERY_INTERVAL_S = 15.0
 """Interval between queries while slurmctld is not busy; otherwise each cycle queries it."""
 
 BUSY_REQUESTS = 100
@@ -19,7 +19,7 @@ BUSY_REQUESTS = 100
 BUSY_MESSAGES = 1000
 """Number of queued messages to nodes at which slurmctld is busy."""
 
-_HEAD_ENDS = "\nJobs submitted:"
+_HEADER_END = "\nJobs submitted:"
 _THREADS = re.compile(r"^Server thread count:\s+(\d{1,9})\b", re.MULTILINE)
 _MESSAGES = re.compile(r"^Agent queue size:\s+(\d{1,9})\b", re.MULTILINE)
 _QUEUED = re.compile(r"^\t[A-Z][A-Z0-9_]*\s*\(\s*\d+\) count:.* queued:(\d{1,9})\b", re.MULTILINE)
@@ -40,7 +40,7 @@ def parse_load(text: str) -> ControllerLoad | None:
 
     User names appear only after the parsed part.
     """
-    head, _, rest = text.partition(_HEAD_ENDS)
+    head, _, rest = text.partition(_HEADER_END)
     threads, messages = _THREADS.search(head), _MESSAGES.search(head)
     if threads is None or messages is None:
         return None
@@ -58,7 +58,7 @@ class ControllerLoadMonitor:
     busy: str = ""
     """Why slurmctld counts as busy according to the last output; empty if not busy.
 
-    A missing output changes nothing.
+    Missing output changes nothing.
     """
     _asked: bool = False
     _due_s: float = field(default=float("-inf"))
@@ -70,20 +70,20 @@ class ControllerLoadMonitor:
         """
         if self._asked and (found := self.asking.collect_output()) is not None:
             self._asked = False
-            load = parse_load(found.texts.get(ANSWER, ""))
+            load = parse_load(found.texts.get(OUTPUT_NAME, ""))
             if load is not None:
-                self.busy = self._judged(load)
-            self._due_s = self.clock() + (0.0 if self.busy else LOOK_EVERY_S)
+                self.busy = self._overload_reason(load)
+            self._due_s = self.clock() + (0.0 if self.busy else QUERY_INTERVAL_S)
         if not self._asked and self.clock() >= self._due_s:
             self.asking.start()
             self._asked = True
         return self.busy
 
-    def _judged(self, load: ControllerLoad) -> str:
+    def _overload_reason(self, load: ControllerLoad) -> str:
         if load.requests >= BUSY_REQUESTS:
-            return f"slurmctld has {load.requests:,} requests at once (busy from {BUSY_REQUESTS} on)"
+            return f"slurmctld has {load.requests:,} concurrent requests (limit: {BUSY_REQUESTS})"
         if load.messages >= BUSY_MESSAGES:
-            return f"slurmctld has {load.messages:,} messages to send (busy from {BUSY_MESSAGES:,} on)"
+            return f"slurmctld has {load.messages:,} unsent messages (limit: {BUSY_MESSAGES:,})"
         return ""
 
     def close(self) -> None:

@@ -1,69 +1,74 @@
-"""Check for nodes that may disappear, and for jobs that name missing nodes."""
+"""Check a reading for nodes, partitions and reservations that affect how jobs are managed."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cpsched.errors import abbreviate
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
-from cpsched_bridge.adapters.slurm.translation.unknown_nodes import LISTS
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import mark_shared_nodes, why_unmodelled
+from cpsched_bridge.adapters.slurm.translation.unknown_nodes import NODE_LIST_VERBS
 from cpsched_bridge.ports import Check
 
-MOST_NAMED = 5
-"""Maximum number of nodes or jobs that a check names."""
-PASSING = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
+MAX_LISTED_ITEMS = 5
+"""Maximum number of nodes or jobs that a check lists."""
+TEMPORARY_NODE_FLAGS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """State flags of temporary nodes: cloud nodes, nodes created by `scontrol create`, and nodes registered by slurmd."""
 
 
 def run_node_checks(records: SlurmRecords) -> list[Check]:
     """Return the node checks for one reading; control mode requires none of them."""
     found = [
-        check_passing_nodes(records.nodes),
+        check_dynamic_nodes(records.nodes),
         check_sleeping_nodes(records.nodes),
         check_node_weights(records.nodes),
+        check_partition_settings(records.partitions),
         check_reservations(records),
         check_node_lists(records),
     ]
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
-def check_passing_nodes(nodes: Iterable[Record]) -> Check:
-    """Report dynamic nodes. If one disappears, a restart of slurmctld ends the jobs pinned to it."""
-    names = _flagged(nodes, PASSING)
+def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:
+    """Report dynamic nodes. If one disappears, restarting slurmctld ends the jobs pinned to it."""
+    names = _list_flagged_nodes(nodes, TEMPORARY_NODE_FLAGS)
     return Check(
         "dynamic nodes",
         not names,
-        f"dynamic or cloud: {_some(names)}" if names else "no dynamic or cloud nodes",
-        "drain such a node and wait until no job names it before it is deleted or leaves slurm.conf: "
-        "Slurm gives up jobs that name it (safety page)",
+        f"dynamic or cloud nodes: {_abbreviate_names(names)}" if names else "no dynamic or cloud nodes",
+        "before deleting such a node or removing it from slurm.conf, drain it and wait until no job "
+        "lists it as a node. Otherwise Slurm ends these jobs (see the safety page)",
         required=False,
     )
 
 
 def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
-    """Report nodes that Slurm powered down. Slurm wakes them only for jobs that it places itself."""
-    names = _flagged(nodes, slurm_states.POWER_FLAGS)
-    return Check(
-        "power saving",
-        not names,
-        f"switched off by Slurm: {_some(names)}" if names else "none switched off",
-        "no action needed: a job that fits only with such nodes is left to Slurm, which wakes them. To keep such "
-        "jobs managed, exclude the nodes of managed partitions from power saving (SuspendExcParts)",
-        required=False,
-    )
+    """Show the nodes that Slurm has powered down, or is powering up."""
+    names = [node["name"] for node in nodes if slurm_states.compute_wakeup_rank(node["state"])]
+    found = f"powered down or powering up: {_abbreviate_names(names)}; jobs get them only if no other nodes are free"
+    return Check("power saving", True, found if names else "no nodes are powered down", required=False)
 
 
 def check_node_weights(nodes: Iterable[Record]) -> Check:
-    """Report differing node weights. The bridge chooses nodes itself and ignores weights."""
-    weights = sorted({node.get("weight") or 1 for node in nodes})
-    several = len(weights) > 1
+    """Show the range of node weights, which every dispatcher respects."""
+    weights = sorted({1 if node.get("weight") is None else node["weight"] for node in nodes} or {1})
+    several = f"from {weights[0]} to {weights[-1]}; nodes of lower weight are chosen first"
     return Check(
-        "node weights",
-        not several,
-        f"from {weights[0]} to {weights[-1]}: the bridge chooses nodes without them" if several else "all equal",
-        "no action needed: in control mode, the dispatcher chooses the nodes",
+        "node weights", True, several if len(weights) > 1 else "all weights are equal", required=False, mode="control"
+    )
+
+
+def check_partition_settings(partitions: Sequence[Record]) -> Check:
+    """Report partitions with a setting that leaves all of their jobs to Slurm, such as `OverSubscribe=FORCE`."""
+    table = mark_shared_nodes(partitions)
+    left = [f"{record['name']}: {why}" for record in table if (why := why_unmodelled(record)) is not None]
+    return Check(
+        "partition settings",
+        not left,
+        f"jobs left to Slurm in {_abbreviate_names(left, '; ')}" if left else "all partition settings are modelled",
+        "no action needed: Slurm starts these jobs. `cpsched doctor --accounting 7` shows their share",
         required=False,
         mode="control",
     )
@@ -74,40 +79,45 @@ def check_reservations(records: SlurmRecords) -> Check:
     found = [r for r in records.reservations if r.get("nodes")]
     odd = [r["name"] for r in found if r.get("flags", ()) is None]
     magnetic = [r["name"] for r in found if "MAGNETIC" in (r.get("flags") or ())]
-    told = [f"magnetic, whose jobs are left to Slurm: {_some(magnetic)}"] if magnetic else []
-    told += [f"with flags that cannot be read, closed as a whole: {_some(odd)}"] if odd else []
+    problems = [f"magnetic reservations: {_abbreviate_names(magnetic)}"] if magnetic else []
+    problems += (
+        [f"reservations with unreadable flags, whose nodes are not used: {_abbreviate_names(odd)}"] if odd else []
+    )
     return Check(
         "reservations",
-        not told,
-        "; ".join(told) or f"{len(found)}, all of them understood",
-        "no action needed: Slurm places the jobs that may use them",
+        not problems,
+        "; ".join(problems) or f"{len(found)}, all of them supported",
+        "no action needed: jobs that may use these reservations are left to Slurm",
         required=False,
     )
 
 
 def check_node_lists(records: SlurmRecords) -> Check:
-    """Report jobs whose node lists name unknown nodes.
+    """Report jobs whose node lists contain unknown nodes.
 
     Slurm rejects every change to such a job, even a release.
     """
     known = {node["name"] for node in records.nodes}
-    found = [words for record in records.jobs if (words := _strange(record, known))]
+    found = [words for record in records.jobs if (words := _describe_missing_nodes(record, known))]
     return Check(
         "node lists",
         not found,
-        f"nodes that Slurm does not show: {_some(found, '; ')}" if found else "waiting jobs name known nodes only",
-        "put the node back into slurm.conf (State=FUTURE will do) until the job is over or its list is changed: Slurm "
-        "refuses to hold, release or change such a job, and ends one that asks for the node when slurmctld starts anew",
+        f"unknown nodes: {_abbreviate_names(found, '; ')}" if found else "pending jobs list only known nodes",
+        "restore the node in slurm.conf (State=FUTURE is enough) until the job has ended or its node list has "
+        "been changed. Slurm rejects changes to such a job. If the job requests the node, "
+        "Slurm ends it when slurmctld restarts",
         required=False,
     )
 
 
-def _strange(record: Record, known: set[str]) -> str:
-    """Return a description of the missing nodes that a pending job names; empty if there are none."""
+def _describe_missing_nodes(record: Record, known: set[str]) -> str:
+    """Return a description of the missing nodes in a pending job's node lists, or "" if there are none."""
     if record["state"] != slurm_states.PENDING:
         return ""
-    lists = ((verb, task_ranges.expand_if_valid(record[field])) for field, verb in LISTS.items())
-    parts = [f"{verb} {_some(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])]
+    lists = ((verb, node_and_task_lists.expand_if_valid(record[field])) for field, verb in NODE_LIST_VERBS.items())
+    parts = [
+        f"{verb} {_abbreviate_names(lost)}" for verb, names in lists if (lost := [n for n in names if n not in known])
+    ]
     return (
         f"job {slurm_job_ids.format_job_id(slurm_job_ids.job_id_of_record(record))} of {record['user_name']} {', '.join(parts)}"  # noqa: E501
         if parts
@@ -115,10 +125,10 @@ def _strange(record: Record, known: set[str]) -> str:
     )
 
 
-def _flagged(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
+def _list_flagged_nodes(nodes: Iterable[Record], flags: frozenset[str]) -> list[str]:
     return [node["name"] for node in nodes if not flags.isdisjoint(node["state"].upper().split("+")[1:])]
 
 
-def _some(names: list[str], between: str = ", ") -> str:
-    """Return the first of `names` joined by `between`, followed by the number of names left out."""
-    return abbreviate(names, MOST_NAMED, between)
+def _abbreviate_names(names: list[str], between: str = ", ") -> str:
+    """Return the first of `names` joined by `between`, followed by the number of omitted names."""
+    return abbreviate(names, MAX_LISTED_ITEMS, between)

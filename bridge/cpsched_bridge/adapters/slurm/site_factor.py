@@ -18,24 +18,24 @@ from cpsched_bridge.adapters.slurm.policy.sprio_comparison import COLUMNS, COMMA
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs.array_records import format_job_selector
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error, read_output
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, read_output
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 100
 """Maximum number of changes between two readings of the current site factors."""
-ROUNDING = len(COLUMNS) + 1
+MAX_ROUNDING_ERROR = len(COLUMNS) + 1
 """Maximum difference between the priority in `sprio` and the sum of its factors, because each factor is rounded."""
-_GONE = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
+_NO_LONGER_PENDING = re.compile(r"invalid job id|already running|not pending|already complet|finish", re.IGNORECASE)
 
 Row = Mapping[str, float]
 
 
 @dataclass(slots=True)
-class SiteFactorBoosts:
-    """Reader and writer of site factors; each call may take `deadline_s` seconds."""
+class SiteFactorBoostAccess:
+    """A reader and writer of site factors; each call may take `deadline_s` seconds."""
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = read_output
@@ -48,61 +48,65 @@ class SiteFactorBoosts:
         `tiers` are the priority tiers of partitions; a missing partition has tier 1. Raise `BackendUnavailable` if
         sprio does not answer.
         """
-        rows = self._rows()
+        rows = self._read_sprio_rows()
         self._records = {record["id"]: record for record in jobs if record["state"] == slurm_states.PENDING}
         return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Set the site factors of jobs from the last `ranks`, after reading each current value; return the outcomes."""
+        """Set the site factors of jobs from the last `ranks`, after reading each current value. Return the outcomes."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
             for at in range(0, len(advice), MAX_BATCH):
                 try:
-                    rows = self._rows()
+                    rows = self._read_sprio_rows()
                 except BackendUnavailable as error:
                     if not outcomes:
                         raise
-                    outcomes += [Outcome(each.id, "refused", f"not looked at: {error}") for each in advice[at:]]
+                    outcomes += [
+                        Outcome(each.id, "refused", f"not attempted: its state could not be read: {error}")
+                        for each in advice[at:]
+                    ]
                     break
-                outcomes += [self._one(each, rows, dialogue) for each in advice[at : at + MAX_BATCH]]
+                outcomes += [self._set_site_factor(each, rows, dialogue) for each in advice[at : at + MAX_BATCH]]
         return outcomes
 
-    def _rows(self) -> dict[int, dict[str, float]]:
+    def _read_sprio_rows(self) -> dict[int, dict[str, float]]:
         printed = self.ask(list(COMMAND), self.deadline_s)
         if printed is None:
-            raise BackendUnavailable("sprio: no answer, or none without an error")
+            raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _one(self, advice: PriorityBoost, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
+    def _set_site_factor(self, advice: PriorityBoost, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
         record, row = self._records.get(advice.id), rows.get(advice.id)
         if record is None:
-            return Outcome(advice.id, "refused", "not pending")
+            return Outcome(advice.id, "refused", "is not pending")
         if row is None and advice.points:
-            return Outcome(advice.id, "refused", "not in Slurm's list any more, or held")
+            return Outcome(advice.id, "refused", "is no longer listed by sprio, or is held")
         if row is not None and int(row["site"]) not in (0, *advice.instead_of):
-            return Outcome(advice.id, "refused", f"has a SiteFactor of somebody else's: {int(row['site'])}")
+            return Outcome(advice.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
         try:
-            said = dialogue.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
+            reply = dialogue.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
         except ControllerCallError as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:
             return Outcome(advice.id, "refused", str(error))
-        if not said or (not advice.points and _GONE.search(said)):
-            return Outcome(advice.id, "done", said)
-        return Outcome(advice.id, "unknown" if is_unreachable_error(said) else "refused", said)
+        if not reply or (not advice.points and _NO_LONGER_PENDING.search(reply)):
+            return Outcome(advice.id, "done", reply)
+        return Outcome(advice.id, "unknown" if may_have_taken_effect(reply) else "refused", reply)
 
 
 def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
-    """Return the rank of a pending record, given its row of `sprio`, if any."""
+    """Return the rank of a pending record, given its `sprio` row, if any."""
     numbers, array = tuple(array_tasks.list_job_numbers(record)), int(record["array_id"] or 0)
     label = (
         str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])
     )
-    tier, kin = tiers.get(record["partition"] or "", 1), array if array != record["id"] else 0
+    tier = max(tiers.get(name, 1) for name in (record["partition"] or "").split(","))
+    kin = array if array != record["id"] else 0
     if row is None:
         return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)
     points, total = int(row["site"]), int(row["priority"])
     rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
     own = total - points if total > 1 else min(1 - points, int(rest))
-    fixed = abs(max(1.0, rest + points) - total) > ROUNDING
+    fixed = abs(max(1.0, rest + points) - total) > MAX_ROUNDING_ERROR
     return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, kin=kin)

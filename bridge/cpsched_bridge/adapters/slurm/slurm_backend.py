@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
@@ -10,18 +11,19 @@ import structlog
 from typing_extensions import override
 
 from cpsched.model import EndedJob
-from cpsched.site import multifactor
+from cpsched.site import multifactor_priority
 from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands
-from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import without_unreadable_jobs
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
-from cpsched_bridge.adapters.slurm.policy.start_boosts import compute_start_boosts
-from cpsched_bridge.adapters.slurm.policy.unreadable_policy import without_unreadable_jobs
-from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
-from cpsched_bridge.adapters.slurm.slurm_doctor import check_usable_objects, run_checks, run_policy_checks
-from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts
+from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
+from cpsched_bridge.adapters.slurm.slurm_doctor import LINEAR, check_usable_objects, run_checks, run_policy_checks
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, in_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
@@ -31,11 +33,12 @@ from cpsched_bridge.adapters.slurm.translation.start_layouts import (
     defer_reservation_conflicts,
     resolve_layouts,
 )
-from cpsched_bridge.adapters.slurm.translation.start_pins import BY_ITSELF, StartPinSettings
+from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE, StartPinSettings
 from cpsched_bridge.adapters.slurm.translation.task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release
+from cpsched_bridge.adapters.slurm.unmanaged_share import UnmanagedShare
 from cpsched_bridge.errors import (
     AnswerNotUnderstood,
     BackendDied,
@@ -55,28 +58,31 @@ from cpsched_bridge.ports import (
     PriorityBoost,
     QueueRank,
     StartOrder,
+    SupportsAccountingChecks,
     SupportsBoost,
 )
 
-CLEAR = "ReqNodeList="
+CLEAR_NODE_LIST = "ReqNodeList="
 """scontrol's setting for no node list; an empty list sent by pyslurm would change nothing."""
 Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
 
-BATCH = 100
+BATCH_SIZE = 100
 """Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
 HISTORY_S = 7 * 86_400
 """How far back ended jobs are read at startup; a week also covers users who submit only on certain days."""
-MOST_CULPRITS = 5
-"""Maximum number of orders in a batch treated as individually faulty; beyond it, the failure counts as general."""
+ACCOUNTING_WAIT_S = 120.0
+"""Maximum time that `cpsched doctor --accounting` waits for the accounting database."""
+MAX_FAULTY_ORDERS = 5
+"""Maximum number of faulty orders in a batch; if more orders fail, the failure counts as general."""
 
 
-class SlurmBackend(Backend, SupportsBoost):
+class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
     """A backend that schedules the jobs of one Slurm controller.
 
-    A start pins a job to a list of nodes. If Slurm would otherwise distribute equal shares differently, the start also
-    sets a number of tasks per node, which fixes the number of nodes as well. For a job that is placed task by task, the
-    start sets the number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin
-    restores the record fields that the pin changed.
+    A start pins a job to a list of nodes. If Slurm would distribute equal shares differently, the start also sets a
+    number of tasks per node. This also fixes the number of nodes. For a job that is placed task by task, the start sets
+    the number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin restores the
+    record fields that the pin changed.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
@@ -86,18 +92,19 @@ class SlurmBackend(Backend, SupportsBoost):
     def __init__(
         self,
         transport: SlurmTransport,
-        policy: SitePolicyReader | None = None,
+        policy: PeriodicSitePolicyReader | None = None,
         most_boost: int = 0,
         load: ControllerLoadMonitor | None = None,
-        advising: SiteFactorBoosts | None = None,
+        advising: SiteFactorBoostAccess | None = None,
     ) -> None:
         self._transport = transport
-        self._advising = advising or SiteFactorBoosts()
+        self._boost_access = advising or SiteFactorBoostAccess()
         self._policy = policy
         self._most_boost = most_boost
         self._load = load
         self._seen: SlurmRecords | None = None
         self._ranking = PriorityRanker()
+        self._preemptors = PreemptorsLeftToSlurm()
         self._ranked_by = 0
         self._translator: SlurmTranslator | None = None
         self._config: Record = {}
@@ -128,12 +135,16 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        translator = self._ready()
+        translator = self._get_translator()
         for job_id in pinned:
             self._restores.setdefault(job_id, "")
         records = self._seen = self._transport.read()
-        observation = translator.observe(records, self._restores.keys() | set(pinned), self._above())
-        observation = self._within_policy(observation, records)
+        notes = tuple(self._policy.poll()) if self._policy is not None else ()
+        policy = self._policy.policy_snapshot if self._policy is not None else None
+        licenses = policy.site.licenses if policy is not None else ()
+        pins = self._restores.keys() | set(pinned)
+        observation = translator.observe(records, pins, self._get_account_parents(), licenses)
+        observation = self._within_policy(observation, records, notes)
         if self._load is not None and (busy := self._load.poll()):
             observation = dataclasses.replace(observation, busy=busy)
         for pending in observation.pending:
@@ -153,7 +164,7 @@ class SlurmBackend(Backend, SupportsBoost):
     @override
     def history(self) -> Sequence[EndedJob]:
         """Return the ended jobs in the accounting database, or those that slurmctld remembers if the query fails."""
-        translator = self._ready()
+        translator = self._get_translator()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
             return translator.list_remembered_jobs(seen)
@@ -170,96 +181,104 @@ class SlurmBackend(Backend, SupportsBoost):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        translator = self._ready()
+        translator = self._get_translator()
         machine, free = translator.machine, translator.free
         if machine is None or free is None:
-            return [DeferredStart(order.job.id, "the cluster has not been read yet") for order in orders]
-        starts = [_sent(order, machine) for order in orders]
+            return [DeferredStart(order.job.id, "the bridge has not read the cluster yet") for order in orders]
+        starts = [_to_sent_start(order, machine) for order in orders]
         found = resolve_layouts(starts, free, machine.capacity, self._under_way.values())
         now_s = self._seen.now_s if self._seen is not None else 0
         found = defer_reservation_conflicts(
             found, self._under_way.values(), translator.to_come, machine.capacity, now_s
         )
-        return [_settled(order, each, machine) for order, each in zip(orders, found, strict=True)]
+        return [_to_resolved_order(order, each, machine) for order, each in zip(orders, found, strict=True)]
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        translator = self._ready()
-        nices = self._nices(orders)
+        translator = self._get_translator()
+        nices = self._compute_raised_nices(orders)
         sent: list[Record] = []
         for order in orders:
             number = order.job.id
             asked = translator.queue.asked.get(number)
-            told = asked.told if asked else StartPinSettings(0, 0, "")
-            self._restores[number] = told.restore
+            pins = asked.pins if asked else StartPinSettings(0, 0, "")
+            self._restores[number] = pins.restore
             if translator.machine is not None:
-                self._under_way[number] = _sent(order, translator.machine)
+                self._under_way[number] = _to_sent_start(order, translator.machine)
             sent.append(
-                {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": told.tasks_per_node}
+                {"job": number, "nodes": [name for name, _ in order.nodes], "tasks_per_node": pins.tasks_per_node}
             )
-            count = len(order.nodes) if is_split_by_slurm(order.job.request) else told.node_count
-            num_nodes = told.format_node_count(count) if count else ""
-            if told.tasks_per_node and parse_release(str(self._config["version"])) < BY_ITSELF:
-                num_nodes = told.num_nodes
-                sent[-1] |= {"cpus_per_node": told.cpus_per_node, "cpus": told.cpus}
-                self._restores[number] = told.restore_all
+            count = len(order.nodes) if is_split_by_slurm(order.job.request) else pins.node_count
+            num_nodes = pins.format_node_count(count) if count else ""
+            if pins.tasks_per_node and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE:
+                num_nodes = pins.num_nodes
+                sent[-1] |= {"cpus_per_node": pins.cpus_per_node, "cpus": pins.cpus}
+                self._restores[number] = pins.restore_all
             if num_nodes:
                 sent[-1]["num_nodes"] = num_nodes
+            if pins.partitions:
+                sent[-1]["partition"] = order.job.queue
+                self._restores[number] = f"Partition={pins.partitions} {self._restores[number]}".rstrip()
             if number in nices:
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised
                 self._restores[number] = f"{self._restores[number]} Nice={own}".lstrip()
-        return self._send("start", sent)
+        return self._send_orders("start", sent)
 
-    def _nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
+    def _compute_raised_nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
         """Return the original and the raised nice value by job number, for jobs ranked below unmanaged ones."""
-        picture = self._policy.picture if self._policy is not None else None
-        if not self._most_boost or self._seen is None or picture is None or picture.rules.kind == "basic":
+        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
+        if (
+            not self._most_boost
+            or self._seen is None
+            or policy_snapshot is None
+            or policy_snapshot.rules.kind == "basic"
+        ):
             return {}
-        wanted = {order.job.id: order.job.priority for order in orders}
+        wanted = {order.job.id: order.job for order in orders}
         records = {
-            number: record
+            number: in_partition(record, wanted[number].queue)
             for record in self._seen.jobs
             if record["state"] == slurm_states.PENDING
             for number in array_tasks.list_job_numbers(record)
             if number in wanted
         }
-        starts = {number: (record, wanted[number]) for number, record in records.items()}
-        needed = compute_start_boosts(starts, self._seen, picture, self._most_boost)
+        starts = {number: (record, wanted[number].priority) for number, record in records.items()}
+        needed = compute_start_boosts(starts, self._seen, policy_snapshot, self._most_boost)
         own = {number: int(records[number].get("nice") or 0) for number in needed}
         return {number: (own[number], own[number] - points) for number, points in needed.items()}
 
     @override
     def hold(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._without_pins("hold", job_ids)
+        return self._send_and_clear_pins("hold", job_ids)
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Release jobs; before the first observation, treat every node list of these jobs as a pin."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
-        return self._without_pins("release", job_ids)
+        return self._send_and_clear_pins("release", job_ids)
 
     @override
     def unpin(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        return self._without_pins("unpin", job_ids)
+        return self._send_and_clear_pins("unpin", job_ids)
 
     @override
     def ranks(self) -> Sequence[QueueRank]:
         """Return the ranks of the jobs in the last observation, with fresh `sprio` values."""
         seen = self._seen or self._transport.read()
-        picture = self._policy.picture if self._policy is not None else None
-        partitions = {} if picture is None else picture.partitions
-        return self._advising.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
+        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
+        partitions = {} if policy_snapshot is None else policy_snapshot.partitions
+        return self._boost_access.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         """Set `SiteFactor` with scontrol."""
-        return self._advising.advise(advice)
+        return self._boost_access.advise(advice)
 
     @override
     def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Write the claim into a reservation in the far future, which an operator may create."""
+        """Write the lease into a reservation in the far future, which operators may create."""
         seen = (
             None
             if instead_of is None or self._seen is None
@@ -280,28 +299,47 @@ class SlurmBackend(Backend, SupportsBoost):
         except BackendStarting:
             raise
         except BackendError as error:
-            return [Check("controller", False, str(error), _remedy(error), may_come=True)]
-        found = run_checks(facts, self.transport_info)
+            return [Check("controller", False, str(error), _suggest_remedy(error), may_come=True)]
+        found = run_checks(facts, self.transport_info, self._policy is not None)
         try:
             records = self._transport.read()
         except BackendError as error:
-            return [*found, Check("reading", False, str(error), _remedy(error), may_come=True)]
-        policy = self._policy_checks(records)
-        picture = self._policy.picture if self._policy is not None else None
-        unusable = [*list_unusable_objects(records), *(picture.trouble.list_objects() if picture is not None else ())]
+            return [*found, Check("reading", False, str(error), _suggest_remedy(error), may_come=True)]
+        policy = self._run_policy_checks(records)
+        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
+        unusable = [
+            *list_unusable_objects(records),
+            *(policy_snapshot.trouble.list_objects() if policy_snapshot is not None else ()),
+        ]
         return [*found, check_usable_objects(unusable), *run_node_checks(records), *policy]
 
-    def _policy_checks(self, records: SlurmRecords) -> list[Check]:
-        """Return the checks of the site's policy, which is read now; the doctor may wait for the policy commands."""
+    @override
+    def accounting_checks(self, days: float) -> Sequence[Check]:
+        """Wait for the accounting database for at most `ACCOUNTING_WAIT_S`."""
+        seen, until_s = self._transport.read(), time.monotonic() + ACCOUNTING_WAIT_S
+        machine, partitions = self._get_translator().read_partitions(seen)
+        while True:
+            try:
+                past = self._transport.read_accounting(int(seen.now_s - days * 86_400))
+                return [UnmanagedShare.of(past, machine, partitions).check(days)]
+            except BackendTimeout as error:
+                if time.monotonic() >= until_s:
+                    return [
+                        Check("accounting share", False, str(error), "start slurmdbd, or request fewer days", False)
+                    ]
+            time.sleep(1.0)
+
+    def _run_policy_checks(self, records: SlurmRecords) -> list[Check]:
+        """Read the site's policy and return its checks. This may wait, because only the doctor calls it."""
         if self._policy is None:
             return []
-        if self._policy.picture is None:
+        if self._policy.policy_snapshot is None:
             self._policy.poll()
-        shown = SitePolicyCommands(commands={"sprio": (sprio_comparison.COMMAND,)})
+        shown = SitePolicyCommandQuery(commands={"sprio": (sprio_comparison.COMMAND,)})
         shown.start()
         answers = shown.collect_output(wait=True)
-        text = answers.texts.get("sprio", "") if answers is not None else ""
-        return run_policy_checks(self._policy.picture, self._policy.failures, text, records)
+        text = answers.texts.get("sprio") if answers is not None else None
+        return run_policy_checks(self._policy.policy_snapshot, self._policy.failures, text, records)
 
     @override
     def close(self) -> None:
@@ -311,77 +349,86 @@ class SlurmBackend(Backend, SupportsBoost):
             self._load.close()
         self._transport.close()
 
-    def _within_policy(self, seen: Observation, records: SlurmRecords) -> Observation:
+    def _within_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
         """Return the observation with the site's priorities and limits applied, if the policy has been read."""
         if self._policy is None:
             return seen
-        notes = tuple(self._policy.poll())
-        if self._policy.picture is None:
+        if self._policy.policy_snapshot is None:
             return dataclasses.replace(seen, notes=notes)
         if self._ranked_by != self._policy.version:
-            self._ranking.set_policy(self._policy.picture)
+            self._ranking.set_policy(self._policy.policy_snapshot)
             self._ranked_by = self._policy.version
-        seen = without_unreadable_jobs(seen, self._policy.picture)
+        seen = without_unreadable_jobs(seen, self._policy.policy_snapshot)
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
-        ranked = self._ranking.apply_ranking(seen, records.jobs, multifactor.ClusterSize(len(records.nodes), cpus))
+        ranked = self._ranking.apply_ranking(
+            seen, records.jobs, multifactor_priority.ClusterSize(len(records.nodes), cpus)
+        )
+        ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot)
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
-    def _ready(self) -> SlurmTranslator:
+    def _get_translator(self) -> SlurmTranslator:
         """Return the translator; on first use, create it from the controller's configuration."""
         if self._translator is None:
             self._config = self._transport.read_config()
-            words = " ".join(self._config["select_type_parameters"] or ()).upper()
+            text = " ".join(self._config["select_type_parameters"] or ()).upper()
             name = str(self._config["cluster_name"] or "")
             checked = parse_account_checks(self._config)
-            self._translator = SlurmTranslator("MEMORY" in words, checked, name, self._config.get("job_defaults"))
+            linear = self._config["select_type"] == LINEAR
+            self._translator = SlurmTranslator(
+                "MEMORY" in text, checked, name, self._config.get("job_defaults"), linear
+            )
         return self._translator
 
-    def _above(self) -> Mapping[str, str] | None:
+    def _get_account_parents(self) -> Mapping[str, str] | None:
         """Return the parent of each account, or None if the policy was never read."""
-        picture = self._policy.picture if self._policy is not None else None
-        return None if picture is None else picture.site.accounts.parent_by_account
+        policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
+        return None if policy_snapshot is None else policy_snapshot.site.accounts.parent_by_account
 
-    def _without_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
-        """Send a command that also clears the bridge's pins; return the outcomes."""
-        outcomes = self._send(kind, [{"job": job_id, "clear": self._clear(job_id)} for job_id in job_ids])
+    def _send_and_clear_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
+        """Send a command that also clears the bridge's pins. Return the outcomes."""
+        outcomes = self._send_orders(
+            kind, [{"job": job_id, "clear": self._get_unpin_settings(job_id)} for job_id in job_ids]
+        )
         for outcome in outcomes:
             if outcome.result == "done":
                 self._restores.pop(outcome.job_id, None)
         return outcomes
 
-    def _clear(self, job_id: int) -> str:
-        """Return the scontrol settings that clear the bridge's pin on a job; empty if it has none."""
+    def _get_unpin_settings(self, job_id: int) -> str:
+        """Return the scontrol settings that clear the bridge's pin on a job, or "" if it has none."""
         if job_id not in self._restores:
             return ""
-        return f"{CLEAR} {self._restores[job_id]}".rstrip()
+        return f"{CLEAR_NODE_LIST} {self._restores[job_id]}".rstrip()
 
-    def _send(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
+    def _send_orders(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
         """Send orders in batches and return their outcomes.
 
         Raise if the first batch fails. Later failures become outcomes.
         """
         outcomes: list[Outcome] = []
-        for at in range(0, len(orders), BATCH):
-            part = orders[at : at + BATCH]
+        for at in range(0, len(orders), BATCH_SIZE):
+            part = orders[at : at + BATCH_SIZE]
             try:
-                outcomes += _searched(partial(self._transport.send, kind), part)
+                outcomes += _send_isolating_failures(partial(self._transport.send, kind), part)
             except BackendError as error:
                 if not outcomes:
                     raise
-                outcomes += _failed(part, error)
-                outcomes += [Outcome(order["job"], "refused", "not sent", "not_sent") for order in orders[at + BATCH :]]
+                outcomes += _make_failed_outcomes(part, error)
+                outcomes += [
+                    Outcome(order["job"], "refused", "not sent", "not_sent") for order in orders[at + BATCH_SIZE :]
+                ]
                 break
         return outcomes
 
 
-def _remedy(error: BackendError) -> str:
+def _suggest_remedy(error: BackendError) -> str:
     """Return advice for the operator about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
-        return "run the command again: where its output looks whole, report it with the version of Slurm"
-    return "start slurmctld, or mend slurm.conf and munge on this host"
+        return "run the command again; if its output is complete, report it with the version of Slurm"
+    return "start slurmctld, or correct slurm.conf and munge on this host"
 
 
-def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
+def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:
     """Send orders and return their outcomes; if a batch is rejected as a whole, fail only the faulty orders.
 
     A crash of the child process counts as a rejection. Each half is sent again until the faulty orders are found;
@@ -394,34 +441,36 @@ def _searched(command: Command, orders: Sequence[Record]) -> list[Outcome]:
         try:
             answers = command(part)
         except (CommandRefused, BackendDied) as error:
-            if len(part) > 1 and len(culprits) < MOST_CULPRITS:
+            if len(part) > 1 and len(culprits) < MAX_FAULTY_ORDERS:
                 half = len(part) // 2
                 return search(part[:half]) + search(part[half:])
             culprits.append(error)
-            return _failed(part, error)
+            return _make_failed_outcomes(part, error)
         except BackendError as error:
             if part is orders:
                 raise
-            return _failed(part, error)
+            return _make_failed_outcomes(part, error)
         return [Outcome(order["job"], *answer) for order, answer in zip(part, answers, strict=True)]
 
     outcomes = search(orders)
-    if len(culprits) >= MOST_CULPRITS and not any(outcome.result == "done" for outcome in outcomes):
+    if len(culprits) >= MAX_FAULTY_ORDERS and not any(outcome.result == "done" for outcome in outcomes):
         raise next((error for error in culprits if isinstance(error, BackendDied)), culprits[0])
     return outcomes
 
 
-def _sent(order: StartOrder, machine: SlurmNodeTable) -> SentJobStart:
+def _to_sent_start(order: StartOrder, machine: SlurmNodeTable) -> SentJobStart:
     placement = ((machine.index[name], units) for name, units in order.nodes if name in machine.index)
     return SentJobStart(order.job.request, tuple(sorted(placement)), order.job.walltime_s)
 
 
-def _settled(order: StartOrder, found: SentJobStart | str, machine: SlurmNodeTable) -> StartOrder | DeferredStart:
+def _to_resolved_order(
+    order: StartOrder, found: SentJobStart | str, machine: SlurmNodeTable
+) -> StartOrder | DeferredStart:
     if isinstance(found, str):
         return DeferredStart(order.job.id, found)
     return StartOrder(order.job, tuple((machine.names[node], units) for node, units in found.placement))
 
 
-def _failed(orders: Sequence[Record], error: BackendError) -> list[Outcome]:
+def _make_failed_outcomes(orders: Sequence[Record], error: BackendError) -> list[Outcome]:
     lost = isinstance(error, BackendTimeout)
     return [Outcome(order["job"], "unknown" if lost else "refused", str(error)) for order in orders]

@@ -8,7 +8,8 @@ from typing import Any
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import format_count
-from cpsched.site.multifactor import ClusterSize
+from cpsched.site.multifactor_priority import ClusterSize
+from cpsched.site.preemption import PreemptionRules
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import SprioComparison, compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
@@ -16,34 +17,38 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import pars
 from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
-SHORTEST_MEMORY_S = 60
+MIN_MIN_JOB_AGE_S = 60
 """Minimum `MinJobAge`:
 
 below it, slurmctld might forget an ended job between two readings of a bridge that backs off.
 """
-DEEP_QUEUE = 1000
-SLOWEST_READING_S, MOST_CALLS = 60, 8
-"""Maximum duration of a reading, and its number of calls; beyond this duration the dead-man timer acts."""
-MOST_NAMED = 5
-"""Maximum number of jobs, limits or partitions that a check names."""
+DEEP_QUEUE_JOBS = 1000
+LINEAR = "select/linear"
+"""The node selection plugin that gives each job whole nodes."""
+PREEMPT_TYPES = ("preempt/qos", "preempt/partition_prio")
+MAX_READING_S, MAX_READING_CALLS = 60, 8
+"""Maximum duration of a reading in seconds, after which the dead-man timer acts, and maximum number of its calls."""
+MAX_LISTED_ITEMS = 5
+"""Maximum number of jobs, limits or partitions that a check lists."""
 
 
-def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
+def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy: bool = True) -> list[Check]:
     """Return all checks of the facts from `SlurmTransport.gather_facts`.
 
-    `speaks` names the transport and the reason for choosing it.
+    - `transport_text`: the transport and the reason for choosing it.
+    - `reads_policy`: whether `options.site_policy` is set.
     """
     config = facts["config"]
     parameters = config["scheduler_parameters"] or {}
     found = [
         Check("controller", True, f"{config['cluster_name']}, Slurm {config['version']}"),
-        *([Check("transport", True, speaks)] if speaks else []),
+        *([Check("transport", True, transport_text)] if transport_text else []),
         check_privilege(facts),
         check_accounting(facts),
         check_versions(facts),
         check_job_shrink(parameters),
         check_scheduler_intervals(parameters),
-        check_preemption(config),
+        check_preemption(config, reads_policy),
         check_select_type(config),
         check_topology(facts),
         check_gpu_tracking(config),
@@ -60,83 +65,103 @@ def run_checks(facts: Mapping[str, Any], speaks: str = "") -> list[Check]:
 
 
 def run_policy_checks(
-    picture: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str, records: SlurmRecords
+    policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
 ) -> list[Check]:
     """Return checks that the site's policy is readable and yields the priorities that `sprio` shows.
 
-    `shown` is the output of `sprio`.
+    `shown` is the output of `sprio`; None if it failed.
     """
-    found = [check_policy_reading(picture, failures)]
-    if picture is not None:
+    found = [check_policy_reading(policy_snapshot, failures)]
+    if policy_snapshot is not None:
         cpus = sum(node["effective_cpus"] or 0 for node in records.nodes)
         machine = ClusterSize(len(records.nodes), cpus)
-        compared = compare_with_sprio(parse_sprio(shown), records.jobs, picture, machine, records.now_s)
-        found += [check_priorities(compared, picture), check_unmodelled_limits(picture), check_unmanaged_jobs(records)]
+        compared = None
+        if shown is not None:
+            compared = compare_with_sprio(parse_sprio(shown), records.jobs, policy_snapshot, machine, records.now_s)
+        found += [
+            check_priorities(compared, policy_snapshot),
+            check_unmodelled_limits(policy_snapshot),
+            check_unmanaged_jobs(records),
+        ]
+        if policy_snapshot.preemption is not None:
+            found.append(check_preempt_modes(policy_snapshot.preemption, failures))
     return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
 
 
 def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Report objects with an unusable field; only these objects are left out of the plan."""
+    """Report objects with an unusable field; only these objects are omitted from the plan."""
     ok = not unusable
     return Check(
         "objects",
         ok,
-        "all that Slurm shows can be read" if ok else f"left out: {abbreviate(unusable, MOST_NAMED, '; ')}",
+        "all Slurm objects can be read" if ok else f"ignored: {abbreviate(unusable, MAX_LISTED_ITEMS, '; ')}",
         ""
         if ok
-        else "correct the field if it is wrong, otherwise report it with the output of `scontrol show` for the object; "
-        "Slurm schedules its jobs",
+        else "if the field is wrong, correct it; otherwise report it with the object's `scontrol show` output. Slurm "
+        "schedules the jobs that depend on these objects",
         required=False,
     )
 
 
-def check_policy_reading(picture: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
+def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
     """Check that the site's policy can be read.
 
     Without accounting, a cluster has no shares and limits, and the check still passes.
     """
-    if picture is None:
-        why = "; ".join(failures.values()) or "no answer"
-        return Check("site policy", False, why, "let scontrol, sacctmgr and sshare run here as the bridge", False)
-    site = picture.site
-    kind = picture.rules.kind
+    if policy_snapshot is None:
+        why = "; ".join(failures.values()) or "no response"
+        return Check(
+            "site policy",
+            False,
+            why,
+            "allow the bridge's user to run scontrol, sacctmgr and sshare on this host",
+            False,
+        )
+    site = policy_snapshot.site
+    kind = policy_snapshot.rules.kind
     enforced = "enforced" if site.limits_hold else "not enforced"
     detail = f"{kind}, {len(site.accounts.associations):,} associations, {len(site.qos)} QOS, limits {enforced}"
+    detail += f", licenses {', '.join(f'{name} {n:,}' for name, n in site.licenses.items())}" if site.licenses else ""
     lost = {name: why for name, why in failures.items() if name in ("qos", "shares", "state") and site.limits_hold}
-    what = f"{detail}; no {', '.join(f'{name} ({why})' for name, why in lost.items())}" if lost else detail
-    return Check("site policy", not lost, what, "let sacctmgr and sshare run here as the bridge", False)
+    what = f"{detail}; not available: {', '.join(f'{name} ({why})' for name, why in lost.items())}" if lost else detail
+    return Check(
+        "site policy", not lost, what, "allow the bridge's user to run sacctmgr and sshare on this host", False
+    )
 
 
-def check_priorities(compared: SprioComparison, picture: SitePolicySnapshot) -> Check:
-    """Check that Slurm's priorities of jobs that are not held equal the computed priorities."""
+def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot) -> Check:
+    """Check that Slurm's priorities for jobs that are not held match the computed ones."""
+    if policy_snapshot.rules.kind == "basic":
+        return Check("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
+    if compared is None:
+        remedy = "allow the bridge's user to run sprio on this host"
+        return Check("priorities", False, "not compared: sprio did not answer", remedy, required=False)
     different = compared.differences
-    detail = f"equal to sprio on {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} not held"
-    if picture.rules.kind == "basic":
-        detail = "priority/basic: jobs go in order of arrival"
-    elif not compared.jobs:
-        detail = "no pending job that is not held: nothing to compare with sprio"
+    detail = f"equal to sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} not held"
+    if not compared.jobs:
+        detail = "not compared: every pending job is held or names several partitions"
     if different:
-        detail += "; " + "; ".join(map(str, different[:MOST_NAMED]))
+        detail += "; " + "; ".join(map(str, different[:MAX_LISTED_ITEMS]))
     return Check(
         "priorities",
         not different,
         detail,
-        "compare the named factor with `sprio -l`; a job_submit or site_factor plugin may add an unknown amount",
+        "compare this factor with `sprio -l`; a job_submit or site_factor plugin may add an amount",
         required=False,
     )
 
 
-def check_unmodelled_limits(picture: SitePolicySnapshot) -> Check:
+def check_unmodelled_limits(policy_snapshot: SitePolicySnapshot) -> Check:
     """Report limits that are not modelled.
 
     Slurm rejects a start that exceeds one, and the job keeps waiting.
     """
-    odd = picture.unmodelled
+    odd = policy_snapshot.unmodelled
     return Check(
         "limits",
         not odd,
-        f"not modelled: {abbreviate(odd, MOST_NAMED)}" if odd else "all that are set are modelled",
-        "no action needed: Slurm refuses a start that such a limit forbids, and the job backs off",
+        f"not modelled: {abbreviate(odd, MAX_LISTED_ITEMS)}" if odd else "all limits that are set are modelled",
+        "no action needed: Slurm rejects a start that exceeds such a limit, and the job backs off",
         required=False,
     )
 
@@ -155,28 +180,36 @@ def check_unmanaged_jobs(records: SlurmRecords) -> Check:
     return Check(
         "partitions",
         not mixed,
-        f"held and free jobs wait side by side in {', '.join(mixed[:MOST_NAMED])}" if mixed else "none managed in part",
-        "let the bridge hold every job of a partition: a pending unmanaged job blocks released jobs below it, "
-        "unless options.boost permits raising their priority",
+        f"with both held and unmanaged jobs: {', '.join(mixed[:MAX_LISTED_ITEMS])}"
+        if mixed
+        else "none with both held and unmanaged jobs",
+        "let the bridge hold all jobs of a partition. A pending unmanaged job blocks released jobs with lower "
+        "priority, unless options.boost allows the bridge to raise their priority",
         required=False,
         mode="control",
     )
 
 
 def check_privilege(facts: Mapping[str, Any]) -> Check:
-    """Check that the bridge's user has sufficient privilege.
+    """Check that the bridge's user has sufficient privileges.
 
     Operator suffices for holds, releases and node lists. root and SlurmUser also suffice.
     """
     user, level = facts["user"], facts["admin_level"]
     born = facts["uid"] == 0 or user == facts["config"]["slurm_user_name"]
     if level is None and not born:
-        words = f"{user}: AdminLevel not known, since the accounting database does not answer"
-        return Check("privilege", False, words, "start slurmdbd; commands are refused if it is too low", required=False)
+        text = f"{user}: AdminLevel is unknown, because the accounting database does not respond"
+        return Check(
+            "privilege",
+            False,
+            text,
+            "start slurmdbd; if AdminLevel is too low, Slurm rejects the bridge's commands",
+            required=False,
+        )
     return Check(
         "privilege",
         born or level in ("Operator", "Administrator"),
-        f"{user}: {'super user' if born else f'AdminLevel {level}'}",
+        f"{user}: {'superuser' if born else f'AdminLevel {level}'}",
         f"sacctmgr modify user where name={user} set AdminLevel=Operator",
     )
 
@@ -188,12 +221,12 @@ def check_accounting(facts: Mapping[str, Any]) -> Check:
     """
     kind = facts["config"].get("accounting_storage_type")
     ok = not kind or bool(facts.get("accounting_answers", True))
-    words = f"{kind} answers" if kind else "no accounting database configured"
+    text = f"{kind} responds" if kind else "no accounting database configured"
     return Check(
         "accounting",
         ok,
-        words if ok else f"{kind} does not answer: run times are learned from what the controller remembers, and later",
-        "start slurmdbd; the bridge retries",
+        text if ok else f"{kind} does not respond; run times are learned only from jobs that slurmctld remembers",
+        "start slurmdbd; the bridge retries the query",
         required=False,
     )
 
@@ -206,9 +239,9 @@ def check_versions(facts: Mapping[str, Any]) -> Check:
     return Check(
         "versions",
         ok,
-        f"controller {controller}, clients here {clients or 'unknown'}, {f'pyslurm {pyslurm}, ' if pyslurm else ''}"
-        f"nodes {', '.join(facts['node_versions']) or 'unknown'}",
-        f"install Slurm clients{' and a pyslurm' if pyslurm else ''} that are not newer than slurmctld",
+        f"controller {controller}, clients on this host {clients or 'unknown'}, "
+        f"{f'pyslurm {pyslurm}, ' if pyslurm else ''}nodes {', '.join(facts['node_versions']) or 'unknown'}",
+        f"install Slurm clients{' and a pyslurm release' if pyslurm else ''} that are not newer than slurmctld",
     )
 
 
@@ -218,14 +251,13 @@ def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
     A reading needs up to 8 calls and a start 1 to 4. pyslurm does not respect the limit: its calls sleep until their
     deadline and are then killed before they finish.
     """
-    mend = (
-        "run the bridge and the dead-man timer as SlurmUser, which is exempt; or raise rl_bucket_size and "
-        "rl_refill_rate in SlurmctldParameters; install this release's job_submit.lua, and set options.transport=cli, "
-        "which keeps to the limit"
+    remedy = (
+        "run the bridge and the dead-man timer as SlurmUser, which is exempt. Alternatively, raise rl_bucket_size and "
+        "rl_refill_rate in SlurmctldParameters, install this release's job_submit.lua, and set options.transport=cli"
     )
-    too_slow = limit["per_s"] * SLOWEST_READING_S < MOST_CALLS
-    detail = f"rl_enable: {limit['bucket']:g} calls at once, {limit['per_s']:g} more each second"
-    return Check("call limit", False, detail, mend, required=by_pyslurm or too_slow)
+    too_slow = limit["per_s"] * MAX_READING_S < MAX_READING_CALLS
+    detail = f"rl_enable: bursts of {limit['bucket']:g} calls, refilled at {limit['per_s']:g} calls per second"
+    return Check("call limit", False, detail, remedy, required=by_pyslurm or too_slow)
 
 
 def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
@@ -234,8 +266,8 @@ def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
     Without it, a node list would shrink a job that has just started.
     """
     ok = bool(parameters.get("disable_job_shrink"))
-    mend = "add disable_job_shrink to SchedulerParameters"
-    return Check("job shrink", ok, "disabled" if ok else "allowed", mend, mode="control")
+    remedy = "add disable_job_shrink to SchedulerParameters"
+    return Check("job shrink", ok, "disabled" if ok else "allowed", remedy, mode="control")
 
 
 def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
@@ -250,21 +282,44 @@ def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
     )
 
 
-def check_preemption(config: Mapping[str, Any]) -> Check:
-    """Check that preemption is off; preempted jobs would lose nodes that the decision relies on."""
+def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Check:
+    """Check that preemption is off, or that preempted jobs end or wait again and the bridge reads who may preempt."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
-    ok = kind in (None, "", "preempt/none") and mode == "OFF"
-    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", "set PreemptType=preempt/none", mode="control")
+    words = {word.strip() for word in mode.split(",")}
+    off = words == {"OFF"}
+    preempts = kind in PREEMPT_TYPES and words <= {"REQUEUE", "CANCEL", "PRIORITY", "OFF"}
+    ok = (kind in (None, "", "preempt/none") and off) or (preempts and (off or reads_policy))
+    remedy = "set PreemptMode to REQUEUE or CANCEL, or set PreemptType=preempt/none"
+    remedy = "set options.site_policy: true, because the policy states which jobs may preempt" if preempts else remedy
+    return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", remedy, mode="control")
+
+
+def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> Check:
+    """Check that no QOS or partition suspends preempted jobs, and that the preempting QOS could be read."""
+    suspended = sorted(name for name in rules.classes if rules.preemptors_of(name) and rules.mode_of(name) == "suspend")
+    if suspended:
+        detail = f"{rules.kind} {abbreviate(suspended, MAX_LISTED_ITEMS)}: PreemptMode=SUSPEND"
+        return Check("preempted jobs", False, detail, "set PreemptMode=REQUEUE or CANCEL there", mode="control")
+    if rules.kind == "qos" and "qos" in failures:
+        remedy = "allow the bridge's user to run sacctmgr show qos on this host"
+        return Check("preempted jobs", False, f"QOS not available: {failures['qos']}", remedy, mode="control")
+    names = [name for name in sorted(rules.classes) if rules.preemptors_of(name)]
+    return Check(
+        "preempted jobs",
+        True,
+        f"requeued or cancelled by Slurm: {abbreviate(names, MAX_LISTED_ITEMS) or 'none'}",
+        mode="control",
+    )
 
 
 def check_select_type(config: Mapping[str, Any]) -> Check:
     """Check the node selection plugin.
 
-    The translation requires cons_tres, allocating cores rather than whole sockets or boards.
+    The translation requires cons_tres that allocates cores, not whole sockets or boards, or select/linear.
     """
     parameters = config["select_type_parameters"] or ()
     whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
-    ok = config["select_type"] == "select/cons_tres" and not whole
+    ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not whole)
     mend = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
     return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
 
@@ -272,15 +327,15 @@ def check_select_type(config: Mapping[str, Any]) -> Check:
 def check_topology(facts: Mapping[str, Any]) -> Check:
     """Report the topology plugins configured in slurm.conf or topology.yaml.
 
-    A start names its nodes, so the plugin does not choose them.
+    A start specifies its nodes, so the plugin does not choose them.
     """
     plugins = ", ".join(facts["topology_plugins"])
     return Check(
         "topology",
         not plugins,
-        f"{plugins}: the bridge chooses nodes without it, and leaves jobs to Slurm if Slurm may refuse their nodes"
+        f"{plugins}: the bridge ignores it when choosing nodes; jobs whose nodes Slurm may reject are left to Slurm"
         if plugins
-        else f"{facts['config'].get('topology_plugin') or 'none'}: decides on no job",
+        else f"{facts['config'].get('topology_plugin') or 'none'}: does not affect jobs",
         "no action needed; in control mode the dispatcher chooses the nodes",
         required=False,
         mode="control",
@@ -298,7 +353,7 @@ def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
         "generic resources",
         not missing,
         f"not tracked: {', '.join(missing)}" if missing else "tracked",
-        f"add {','.join(missing)} to AccountingStorageTRES (needs slurmdbd); without, jobs that use --gpus are misread",
+        f"add {','.join(missing)} to AccountingStorageTRES (requires slurmdbd); otherwise, --gpus requests are misread",
         required=False,
     )
 
@@ -307,7 +362,10 @@ def check_clocks(ahead_s: int) -> Check:
     """Check that the clocks agree; begin times, reservations and waits use the controller's clock."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
-        "clocks", ok, f"the controller's clock is {ahead_s:+d} s from this host's", "synchronise both with NTP"
+        "clocks",
+        ok,
+        f"slurmctld's clock differs from this host's by {ahead_s:+d} s",
+        "synchronize both clocks with NTP",
     )
 
 
@@ -320,7 +378,9 @@ def check_submit_plugin(config: Mapping[str, Any]) -> Check:
     return Check(
         "submit plugin",
         ok,
-        "JobSubmitPlugins has lua" if ok else "no lua in JobSubmitPlugins: new jobs are held when first seen",
+        "JobSubmitPlugins contains lua"
+        if ok
+        else "JobSubmitPlugins lacks lua: the bridge holds new jobs when it first sees them",
         "install job_submit.lua (`cpsched deploy-files` writes it) and set JobSubmitPlugins=lua",
         required=False,
         mode="control",
@@ -341,7 +401,7 @@ def check_release_burst(parameters: Mapping[str, Any]) -> Check:
     depth, delay = int(parameters.get("default_queue_depth", 100)), int(parameters.get("batch_sched_delay", 3))
     return Check(
         "start latency",
-        depth >= DEEP_QUEUE and delay == 0,
+        depth >= DEEP_QUEUE_JOBS and delay == 0,
         f"default_queue_depth {depth}, batch_sched_delay {delay} s",
         "add batch_sched_delay=0,default_queue_depth=10000 to SchedulerParameters",
         required=False,
@@ -353,7 +413,7 @@ def check_min_job_age(config: Mapping[str, Any]) -> Check:
     """Check that slurmctld remembers ended jobs from one reading to the next."""
     seconds = int(config["min_job_age"] or 0)
     return Check(
-        "job memory", seconds >= SHORTEST_MEMORY_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
+        "job memory", seconds >= MIN_MIN_JOB_AGE_S, f"MinJobAge {seconds} s", "set MinJobAge=300", required=False
     )
 
 
@@ -368,5 +428,7 @@ def check_site_factor(config: Mapping[str, Any]) -> Check:
     """Check that no site factor plugin is configured; it would overwrite boosts."""
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
-    mend = "remove PrioritySiteFactorPlugin from slurm.conf, because it would overwrite boosts; or use another mode"
-    return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", mend, mode="advise")
+    remedy = (
+        "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts; or use another mode"
+    )
+    return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")

@@ -1,4 +1,4 @@
-"""Slurm's section of the settings file, and the construction of its backend."""
+"""Define the Slurm section of the settings file, and create the Slurm backend."""
 
 from __future__ import annotations
 
@@ -8,53 +8,54 @@ from typing import Literal
 from pydantic import Field
 
 from cpsched_bridge.adapters.slurm import controller_load
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands
-from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
-from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.auto_transport import AutoSlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
-SAID = "the settings say so"
-DECIDE_S = 0.1
-"""Default time limit in seconds of a decision for a Slurm cluster."""
+SELECTED_BY_OPTION = "selected by options.transport"
+DEFAULT_DECISION_LIMIT_S = 0.1
+"""Default time limit of a decision for a Slurm cluster, in seconds."""
 
 
 class Options(Section):
-    """Options of the transport to Slurm and its time limits; slurm.conf defines everything else."""
+    """The options in the Slurm adapter's section of the settings file; slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",
         description="`pyslurm`: Slurm's library, in its own process; `cli`: Slurm's commands (scontrol, squeue, sinfo, "
         "sacct), without compiled dependencies; `auto`: pyslurm if it can be imported, is not newer than slurmctld and "
-        "no `rl_enable` limits its calls, otherwise `cli`; the log states which.",
+        "its calls are not limited by `rl_enable`, otherwise `cli`. The log shows the selected transport.",
     )
     deadline_s: float = Field(
         default=10.0,
         gt=0,
-        description="Seconds without an answer of slurmctld after which pyslurm's process or the command is killed. "
-        "A command that prints has six times as long, and each late reading extends the limit of the next one.",
+        description="Seconds without a response from slurmctld after which pyslurm's process or the command is killed. "
+        "A command that is producing output has six times this limit. Each late reading extends the next limit.",
     )
     history_deadline_s: float = Field(
         default=60.0,
         gt=0,
-        description="Seconds without an answer of the accounting database, which a separate process asks once at "
-        "start. "
-        "Cycles wait for it at most `deadline_s`.",
+        description="Time limit in seconds for the accounting query, which a separate process sends once at startup. "
+        "Cycles wait for its result for at most `deadline_s`.",
     )
     site_policy: bool = Field(
-        default=True, description="Read priorities, fair share, QOS and limits; rank jobs by them and apply the limits."
+        default=True,
+        description="Whether to read the site's priorities, fair share, QOS and limits, and to apply them.",
     )
     boost: int = Field(
         default=0,
         ge=0,
         le=1_000_000_000,
-        description="Maximum boost of a start's priority (by `Nice`), so that unmanaged jobs do not block it; 0: none.",
+        description="Maximum boost of a start's priority (through `Nice`), so that unmanaged jobs do not "
+        "block the start; 0: off.",
     )
 
 
@@ -62,11 +63,11 @@ def connect(options: Options) -> SlurmBackend:
     """Return the backend, which connects to the cluster on its first call."""
     budget = SlurmRpcTokenBucket()
     reader = (
-        SitePolicyReader(SitePolicyCommands(counted=budget.begin_background_call), time.monotonic)
+        PeriodicSitePolicyReader(SitePolicyCommandQuery(counted=budget.begin_background_call), time.monotonic)
         if options.site_policy
         else None
     )
-    advising = SiteFactorBoosts(options.deadline_s)
+    advising = SiteFactorBoostAccess(options.deadline_s)
     watch = make_load_monitor(options, budget)
     return SlurmBackend(make_transport(options, budget), reader, options.boost, watch, advising)
 
@@ -75,9 +76,9 @@ def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) 
     """Return the configured transport, without contacting the cluster."""
 
     def pyslurm() -> PyslurmTransport:
-        return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SAID)
+        return PyslurmTransport(options.deadline_s, options.history_deadline_s, why=SELECTED_BY_OPTION)
 
-    def cli(why: str = SAID) -> SlurmCliTransport:
+    def cli(why: str = SELECTED_BY_OPTION) -> SlurmCliTransport:
         return SlurmCliTransport(options.deadline_s, options.history_deadline_s, why, budget=budget)
 
     match options.transport:
@@ -91,8 +92,8 @@ def make_transport(options: Options, budget: SlurmRpcTokenBucket | None = None) 
 
 def make_load_monitor(options: Options, budget: SlurmRpcTokenBucket) -> controller_load.ControllerLoadMonitor:
     """Return the monitor of slurmctld's load."""
-    asking = SitePolicyCommands(
-        options.deadline_s, {controller_load.ANSWER: (controller_load.COMMAND,)}, budget.begin_background_call
+    asking = SitePolicyCommandQuery(
+        options.deadline_s, {controller_load.OUTPUT_NAME: (controller_load.COMMAND,)}, budget.begin_background_call
     )
     return controller_load.ControllerLoadMonitor(asking, time.monotonic)
 
@@ -103,4 +104,4 @@ def can(options: Options) -> Capabilities:
     Without the site's policy, jobs have no ranks and limits are unknown.
     """
     policy = options.site_policy
-    return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DECIDE_S)
+    return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DEFAULT_DECISION_LIMIT_S)

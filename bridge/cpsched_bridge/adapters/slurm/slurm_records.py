@@ -1,4 +1,4 @@
-"""Define the plain records that a transport delivers and the translation reads.
+"""Define the records that a transport delivers and the translation reads.
 
 A record is a dict keyed by pyslurm's attribute names. Its values are None, bools, numbers, strings, lists and dicts.
 Trackable resources have the form {"cpu": 4, "mem": 4000, "node": 1, "gres/gpu": 2}. Memory is in MiB, times are in Unix
@@ -26,24 +26,24 @@ class SlurmRecords:
 
     now_s: int
     nodes: Sequence[Record]
-    """Records of `NODE_FIELDS`."""
+    """Records with the fields in `NODE_FIELDS`."""
     partitions: Sequence[Record]
-    """Records of `PARTITION_FIELDS`."""
+    """Records with the fields in `PARTITION_FIELDS`."""
     reservations: Sequence[Record]
-    """Records of `RESERVATION_FIELDS`."""
+    """Records with the fields in `RESERVATION_FIELDS`."""
     jobs: Sequence[Record]
-    """Records of `JOB_FIELDS`: all jobs that the controller remembers."""
+    """Records with the fields in `JOB_FIELDS`: all jobs that the controller remembers."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
     """Layouts by Slurm's own job number, for jobs that run on several nodes; unreadable layouts are omitted."""
     guarded: bool = True
     """Whether the submit plugin is loaded, even if it is switched off."""
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By user, the groups that partitions allow and that the user is known not to belong to."""
+    """Groups, by user, that partitions allow and that the user is known not to belong to."""
     topologies: Mapping[str, Record] = field(default_factory=dict)
     """Topology records from `make_topology_record`, by the name that partitions use; "" if they name none."""
 
 
-ALWAYS = (
+COMMON_JOB_FIELDS = (
     "id",
     "state",
     "state_reason",
@@ -82,7 +82,7 @@ ALWAYS = (
 )
 """Fields of every job, regardless of its state."""
 
-WHILE_PENDING = (
+PENDING_JOB_FIELDS = (
     "required_nodes",
     "excluded_nodes",
     "requested_tres",
@@ -122,7 +122,7 @@ WHILE_PENDING = (
 )
 """Fields of pending jobs that determine whether and where they may start."""
 
-WHILE_PLACED = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
+PLACED_JOB_FIELDS = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
 """Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")
@@ -135,7 +135,7 @@ TROUBLE = ("unreadable", "unknown")
 NEVER_S = 0x7FFFFFFF
 """End time given to a reservation whose end cannot be read."""
 
-JOB_FIELDS = (*ALWAYS, *dict.fromkeys((*WHILE_PENDING, *WHILE_PLACED)), "unreadable")
+JOB_FIELDS = (*COMMON_JOB_FIELDS, *dict.fromkeys((*PENDING_JOB_FIELDS, *PLACED_JOB_FIELDS)), "unreadable")
 
 NODE_FIELDS = (
     "name",
@@ -162,6 +162,7 @@ PARTITION_FIELDS = (
     "default_time",
     "max_nodes",
     "min_nodes",
+    "priority_tier",
     "max_cpus_per_node",
     "max_cpus_per_socket",
     "max_memory_per_node",
@@ -224,7 +225,7 @@ CONFIG_FIELDS = (
     "topology_plugin",
     "version",
 )
-PAST_FIELDS = (
+ENDED_JOB_FIELDS = (
     "id",
     "name",
     "user_name",
@@ -241,6 +242,8 @@ PAST_FIELDS = (
     "array_task_id",
     "nodelist",
     "allocated_tres",
+    "reservation",
+    "constraints",
 )
 """Fields of a job in the accounting database."""
 
@@ -249,9 +252,24 @@ def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
     """Return the record of a topology.
 
     - `plugin`: the topology plugin; empty if it accepts every set of nodes.
-    - `networks`: by node, the topmost switch or the block above it; empty if unknown.
+    - `networks`: the topmost switch or the block above each node, by node; empty if unknown.
     """
     return {"plugin": plugin, "networks": dict(networks)}
+
+
+PARTITIONS_FIELD = "partitions"
+"""Field that `in_partition` adds to a job's record: the partitions that the job names, if it names several."""
+
+
+SETTABLE_PARTITIONS_PATTERN = r"[\w.+@-]+(?:,[\w.+@-]+)*"
+"""Pattern (ASCII) for partitions that a start can set and restore; Slurm also accepts names with blanks or slashes."""
+
+
+def in_partition(record: Record, name: str) -> Record:
+    """Return a pending job's record as if the job named only this one of its partitions."""
+    if record["partition"] == name:
+        return record
+    return {**record, "partition": name, PARTITIONS_FIELD: record["partition"]}
 
 
 def is_unusable(record: Record) -> bool:

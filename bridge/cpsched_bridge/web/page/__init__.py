@@ -1,1 +1,1 @@
-"""The status page, for people and as JSON: pending jobs with reasons, running jobs, and the plan."""
+"""Serve the status page as HTML and as JSON: pending jobs with reasons, running jobs, and the plan."""

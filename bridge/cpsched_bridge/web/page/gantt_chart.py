@@ -1,7 +1,7 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
-Up to `MOST_ROWS` nodes are drawn as one row each, with one bar per job. A larger number of nodes is drawn in groups.
-The row of a group shows the share of its nodes in use and planned over time, so that the drawing of 10,000 nodes stays
+Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. A larger number of nodes is drawn in groups. A
+group's row shows the shares of its nodes in use and planned over time. Even a drawing of 10,000 nodes is therefore
 small.
 """
 
@@ -19,22 +19,22 @@ from cpsched.formatting import format_count, format_duration, format_relative_ti
 from cpsched.markup import Markup, make_element
 from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageView
 
-MOST_ROWS = 64
-_MOST_BARS = 4000
+MAX_ROWS = 64
+_MAX_BARS = 4000
 """Maximum number of bars in a drawing; with more bars, nodes are drawn in groups."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
-_EDGE = 20
-"""Minimum distance from the edge at which a centred label is not cut off."""
-_LEAST_ROW, _MOST_ROW, _GAP = 18, 120, 3
-_BINS = 300
-"""Number of time steps in the use of a group."""
+_MIN_EDGE_DISTANCE = 20
+"""Distance from the edge at which a centered label is no longer cut off."""
+_MIN_ROW_HEIGHT, _MAX_ROW_HEIGHT, _ROW_GAP = 18, 120, 3
+_TIME_STEPS = 300
+"""Number of time steps in a curve that shows the use of a group."""
 _TICKS_S = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
-_COLOURS = 8
-_OUT = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
+_COLORS = 8
+_OUTAGE_TEXTS = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
 
 Span = tuple[int, int, Sequence[int]]
 """An interval in seconds on the nodes with these indices."""
-_MOST_LETTERS = 60
+_MAX_NAME_CHARS = 60
 
 STYLE = """
 .g-back { fill: #fff } .g-row { fill: #f1f3f5 } .g-text { fill: #333; font: 11px sans-serif }
@@ -53,7 +53,7 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Light and dark colours by Paul Tol for all types of colour vision; contrast to white labels at least 4.5 to 1."""
+"""Paul Tol's light and dark colors for all types of color vision, with a contrast to white of at least 4.5 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ class GanttWindow:
     first: int
     last: int
     live: bool = True
-    """Whether to mark the present; otherwise times count from `GanttChartView.now_s`, the start of a schedule."""
+    """Whether to mark the current time; otherwise times count from `GanttChartView.now_s`, a schedule's start."""
 
     @property
     def row_height(self) -> float:
         """Height of a row. With fewer rows, each is higher, so that parallel jobs can be distinguished."""
-        return max(_LEAST_ROW, min(_MOST_ROW, 320 / min(MOST_ROWS, self.last - self.first)))
+        return max(_MIN_ROW_HEIGHT, min(_MAX_ROW_HEIGHT, 320 / min(MAX_ROWS, self.last - self.first)))
 
     @classmethod
     def around_now(
         cls, chart: GanttChartView, before_s: int, after_s: int, first: int = 0, last: int | None = None
     ) -> GanttWindow:
-        """Return a window around the present, limited to existing nodes."""
+        """Return a window around the current time, limited to existing nodes."""
         most = len(chart.node_names)
         low = min(max(0, first), max(0, most - 1))
         high = most if last is None else min(max(low + 1, last), most)
@@ -89,7 +89,7 @@ class GanttWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class GanttLinks:
+class GanttLinkTargets:
     """The link targets in a drawing; an empty address disables the links."""
 
     job: Callable[[int], str] = lambda id: ""
@@ -97,33 +97,39 @@ class GanttLinks:
 
 
 def draw_svg(
-    chart: GanttChartView, window: GanttWindow, links: GanttLinks | None = None, alone: bool = False, title: str = ""
+    chart: GanttChartView,
+    window: GanttWindow,
+    links: GanttLinkTargets | None = None,
+    alone: bool = False,
+    title: str = "",
 ) -> Markup:
-    """Return the chart as SVG. `alone`: include the colours, for a separate file, instead of using the style sheet."""
-    links = links or GanttLinks()
+    """Return the chart as SVG. `alone`: include the colors, for a separate file, instead of using the style sheet."""
+    links = links or GanttLinkTargets()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
     rows = window.last - window.first
     pieces = sum(window.first <= node < window.last for bar in inside for node, _ in bar.nodes)
-    single = rows <= MOST_ROWS and pieces <= _MOST_BARS
-    made = _single(chart, window, inside, links) if single else _grouped(chart, window, inside, links)
+    single = rows <= MAX_ROWS and pieces <= _MAX_BARS
+    made = (
+        _draw_single_nodes(chart, window, inside, links) if single else _draw_node_groups(chart, window, inside, links)
+    )
     body = list(made)
     heights = rows if single else len(group_nodes(window))
-    height = _TOP + heights * (window.row_height + _GAP) + _BOTTOM
-    words = title or describe_chart(chart, window)
+    height = _TOP + heights * (window.row_height + _ROW_GAP) + _BOTTOM
+    text = title or describe_chart(chart, window)
     hatch = make_element("path", class_="g-hatched", d="M0 0V6")
     size = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
     return make_element(
         "svg",
-        make_element("title", words),
+        make_element("title", text),
         make_element("style", Markup(STYLE)) if alone else "",
         make_element("defs", make_element("pattern", hatch, id="g-hatch", width=6, height=6, **size)),
         make_element("rect", class_="g-back", width=_WIDTH, height=height),
-        *_axis(chart, window, height),
+        *_draw_axis(chart, window, height),
         *body,
-        *_now(chart, window, height),
+        *_draw_current_time(chart, window, height),
         class_="gantt", xmlns="http://www.w3.org/2000/svg" if alone else None,
-        viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=words,
+        viewBox=f"0 0 {_WIDTH} {height:.0f}", role="img", aria_label=text,
     )  # fmt: skip
 
 
@@ -134,7 +140,9 @@ def describe_chart(chart: GanttChartView, window: GanttWindow) -> str:
         if bar.end_s > window.from_s and bar.begin_s < window.to_s:
             kinds[bar.kind] += 1
     nodes, running = window.last - window.first, kinds["running"]
-    shut = {node for each in _outages(chart, window) for node in each.nodes if window.first <= node < window.last}
+    shut = {
+        node for each in _select_outages(chart, window) for node in each.nodes if window.first <= node < window.last
+    }
     return (
         f"{format_count(nodes, 'node')} from {format_duration(chart.now_s - window.from_s)} ago "
         f"until {format_duration(window.to_s - chart.now_s)} from now: {format_count(running, 'job')} running, "
@@ -145,46 +153,46 @@ def describe_chart(chart: GanttChartView, window: GanttWindow) -> str:
 
 
 def group_nodes(window: GanttWindow) -> list[tuple[int, int]]:
-    """Return at most `MOST_ROWS` groups of neighbouring nodes."""
+    """Return at most `MAX_ROWS` groups of neighboring nodes."""
     nodes = window.last - window.first
-    size = -(-nodes // MOST_ROWS)
+    size = -(-nodes // MAX_ROWS)
     return [(first, min(first + size, window.last)) for first in range(window.first, window.last, size)]
 
 
 # ---------------------------------------------------------------------------------------------------- time and frame
 
 
-def _axis(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
+def _draw_axis(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
     length_s = window.to_s - window.from_s
     step_s = next((s for s in _TICKS_S if length_s / s <= 12), -(-length_s // 12))
     first = -((chart.now_s - window.from_s) // step_s) * step_s
     for ahead_s in range(first, window.to_s - chart.now_s + 1, step_s):
         x = window.x(chart.now_s + ahead_s)
         sign = "−" if ahead_s < 0 else "+" if window.live else ""
-        words = f"{sign}{_short(abs(ahead_s))}" if ahead_s else "now" if window.live else "0"
-        yield _upright(x, height, "g-grid")
-        anchor = "end" if x > _WIDTH - _EDGE else "middle"
+        text = f"{sign}{_format_tick(abs(ahead_s))}" if ahead_s else "now" if window.live else "0"
+        yield _draw_vertical_line(x, height, "g-grid")
+        anchor = "end" if x > _WIDTH - _MIN_EDGE_DISTANCE else "middle"
         x = min(x, _WIDTH - 2) if anchor == "end" else x
-        yield make_element("text", words, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
+        yield make_element("text", text, class_="g-text", text_anchor=anchor, x=x, y=_TOP - 10)
 
 
-def _upright(x: float, height: float, kind: str) -> Markup:
+def _draw_vertical_line(x: float, height: float, kind: str) -> Markup:
     return make_element("path", class_=kind, d=f"M{x:.1f} {_TOP - 6}V{height - _BOTTOM:.1f}")
 
 
-def _short(seconds: int) -> str:
+def _format_tick(seconds: int) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds % size == 0:
             return f"{seconds // size} {unit}"
     return format_duration(seconds)
 
 
-def _now(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
+def _draw_current_time(chart: GanttChartView, window: GanttWindow, height: float) -> Iterable[Markup]:
     if window.live and window.from_s <= chart.now_s <= window.to_s:
-        yield _upright(window.x(chart.now_s), height, "g-now")
+        yield _draw_vertical_line(window.x(chart.now_s), height, "g-now")
 
 
-def _label(y: float, high: float, words: str, link: str = "", more: str = "") -> Markup:
+def _draw_row_label(y: float, high: float, words: str, link: str = "", more: str = "") -> Markup:
     shown = escape_controls(words)
     cut = shown if len(shown) <= 18 else shown[:17] + "…"
     full = f"{shown}{more}"
@@ -193,48 +201,52 @@ def _label(y: float, high: float, words: str, link: str = "", more: str = "") ->
     return make_element("a", text, href=link, aria_label=full, tabindex=-1) if link else text
 
 
-def _row(y: float, window: GanttWindow) -> Markup:
+def _draw_row(y: float, window: GanttWindow) -> Markup:
     return make_element("rect", class_="g-row", x=_LEFT, y=y, width=_WIDTH - _LEFT - _RIGHT, height=window.row_height)
 
 
-def _out(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
+def _draw_outage(outage: NodeOutageView, window: GanttWindow, y: float) -> Markup:
     """Return a hatched area for a node's outage, up to the edge if the end is unknown."""
-    left, right = window.x(outage.from_s), window.x(_end_s(outage, window))
-    words = f"{outage.kind} {escape_controls(outage.name)[:_MOST_LETTERS]}" if outage.name else _OUT[outage.kind]
+    left, right = window.x(outage.from_s), window.x(_get_visible_end_s(outage, window))
+    text = (
+        f"{outage.kind} {escape_controls(outage.name)[:_MAX_NAME_CHARS]}" if outage.name else _OUTAGE_TEXTS[outage.kind]
+    )
     size = {"width": max(1.0, right - left), "height": window.row_height}
-    return make_element("rect", make_element("title", words), class_="g-out", x=left, y=y, **size)
+    return make_element("rect", make_element("title", text), class_="g-out", x=left, y=y, **size)
 
 
-def _end_s(outage: NodeOutageView, window: GanttWindow) -> int:
+def _get_visible_end_s(outage: NodeOutageView, window: GanttWindow) -> int:
     return window.to_s if outage.to_s is None else outage.to_s
 
 
-def _outages(chart: GanttChartView, window: GanttWindow) -> list[NodeOutageView]:
+def _select_outages(chart: GanttChartView, window: GanttWindow) -> list[NodeOutageView]:
     """Return the outages in the window."""
-    return [each for each in chart.outages if each.from_s < window.to_s and _end_s(each, window) > window.from_s]
+    return [
+        each for each in chart.outages if each.from_s < window.to_s and _get_visible_end_s(each, window) > window.from_s
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------- node by node
 
 
-def _single(
-    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinks
+def _draw_single_nodes(
+    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinkTargets
 ) -> Iterable[Markup]:
-    outages = _outages(chart, window)
+    outages = _select_outages(chart, window)
     by_node: dict[int, list[GanttBar]] = {node: [] for node in range(window.first, window.last)}
     for bar in bars:
         for node, _ in bar.nodes:
             if node in by_node:
                 by_node[node].append(bar)
     for i, (node, on_it) in enumerate(by_node.items()):
-        y = _TOP + i * (window.row_height + _GAP)
-        yield _row(y, window)
-        yield _label(y, window.row_height, chart.node_names[node])
+        y = _TOP + i * (window.row_height + _ROW_GAP)
+        yield _draw_row(y, window)
+        yield _draw_row_label(y, window.row_height, chart.node_names[node])
         for bar, (lane, lanes) in zip(on_it, assign_lanes(on_it), strict=True):
             high = window.row_height / lanes
-            yield _bar(bar, chart, window, y + lane * high, high, links)
+            yield _draw_bar(bar, chart, window, y + lane * high, high, links)
         # Drawn over the bars, so that a job that overlaps a maintenance window is visible.
-        yield from (_out(outage, window, y) for outage in outages if node in outage.nodes)
+        yield from (_draw_outage(outage, window, y) for outage in outages if node in outage.nodes)
 
 
 def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
@@ -268,12 +280,14 @@ def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
     return found
 
 
-def _bar(bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, high: float, links: GanttLinks) -> Markup:
+def _draw_bar(
+    bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, high: float, links: GanttLinkTargets
+) -> Markup:
     left, right = window.x(bar.begin_s), window.x(bar.end_s)
     wide = max(1.0, right - left)
-    kinds = f"g-bar g-{bar.id % _COLOURS} g-{bar.kind}"
-    said = make_element("title", _said(bar, chart.now_s))
-    shape = make_element("rect", said, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
+    kinds = f"g-bar g-{bar.id % _COLORS} g-{bar.kind}"
+    title = make_element("title", _format_bar_title(bar, chart.now_s))
+    shape = make_element("rect", title, class_=kinds, x=left, y=y + 0.5, width=wide, height=max(1.0, high - 1))
     label = escape_controls(bar.label)[:20]
     if wide > 7 * len(label) + 6 and high >= 11:
         kind = "g-labelp" if bar.kind == "planned" else "g-label"
@@ -282,8 +296,8 @@ def _bar(bar: GanttBar, chart: GanttChartView, window: GanttWindow, y: float, hi
     return make_element("a", shape, href=link, tabindex=-1) if link else shape
 
 
-def _said(bar: GanttBar, now_s: int) -> str:
-    user = f" of {escape_controls(bar.user)[:_MOST_LETTERS]}" if bar.user else ""
+def _format_bar_title(bar: GanttBar, now_s: int) -> str:
+    user = f" of {escape_controls(bar.user)[:_MAX_NAME_CHARS]}" if bar.user else ""
     begun = {"past": "ran", "running": "runs", "planned": "is planned"}[bar.kind]
     return (
         f"job {escape_controls(bar.label)}{user} {begun} on {format_count(len(bar.nodes), 'node')}: "
@@ -294,27 +308,29 @@ def _said(bar: GanttBar, now_s: int) -> str:
 # -------------------------------------------------------------------------------------------------- group by group
 
 
-def _grouped(
-    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinks
+def _draw_node_groups(
+    chart: GanttChartView, window: GanttWindow, bars: Sequence[GanttBar], links: GanttLinkTargets
 ) -> Iterable[Markup]:
     parts = group_nodes(window)
-    run = compute_group_usage(_spans(bars, ("past", "running")), window, parts)
-    plan = compute_group_usage(_spans(bars, ("planned",)), window, parts)
-    outages = _outages(chart, window)
-    out = compute_group_usage([(each.from_s, _end_s(each, window), each.nodes) for each in outages], window, parts)
+    run = compute_group_usage(_list_spans(bars, ("past", "running")), window, parts)
+    plan = compute_group_usage(_list_spans(bars, ("planned",)), window, parts)
+    outages = _select_outages(chart, window)
+    out = compute_group_usage(
+        [(each.from_s, _get_visible_end_s(each, window), each.nodes) for each in outages], window, parts
+    )
     for i, (first, last) in enumerate(parts):
-        y = _TOP + i * (window.row_height + _GAP)
-        yield _row(y, window)
+        y = _TOP + i * (window.row_height + _ROW_GAP)
+        yield _draw_row(y, window)
         names = chart.node_names
         words = names[first] if last - first == 1 else f"{names[first]} – {names[last - 1]}"
-        yield _label(y, window.row_height, words, links.nodes(first, last), f", {last - first} nodes")
-        yield _area(out[i], y, window.row_height, "g-out", f"{words}: {_OUT['unknown']}")
+        yield _draw_row_label(y, window.row_height, words, links.nodes(first, last), f", {last - first} nodes")
+        yield _draw_area(out[i], y, window.row_height, "g-out", f"{words}: {_OUTAGE_TEXTS['unknown']}")
         both = np.minimum(1.0, run[i] + plan[i])
-        yield _area(both, y, window.row_height, "g-plan", f"{words}: in use and planned")
-        yield _area(run[i], y, window.row_height, "g-use", f"{words}: in use")
+        yield _draw_area(both, y, window.row_height, "g-plan", f"{words}: in use and planned")
+        yield _draw_area(run[i], y, window.row_height, "g-use", f"{words}: in use")
 
 
-def _spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span]:
+def _list_spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span]:
     return ((bar.begin_s, bar.end_s, [node for node, _ in bar.nodes]) for bar in bars if bar.kind in kinds)
 
 
@@ -322,28 +338,28 @@ def compute_group_usage(
     spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.float64]:
     """Return float64[groups, bins]: the share of each group's nodes that a span occupies, over time."""
-    step_s = (window.to_s - window.from_s) / _BINS
+    step_s = (window.to_s - window.from_s) / _TIME_STEPS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first
     # +1 where a span begins and -1 where it ends, by node; a node with several spans counts once.
-    change = np.zeros((nodes, _BINS + 1), dtype=np.int32)
+    change = np.zeros((nodes, _TIME_STEPS + 1), dtype=np.int32)
     for begin_s, end_s, on in spans:
-        begin = min(_BINS - 1, max(0, int((begin_s - window.from_s) / step_s)))
-        end = min(_BINS, max(begin + 1, round((end_s - window.from_s) / step_s)))
+        begin = min(_TIME_STEPS - 1, max(0, int((begin_s - window.from_s) / step_s)))
+        end = min(_TIME_STEPS, max(begin + 1, round((end_s - window.from_s) / step_s)))
         at = [node - window.first for node in on if window.first <= node < window.last]
         change[at, begin] += 1
         change[at, end] -= 1
-    busy = np.cumsum(change, axis=1)[:, :_BINS] > 0
+    busy = np.cumsum(change, axis=1)[:, :_TIME_STEPS] > 0
     return np.stack([busy[i * size : i * size + (last - first)].mean(axis=0) for i, (first, last) in enumerate(parts)])
 
 
-def _area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
+def _draw_area(shares: npt.NDArray[np.float64], y: float, high: float, kind: str, title: str) -> Markup:
     """Return the shares as a step curve."""
     if not shares.any():
         return Markup()
-    wide = (_WIDTH - _LEFT - _RIGHT) / _BINS
+    wide = (_WIDTH - _LEFT - _RIGHT) / _TIME_STEPS
     base = y + high
-    changes = [0, *(np.flatnonzero(np.diff(shares)) + 1).tolist(), _BINS]
+    changes = [0, *(np.flatnonzero(np.diff(shares)) + 1).tolist(), _TIME_STEPS]
     path = [f"M{_LEFT} {base:.1f}"]
     for begin, end in pairwise(changes):
         path.append(f"V{base - high * float(shares[begin]):.1f}H{_LEFT + wide * end:.1f}")

@@ -10,9 +10,9 @@ from typing import Any
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page_schema import (
+    JobRequestView,
     NodeView,
     QueuedJobView,
-    RequestView,
     RunningJobView,
     StatusPageView,
     UnscheduledJobView,
@@ -20,15 +20,15 @@ from cpsched_bridge.web.page_schema import (
 
 Job = QueuedJobView | RunningJobView | UnscheduledJobView
 
-STATES = {"waiting": "waiting", "running": "running", "aside": "not decided on", "all": "all"}
+STATE_LABELS = {"waiting": "waiting", "running": "running", "aside": "not considered", "all": "all"}
 """Selectable states and their labels."""
-FIELDS = ("user", "account", "partition", "qos")
-_MOST_CHOICES = 50
+FILTER_FIELDS = ("user", "account", "partition", "qos")
+_MAX_CHOICES = 50
 """Maximum number of values offered for a field, most frequent first."""
 _NEVER_S = 2**62
 
 
-def get_request(job: Job) -> RequestView | None:
+def get_request(job: Job) -> JobRequestView | None:
     """Return the request of a job, or None if it is unknown."""
     return job.asked if isinstance(job, UnscheduledJobView) else job
 
@@ -40,32 +40,32 @@ def get_begin_s(job: Job) -> int | None:
     )
 
 
-def _by_submission(job: Job) -> Any:
+def _submission_key(job: Job) -> Any:
     asked = get_request(job)
     return _NEVER_S if asked is None else asked.submit_s
 
 
-def _by_size(job: Job) -> Any:
+def _size_key(job: Job) -> Any:
     asked = get_request(job)
     return (0, 0) if asked is None else (-asked.units * max(asked.per_unit[:1], default=1), -asked.units)
 
 
-def _by_walltime(job: Job) -> Any:
+def _walltime_key(job: Job) -> Any:
     asked = get_request(job)
     return 0 if asked is None else -asked.walltime_s
 
 
-def _by_start(job: Job) -> Any:
+def _start_key(job: Job) -> Any:
     found = get_begin_s(job)
     return _NEVER_S if found is None else found
 
 
-ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "queue": ("place in the queue", lambda job: getattr(job, "position", 0)),
-    "waited": ("longest in the system", _by_submission),
-    "start": ("start, expected or real", _by_start),
-    "size": ("largest", _by_size),
-    "walltime": ("longest limit of time", _by_walltime),
+JOB_ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "queue": ("position in the queue", lambda job: getattr(job, "position", 0)),
+    "waited": ("longest wait", _submission_key),
+    "start": ("actual or expected start", _start_key),
+    "size": ("largest", _size_key),
+    "walltime": ("longest time limit", _walltime_key),
     "user": ("user", lambda job: (job.user, job.id)),
     "partition": ("partition", lambda job: (job.partition, job.id)),
     "job": ("job", lambda job: job.id),
@@ -74,8 +74,8 @@ ORDERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 NODE_ORDERS: dict[str, tuple[str, Callable[[NodeView], Any]]] = {
     "node": ("node", lambda node: node.index),
-    "state": ("trouble first", lambda node: (NODE_STATES.index(node.state), node.index)),
-    "use": ("most in use", lambda node: (-_share(node), node.index)),
+    "state": ("worst state", lambda node: (NODE_STATES.index(node.state), node.index)),
+    "use": ("most used", lambda node: (-_get_used_share(node), node.index)),
     "jobs": ("most jobs", lambda node: (-len(node.running), node.index)),
     "next": ("next planned job", lambda node: node.planned[0][1] if node.planned else _NEVER_S),
 }
@@ -94,8 +94,8 @@ class JobFilterField:
 
 def filter_jobs(view: StatusPageView, asked: StatusPageQuery) -> list[Job]:
     """Return the selected jobs in the selected order."""
-    found = [job for job in select_by_state(view, asked.state) if _is_asked_for(job, asked)]
-    return _ordered(found, asked.sort, ORDERS)
+    found = [job for job in select_by_state(view, asked.state) if _is_selected(job, asked)]
+    return _sort_by_order(found, asked.sort, JOB_ORDERS)
 
 
 def select_by_state(view: StatusPageView, state: str) -> list[Job]:
@@ -109,16 +109,14 @@ def select_by_state(view: StatusPageView, state: str) -> list[Job]:
 def list_filter_fields(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
     """Return the filters for the jobs of the selected state."""
     among, found = select_by_state(view, asked.state), []
-    for name in FIELDS:
+    for name in FILTER_FIELDS:
         if not (view.status.users_hidden and name in ("user", "account")):
             common = [
                 value
                 for value, _ in Counter(getattr(job, name) for job in among).most_common()
                 if value and value.isprintable()
             ]
-            found.append(
-                JobFilterField(name, getattr(asked, name), common[:_MOST_CHOICES], len(common) <= _MOST_CHOICES)
-            )
+            found.append(JobFilterField(name, getattr(asked, name), common[:_MAX_CHOICES], len(common) <= _MAX_CHOICES))
     return found
 
 
@@ -131,31 +129,31 @@ def filter_nodes(found: Iterable[NodeView], asked: StatusPageQuery) -> list[Node
         if (not asked.state or node.state == asked.state)
         and (words in node.name.lower() or words in node.because.lower())
     ]
-    return _ordered(chosen, asked.sort, NODE_ORDERS)
+    return _sort_by_order(chosen, asked.sort, NODE_ORDERS)
 
 
-def _is_asked_for(job: Job, asked: StatusPageQuery) -> bool:
-    if any(wanted and getattr(job, name) != wanted for name in FIELDS if (wanted := getattr(asked, name))):
+def _is_selected(job: Job, asked: StatusPageQuery) -> bool:
+    if any(wanted and getattr(job, name) != wanted for name in FILTER_FIELDS if (wanted := getattr(asked, name))):
         return False
     if asked.kind and getattr(job, "kind", "") != asked.kind:
         return False
     if asked.node and not any(name == asked.node for name, _ in getattr(job, "nodes", ())):
         return False
-    return not asked.q or _says(job, asked.q.lower())
+    return not asked.q or _contains_words(job, asked.q.lower())
 
 
-def _says(job: Job, words: str) -> bool:
+def _contains_words(job: Job, words: str) -> bool:
     why = job.why if isinstance(job, QueuedJobView | UnscheduledJobView) else ""
     texts = (job.label, job.user, job.account, job.name, job.partition, job.qos, why)
     return any(words in text.lower() for text in texts) or words == str(job.id)
 
 
-def _ordered(found: list[Any], sort: str, orders: dict[str, tuple[str, Callable[[Any], Any]]]) -> list[Any]:
+def _sort_by_order(found: list[Any], sort: str, orders: dict[str, tuple[str, Callable[[Any], Any]]]) -> list[Any]:
     name = sort.removeprefix("-")
     if name in orders:
         found.sort(key=orders[name][1], reverse=sort.startswith("-"))
     return found
 
 
-def _share(node: NodeView) -> float:
+def _get_used_share(node: NodeView) -> float:
     return node.in_use[0] / node.capacity[0] if node.capacity and node.capacity[0] else 0.0

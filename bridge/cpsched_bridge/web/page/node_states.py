@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from cpsched_bridge.web.page_schema import NodeOutageView, NodeView, RequestView, StatusPageView
+from cpsched_bridge.web.page_schema import JobRequestView, NodeOutageView, NodeView, StatusPageView
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
 """States of a node, worst first."""
-_RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
-_MOST_PLANNED = 8
+_STATE_RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
+_MAX_PLANNED_JOBS = 8
 
 
 def list_nodes(view: StatusPageView) -> list[NodeView]:
     """Return all nodes, in the cluster's order."""
-    running, used = _running(view)
-    if view.status.reader:  # of other users' jobs, the reader sees only the total use
-        used = _in_use(view)
-    planned, out = _planned(view), _out(view)
+    running, used = _list_running_jobs(view)
+    if view.status.reader:  # the reader sees only the total use of other users' jobs
+        used = _compute_used_amounts(view)
+    planned, out = _list_planned_jobs(view), _find_worst_outages(view)
     resources = len(view.status.resources)
     nothing, found = [0] * resources, []
     for index, name in enumerate(view.chart.node_names):
@@ -27,16 +27,16 @@ def list_nodes(view: StatusPageView) -> list[NodeView]:
         found.append(
             NodeView.model_construct(
                 index=index, name=name,
-                state=_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
+                state=_get_node_state(shut, bool(running[index]) or any(used.get(index, ())), capacity, free),
                 because=shut.name if shut else "", until_s=shut.to_s if shut else None, capacity=capacity,
                 in_use=used.get(index, nothing), running=running[index],
-                planned=[(id, begin_s) for begin_s, id in sorted(planned[index])[:_MOST_PLANNED]],
+                planned=[(id, begin_s) for begin_s, id in sorted(planned[index])[:_MAX_PLANNED_JOBS]],
             )
         )  # fmt: skip
     return found
 
 
-def _running(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
+def _list_running_jobs(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
     """Return the running jobs and their total use, by node."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
@@ -45,16 +45,16 @@ def _running(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[in
         for name, units in job.nodes:
             node = index[name]
             on[node].append(job.id)
-            taken = _taken(job, units, view.machine.capacity[node] if view.machine.capacity else [])
+            taken = _compute_job_amounts(job, units, view.machine.capacity[node] if view.machine.capacity else [])
             before = used.get(node)
             used[node] = [a + b for a, b in zip(before, taken, strict=True)] if before else taken
     return on, used
 
 
-def _in_use(view: StatusPageView) -> dict[int, list[int]]:
+def _compute_used_amounts(view: StatusPageView) -> dict[int, list[int]]:
     """Return the amounts that are not free, for each node that accepts jobs."""
     rows = zip(view.machine.capacity, view.machine.free, strict=True)
-    shut = {*view.chart.unavailable, *_out(view)}
+    shut = {*view.chart.unavailable, *_find_worst_outages(view)}
     return {
         index: [total - free for total, free in zip(capacity, left, strict=True)]
         for index, (capacity, left) in enumerate(rows)
@@ -62,11 +62,11 @@ def _in_use(view: StatusPageView) -> dict[int, list[int]]:
     }
 
 
-def _taken(job: RequestView, units: int, capacity: list[int]) -> list[int]:
+def _compute_job_amounts(job: JobRequestView, units: int, capacity: list[int]) -> list[int]:
     return list(capacity) if job.exclusive else [units * amount for amount in job.per_unit]
 
 
-def _planned(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
+def _list_planned_jobs(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for bar in view.chart.bars:
         if bar.kind == "planned":
@@ -75,17 +75,17 @@ def _planned(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
     return found
 
 
-def _out(view: StatusPageView) -> dict[int, NodeOutageView]:
+def _find_worst_outages(view: StatusPageView) -> dict[int, NodeOutageView]:
     """Return the worst current outage of each node that accepts no jobs."""
     found: dict[int, NodeOutageView] = {}
-    for each in sorted(view.chart.outages, key=lambda each: _RANK.get(each.kind, 3)):
+    for each in sorted(view.chart.outages, key=lambda each: _STATE_RANK.get(each.kind, 3)):
         if each.from_s <= view.status.now_s:
             for node in each.nodes:
                 found.setdefault(node, each)
     return found
 
 
-def _state(shut: NodeOutageView | None, busy: bool, capacity: list[int], free: list[int]) -> str:
+def _get_node_state(shut: NodeOutageView | None, busy: bool, capacity: list[int], free: list[int]) -> str:
     if shut is not None:
         return "unavailable" if shut.kind == "unknown" else shut.kind
     if not any(free) and any(capacity) and not busy:

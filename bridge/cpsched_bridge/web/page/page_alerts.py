@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from cpsched.errors import abbreviate
 from cpsched.formatting import format_count
-from cpsched_bridge.cycle_report import OK, CycleReport
+from cpsched_bridge.cycle_report import OK_RESULT, CycleReport
 from cpsched_bridge.ports import Check, Observation, UnusableObject
 from cpsched_bridge.web.page_schema import PageAlert
 
-_MOST_TOLD = 5
-_OF_USERS = frozenset({"reservation", "association"})
+_MAX_LISTED = 5
+_KINDS_NAMING_USERS = frozenset({"reservation", "association"})
 """Kinds of objects whose names may contain names of users."""
 
 
@@ -23,7 +23,11 @@ def list_alerts(
     `checks` are the latest check results. With `hidden`, reservations and associations are not named, because their
     names may contain names of users.
     """
-    found = [*_of_the_bridge(last, paused), *_of_the_cluster(checks, seen), *_left_out(seen.unusable, hidden)]
+    found = [
+        *_list_bridge_alerts(last, paused),
+        *_list_cluster_alerts(checks, seen),
+        *_list_unusable_object_alerts(seen.unusable, hidden),
+    ]
     return sorted(found, key=lambda each: not each.urgent)
 
 
@@ -32,13 +36,13 @@ def make_stalled_alert(reasons: Sequence[str]) -> PageAlert:
     return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
 
-def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[PageAlert]:
+def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
     if paused:
         yield PageAlert(urgent=True, words="The bridge starts no jobs.", details=[paused])
-    if last.result != OK:
-        told = [each.detail for each in last.happenings if each.kind == last.result][:_MOST_TOLD]
+    if last.result != OK_RESULT:
+        listed = [each.detail for each in last.bridge_events if each.kind == last.result][:_MAX_LISTED]
         words = f"The last cycle failed: {last.result.replace('_', ' ')}. The cluster's state on this page is older."
-        yield PageAlert(urgent=True, words=words, details=told)
+        yield PageAlert(urgent=True, words=words, details=listed)
     if last.fallback:
         yield PageAlert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
     if last.slowed:
@@ -49,19 +53,21 @@ def _of_the_bridge(last: CycleReport, paused: str) -> Iterator[PageAlert]:
         yield PageAlert(urgent=False, words=words, details=[])
 
 
-def _left_out(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
+def _list_unusable_object_alerts(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
     if unusable:
-        words = f"{format_count(len(unusable), 'object', 'objects')} of the cluster left out: a field is unusable."
-        named = [each for each in unusable if not hidden or each.kind not in _OF_USERS]
-        yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MOST_TOLD, "; ")] if named else [])
+        words = f"{format_count(len(unusable), 'object', 'objects')} of the cluster ignored: a field is unusable."
+        named = [each for each in unusable if not hidden or each.kind not in _KINDS_NAMING_USERS]
+        yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MAX_LISTED, "; ")] if named else [])
 
 
-def _of_the_cluster(checks: Sequence[Check], seen: Observation) -> Iterator[PageAlert]:
+def _list_cluster_alerts(checks: Sequence[Check], seen: Observation) -> Iterator[PageAlert]:
     for check in checks:
         if not check.ok:
             mend = [check.mend] if check.mend else []
             yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
-        told = abbreviate(down, _MOST_TOLD, text=seen.cluster.node_names.__getitem__)
-        yield PageAlert(urgent=False, words=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[told])
+        listed = abbreviate(down, _MAX_LISTED, text=seen.cluster.node_names.__getitem__)
+        yield PageAlert(
+            urgent=False, words=f"{format_count(len(down), 'node is', 'nodes are')} down.", details=[listed]
+        )

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from urllib.parse import urlencode
 
-HOURS = (1, 6, 24)
+CHART_RANGES_H = (1, 6, 24)
 """Selectable ranges of the chart, in hours."""
-_MOST_ASKED = 100
+_MAX_QUERY_TEXT_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StatusPageQuery:
-    """The selected nodes and jobs. Invalid parameters are ignored."""
+    """The selection of nodes and jobs for a page. Invalid parameters are ignored."""
 
     ahead: int = 6
     first: int | None = None
@@ -35,13 +35,13 @@ class StatusPageQuery:
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> StatusPageQuery:
         """Return the query for the parameters of an address."""
-        ahead = _number(query.get("ahead"))
-        words = {each.name: _words(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
+        ahead = _parse_number(query.get("ahead"))
+        words = {each.name: _clean_text(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
         return cls(
-            ahead=ahead if ahead in HOURS else 6,
-            first=_number(query.get("first")),
-            last=_number(query.get("last")),
-            page=max(1, _number(query.get("page")) or 1),
+            ahead=ahead if ahead in CHART_RANGES_H else 6,
+            first=_parse_number(query.get("first")),
+            last=_parse_number(query.get("last")),
+            page=max(1, _parse_number(query.get("page")) or 1),
             **words,
         )
 
@@ -66,9 +66,9 @@ class StatusPageQuery:
         return "?" + urlencode(choices)
 
 
-def _words(text: str) -> str:
-    return "".join(filter(str.isprintable, text[:_MOST_ASKED])).strip()
+def _clean_text(text: str) -> str:
+    return "".join(filter(str.isprintable, text[:_MAX_QUERY_TEXT_CHARS])).strip()
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return int(text) if text and len(text) < 16 and text.removeprefix("-").isdecimal() and text.isascii() else None

@@ -23,25 +23,25 @@ from cpsched.formatting import (
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
-from cpsched_bridge.web.explain import JobExplanation, summarize_reason
+from cpsched_bridge.web.explain import NOT_CALIBRATED, JobExplanation, summarize_reason
 from cpsched_bridge.web.page import gantt_chart, job_filters, request_text, templates
-from cpsched_bridge.web.page.gantt_chart import GanttLinks, GanttWindow
+from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
 from cpsched_bridge.web.page.job_filters import Job, get_request
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
 from cpsched_bridge.web.page.node_states import list_nodes as nodes_of
-from cpsched_bridge.web.page.page_query import HOURS, StatusPageQuery
+from cpsched_bridge.web.page.page_query import CHART_RANGES_H, StatusPageQuery
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView
 
-ROWS = 100
+ROWS_PER_PAGE = 100
 """Maximum number of table rows per page."""
-FIRST_ROWS = 10
+START_PAGE_ROWS = 10
 """Maximum number of pending jobs on the start page."""
 PAST_H = 1
-_MOST_ON_A_NODE = 4
-_LEAST_EVERY_S = 2.0
+_MAX_JOBS_PER_NODE = 4
+_MIN_UPDATE_S = 2.0
 """Minimum seconds between two updates of an open page."""
-_REFRESH_S = 15
-"""Seconds between reloads without scripts, on pages that are not read line by line."""
+_RELOAD_INTERVAL_S = 15
+"""Seconds between reloads of the wall display and of the page shown before the first observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ def render_index(sight: StatusPageContext) -> str:
     """Render the overview: alerts, use, pending reasons, next jobs, plan."""
     view, asked = sight.view, sight.asked
     window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
-    links = GanttLinks(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
-    return _page(
+    links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
+    return _render_page(
         "index.html", sight,
         drawing=gantt_chart.draw_svg(view.chart, window, links),
-        grouped=window.last - window.first > gantt_chart.MOST_ROWS,
+        grouped=window.last - window.first > gantt_chart.MAX_ROWS,
         homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
         sparks={
             r.name: gantt_chart.draw_sparkline([m.in_use[i] for m in view.history], f"{resource_label(r.name)} in use, past hour")  # noqa: E501
             for i, r in enumerate(view.status.resources)
         },
-        hours=HOURS, rows=_rows(view.queue[:FIRST_ROWS], view, False),
+        hours=CHART_RANGES_H, rows=_make_rows(view.queue[:START_PAGE_ROWS], view, False),
     )  # fmt: skip
 
 
@@ -76,12 +76,12 @@ def render_jobs(sight: StatusPageContext) -> str:
     """Render the selected jobs, a hundred per page."""
     view, asked = sight.view, sight.asked
     found = job_filters.filter_jobs(view, asked)
-    shown, pages, asked = _paged(found, asked)
+    shown, pages, asked = _select_page_rows(found, asked)
     mixed = asked.state in ("all", "aside")
-    return _page(
-        "jobs.html", replace(sight, asked=asked), rows=_rows(shown, view, mixed), found=len(found), pages=pages,
-        choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATES,
-        orders={name: words for name, (words, _) in job_filters.ORDERS.items()},
+    return _render_page(
+        "jobs.html", replace(sight, asked=asked), rows=_make_rows(shown, view, mixed), found=len(found), pages=pages,
+        choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATE_LABELS,
+        orders={name: words for name, (words, _) in job_filters.JOB_ORDERS.items()},
         kinds={cause.kind: cause.words for cause in view.status.causes},
     )  # fmt: skip
 
@@ -91,19 +91,19 @@ def render_nodes(sight: StatusPageContext) -> str:
     view, asked = sight.view, sight.asked
     every = nodes_of(view)
     found = job_filters.filter_nodes(every, asked)
-    shown, pages, asked = _paged(found, asked)
+    shown, pages, asked = _select_page_rows(found, asked)
     counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
-    return _page(
+    return _render_page(
         "nodes.html", replace(sight, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
-        orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MOST_ON_A_NODE,
-        labels=_labels(view),
+        orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
+        labels=_map_labels_by_id(view),
     )  # fmt: skip
 
 
 def render_wall(sight: StatusPageContext) -> str:
     """Render the overview for a wall display."""
     waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
-    return _page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
+    return _render_page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
 def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
@@ -116,14 +116,14 @@ def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
     asked = get_request(of) if of is not None else None
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
         asked = asked.model_copy(update={"nodes_from": ()})
-    return _page(
+    return _render_page(
         "job.html", sight, base="../", job=found, told=found.sentences, facts=facts,
         wants=list(request_text.request_details(asked, names)) if asked is not None else [],
         unknown_wants=of is not None and asked is None,
     )  # fmt: skip
 
 
-def render_when(
+def render_start_estimate(
     sight: StatusPageContext,
     asked: Mapping[str, str],
     found: Sequence[ExpectedStart] | None,
@@ -138,64 +138,71 @@ def render_when(
     start now.
     """
     status = sight.view.status
-    amounts = [(each.name, _label(each.name)) for each in status.resources if each.capacity]
-    rows = [_start(each, now_s) for each in found or ()]
+    amounts = [(each.name, _format_field_label(each.name)) for each in status.resources if each.capacity]
+    rows = [_format_expected_start(each, now_s) for each in found or ()]
     sizes = [
         (format_count(each.units, "whole node" if each.whole else "core"), format_duration(each.walltime_s))
         for each in could or ()
     ]
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
-    return _page(
-        "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, guess=guess,
+    note = NOT_CALIBRATED if guess else ""
+    return _render_page(
+        "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, note=note,
         partitions=partitions[1:], asked_for=found is not None, could=could is not None,
     )  # fmt: skip
 
 
-def _label(name: str) -> str:
+def _format_field_label(name: str) -> str:
     """Return the label of the field for a resource."""
     units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
     return units.get(name, f"{resource_label(name)} per node")
 
 
-def _start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
+def _format_expected_start(expected: ExpectedStart, now_s: int) -> tuple[str, str, str]:
     """Return the request, the planned start, and the interval as text."""
     if expected.planned_s is None:
         return expected.asked, "never on this cluster", ""
-    told, likely = expected.interval, ""
-    if told is not None:
-        begin, end = (format_time_left(at_s, now_s) + _clock(at_s) for at_s in (told.from_s, told.to_s))
-        likely = format_planned_time(told.from_s, now_s) + _clock(told.from_s) + (f" to {end}" if begin != end else "")
+    interval, likely = expected.interval, ""
+    if interval is not None:
+        begin, end = (
+            format_time_left(at_s, now_s) + _format_clock_time(at_s) for at_s in (interval.from_s, interval.to_s)
+        )
+        likely = (
+            format_planned_time(interval.from_s, now_s)
+            + _format_clock_time(interval.from_s)
+            + (f" to {end}" if begin != end else "")
+        )
     return expected.asked, format_planned_time(expected.planned_s, now_s), likely
 
 
-def _clock(at_s: int) -> str:
-    """Return a time as the time of day in brackets if the cluster's clock is Unix time, else an empty text."""
+def _format_clock_time(at_s: int) -> str:
+    """Return the time of day in parentheses, or "" if the cluster's clock is not Unix time."""
     return f" ({format_cluster_time(at_s)})" if at_s >= UNIX_TIME_S else ""
 
 
 def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
-    """Render the page before the first observation, with the reasons why it is empty."""
+    """Render the page shown before the first observation, with the reasons why it is empty."""
     return templates.render_template(
-        "waiting.html", base=base, home=base or "./", version=version, every_s=_LEAST_EVERY_S, part=False,
-        here="", refresh_s=_REFRESH_S, why=why,
+        "waiting.html", base=base, home=base or "./", version=version, every_s=_MIN_UPDATE_S, part=False,
+        here="", refresh_s=_RELOAD_INTERVAL_S, why=why,
     )  # fmt: skip
 
 
-def _page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
+def _render_page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
     status = sight.view.status
     return templates.render_template(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
         here=name.partition(".")[0], version=status.version, clock=format_cluster_time(status.now_s),
-        every_s=0 if name == "when.html" else max(_LEAST_EVERY_S, status.interval_s),
-        refresh_s=_REFRESH_S if name == "wall.html" else 0, **values,
+        every_s=0 if name == "when.html" else max(_MIN_UPDATE_S, status.interval_s),
+        refresh_s=_RELOAD_INTERVAL_S if name == "wall.html" else 0, **values,
     )  # fmt: skip
 
 
-def _paged(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
+def _select_page_rows(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
     """Return the rows of one page, the number of pages, and the page's number."""
-    pages = max(1, -(-len(found) // ROWS))
+    pages = max(1, -(-len(found) // ROWS_PER_PAGE))
     asked = replace(asked, page=min(asked.page, pages))
-    return found[(asked.page - 1) * ROWS : asked.page * ROWS], pages, asked
+    return found[(asked.page - 1) * ROWS_PER_PAGE : asked.page * ROWS_PER_PAGE], pages, asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +211,21 @@ class JobTableRow:
 
     job: Job
     state: str
-    """Empty if all rows have the same state."""
+    """State of the job; empty if all rows have the same state."""
     wants: str
     why: str
     when: str
     moved: str
 
 
-def _rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
+def _make_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
     """Return table rows. `mixed`: the jobs have several states, so each row shows its own."""
     names = [each.name for each in view.status.resources]
-    rows = [_row(job, names, view) for job in found]
+    rows = [_make_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]
 
 
-def _row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
+def _make_row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
     now_s = view.status.now_s
     asked = get_request(job)
     wants = request_text.request_summary(asked, names) if asked is not None else ""
@@ -229,12 +236,12 @@ def _row(job: Job, names: Sequence[str], view: StatusPageView) -> JobTableRow:
             job, "waiting", wants, waited, when, format_start_change(job.expected_s, job.first_expected_s)
         )
     if isinstance(job, RunningJobView):
-        nodes = abbreviate(job.nodes, _MOST_ON_A_NODE, text=itemgetter(0))
+        nodes = abbreviate(job.nodes, _MAX_JOBS_PER_NODE, text=itemgetter(0))
         why = f"on {nodes or UNKNOWN_NODES}; waited {format_duration(job.start_s - job.submit_s)}"
         ends = f"ends {format_planned_time(job.expected_end_s, now_s)}"
         return JobTableRow(job, "running", wants, why, f"started {format_relative_time(job.start_s, now_s)}", ends)
     return JobTableRow(job, job.kind.replace("_", " "), wants, job.why, "", "")
 
 
-def _labels(view: StatusPageView) -> dict[int, str]:
+def _map_labels_by_id(view: StatusPageView) -> dict[int, str]:
     return {job.id: job.label for job in [*view.queue, *view.running]}

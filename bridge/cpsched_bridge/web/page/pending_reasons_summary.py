@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, format_reason, redact_reason
+from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, OTHER, format_reason, redact_reason
 from cpsched_bridge.web.page_schema import PendingReasonCount, QueuedJobView, UnscheduledJobView
 
-_MOST_NAMED = 3
+_MAX_REASONS = 3
 _FIGURES = re.compile(r"\b\d[\d.,]*\b")
 
 
@@ -21,22 +21,20 @@ def summarize_reasons(
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if isinstance(job, UnscheduledJobView) or job.kind == OTHER:
-            found[job.kind][_alike(job.reason)] += 1
+            found[job.kind][_get_common_part(job.reason)] += 1
     return [
         PendingReasonCount(
-            kind=kind, words=IN_WORDS.get(kind, kind), jobs=number, most=found[kind].most_common(_MOST_NAMED)
+            kind=kind, words=KIND_TEXTS.get(kind, kind), jobs=number, most=found[kind].most_common(_MAX_REASONS)
         )
         for kind, number in sorted(counts.items(), key=lambda each: -each[1])
         if number
     ]
 
 
-def _alike(reason: PendingReason | None) -> str:
+def _get_common_part(reason: PendingReason | None) -> str:
     """Return the common part of similar reasons, without names and without the figures in a plug-in's text."""
     assert reason is not None
-    words = format_reason(redact_reason(reason))
+    text = format_reason(redact_reason(reason))
     return (
-        " ".join(_FIGURES.sub(" ", words).split()) or format_reason(reason)
-        if reason.code is PendingCode.OTHER
-        else words
+        " ".join(_FIGURES.sub(" ", text).split()) or format_reason(reason) if reason.code is PendingCode.OTHER else text
     )

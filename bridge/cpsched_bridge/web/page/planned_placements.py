@@ -1,6 +1,6 @@
 """Estimate the nodes of planned jobs: a chart needs start times and nodes, but plans rarely include nodes.
 
-Jobs are placed on free capacity, in the order of their planned starts, by the common fit rule. The result is a
+Jobs are placed on free capacity, in the order of their planned starts, using the common fit rule. The result is a
 consistent schedule, but the dispatcher may later choose other nodes.
 """
 
@@ -13,7 +13,7 @@ from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.model import NEVER, Decision, IntArray, Placement, Request, Snapshot
 from cpsched_bridge.ports import Outage
 
-MOST_JOBS = 400
+MAX_PLACED_JOBS = 400
 """Maximum number of planned jobs to place."""
 
 
@@ -33,38 +33,38 @@ def planned_placements(
     found: dict[int, tuple[int, int, Placement]] = {}
     for slot, placement in decision.starts.placements().items():
         job, end_s = table.jobs[slot], snapshot.now_s + int(table.estimate_s[slot])
-        _take(free, job.request, placement, capacity)
+        _take_amounts(free, job.request, placement, capacity)
         ends.append((end_s, slot, job.request, placement))
         found[job.id] = (snapshot.now_s, end_s, placement)
     heapq.heapify(ends)
-    for start_s, slot in _planned(snapshot, decision, until_s, found):
+    for start_s, slot in _list_planned_jobs(snapshot, decision, until_s, found):
         while ends and ends[0][0] <= start_s:
             _, _, request, placement = heapq.heappop(ends)
-            _give(free, request, placement, capacity)
+            _return_amounts(free, request, placement, capacity)
         job, end_s = table.jobs[slot], start_s + int(table.estimate_s[slot])
         shut = {node for out in outages if start_s < (out.to_s or NEVER) and out.from_s < end_s for node in out.nodes}
-        placement = _somewhere(job.request, snapshot, free, shut)
+        placement = _find_first_free_nodes(job.request, snapshot, free, shut)
         if placement:
-            _take(free, job.request, placement, capacity)
+            _take_amounts(free, job.request, placement, capacity)
             heapq.heappush(ends, (end_s, slot, job.request, placement))
         found[job.id] = (start_s, end_s, placement)
     return found
 
 
-def _planned(
+def _list_planned_jobs(
     snapshot: Snapshot, decision: Decision, until_s: int, started: dict[int, tuple[int, int, Placement]]
 ) -> list[tuple[int, int]]:
-    """Return (start, slot) of the first planned jobs in the order of their starts."""
+    """Return (start, slot) for the first planned jobs, in order of start."""
     if decision.plan_s is None:
         return []
     pairs = zip(decision.plan_s.tolist(), snapshot.queue.tolist(), strict=True)
     jobs = snapshot.table.jobs
     return sorted(pair for pair in pairs if pair[0] != NEVER and pair[0] < until_s and jobs[pair[1]].id not in started)[
-        :MOST_JOBS
+        :MAX_PLACED_JOBS
     ]
 
 
-def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
+def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
     """Return the first free nodes without an outage; empty if there are too few."""
     room = free_units_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
@@ -80,12 +80,12 @@ def _somewhere(request: Request, snapshot: Snapshot, free: IntArray, shut: Colle
     return tuple(found)
 
 
-def _take(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+def _take_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
     for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] -= amounts
 
 
-def _give(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
-    """Add a job's amounts to `free`, up to the capacity of a node that was drained meanwhile."""
+def _return_amounts(free: IntArray, request: Request, placement: Placement, capacity: IntArray) -> None:
+    """Add a job's amounts to `free`, up to the capacity of a node that has been drained since."""
     for node, amounts in amounts_used(request, placement, capacity).items():
         free[node] = (free[node] + amounts).clip(max=capacity[node])

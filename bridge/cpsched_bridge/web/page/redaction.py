@@ -1,7 +1,7 @@
 """Reduce a view to the part that one user may see: the user's own jobs and the machine.
 
-About other users, the reduced view keeps only what `sinfo` shows to everyone: the use of each node, the total use, and
-the nodes that accept no jobs. It omits their names, jobs, accounts, reservations, reasons, and number of jobs.
+For other users, it keeps only what `sinfo` shows to everyone: the use of each node, the total use, and the nodes that
+accept no jobs. It omits other users' names, jobs, accounts, reservations, reasons, and number of jobs.
 """
 
 from __future__ import annotations
@@ -11,66 +11,67 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, OTHER, redact_reason
+from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, OTHER, redact_reason
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page_schema import (
     BridgeStatusView,
     GanttChartView,
+    JobRequestView,
     NodeOutageView,
     PageAlert,
     QueuedJobView,
-    RequestView,
     StatusPageView,
     UnscheduledJobView,
 )
 
-_IN_GENERAL = PendingReason(PendingCode.OTHER, (IN_WORDS[OTHER],))
+_GENERIC_REASON = PendingReason(PendingCode.OTHER, (KIND_TEXTS[OTHER],))
 """Generic reason that replaces a plug-in's reasons, which may name other jobs."""
-A = TypeVar("A", bound=RequestView)
+A = TypeVar("A", bound=JobRequestView)
 
 
 def redact_for_user(view: StatusPageView, user: str) -> StatusPageView:
     """Return the part of the view that `user` may see."""
     queue = [job for job in view.queue if job.user == user]
     ids = {job.id for job in queue} | {job.id for job in view.running if job.user == user}
-    queue = [_queued(job, position, ids) for position, job in enumerate(queue, start=1)]
-    running = [_own_nodes(job) for job in view.running if job.user == user]
-    aside = [_aside(job) for job in view.aside if job.user == user]
+    queue = [_redact_queued_job(job, position, ids) for position, job in enumerate(queue, start=1)]
+    running = [_redact_reservations(job) for job in view.running if job.user == user]
+    aside = [_redact_unscheduled_job(job) for job in view.aside if job.user == user]
     return StatusPageView(
-        status=_status(view.status, user, queue, len(running), aside),
+        status=_redact_status(view.status, user, queue, len(running), aside),
         queue=queue,
         running=running,
         aside=aside,
         decisions=[],
         history=view.history,
-        chart=_chart(view.chart, user),
+        chart=_redact_chart(view.chart, user),
         machine=view.machine,
     )
 
 
-def _queued(job: QueuedJobView, position: int, ids: Iterable[int]) -> QueuedJobView:
+def _redact_queued_job(job: QueuedJobView, position: int, ids: Iterable[int]) -> QueuedJobView:
     known = set(ids)
-    return _own_nodes(job).model_copy(
+    return _redact_reservations(job).model_copy(
         update={
             "position": position,
             "behind": [id for id in job.behind if id in known],
-            "reason": _IN_GENERAL if job.kind == OTHER else job.reason,
+            "reason": _GENERIC_REASON if job.kind == OTHER else job.reason,
         }
     )
 
 
-def _own_nodes(job: A) -> A:
+def _redact_reservations(job: A) -> A:
     """Return a job without the names of excluded reservations, because Slurm names a reservation after its user."""
     parts = tuple(part for part in job.nodes_from if part.kind != "reservation")
     return job.model_copy(update={"nodes_from": parts})
 
 
-def _aside(job: UnscheduledJobView) -> UnscheduledJobView:
-    asked = _own_nodes(job.asked) if job.asked is not None else None
-    return job.model_copy(update={"reason": redact_reason(job.reason), "asked": asked})
+def _redact_unscheduled_job(job: UnscheduledJobView) -> UnscheduledJobView:
+    asked = _redact_reservations(job.asked) if job.asked is not None else None
+    own = job.reason.code is PendingCode.DEPENDS_ON  # the owner has named these jobs
+    return job.model_copy(update={"reason": job.reason if own else redact_reason(job.reason), "asked": asked})
 
 
-def _status(
+def _redact_status(
     status: BridgeStatusView, user: str, queue: list[QueuedJobView], running: int, aside: list[UnscheduledJobView]
 ) -> BridgeStatusView:
     kinds = [*(job.kind for job in queue), *(job.kind for job in aside)]
@@ -89,14 +90,14 @@ def _status(
     )
 
 
-def _chart(chart: GanttChartView, user: str) -> GanttChartView:
+def _redact_chart(chart: GanttChartView, user: str) -> GanttChartView:
     return chart.model_copy(
         update={
             "bars": [bar for bar in chart.bars if bar.user == user],
-            "outages": [_unnamed(outage) for outage in chart.outages],
+            "outages": [_redact_outage(outage) for outage in chart.outages],
         }
     )
 
 
-def _unnamed(outage: NodeOutageView) -> NodeOutageView:
+def _redact_outage(outage: NodeOutageView) -> NodeOutageView:
     return outage.model_copy(update={"name": ""}) if outage.kind == "reserved" else outage

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cpsched.formatting import format_amount, format_count, format_duration, format_quantity, resource_label
-from cpsched_bridge.web.page_schema import RequestView
+from cpsched_bridge.web.page_schema import JobRequestView
 
 
-def request_summary(asked: RequestView, resources: Sequence[str]) -> str:
+def request_summary(asked: JobRequestView, resources: Sequence[str]) -> str:
     """Return a request as one line, such as `4 nodes · 256 cores · 1,000 GiB · 8 GPUs · up to 6 h`."""
     totals = [
         format_quantity(name, asked.units * each) for name, each in zip(resources, asked.per_unit, strict=False) if each
     ]
     whole = ["whole nodes"] if asked.exclusive else []
-    return " · ".join([_places(asked), *totals, *whole, f"up to {format_duration(asked.walltime_s)}"])
+    return " · ".join([_format_unit_count(asked), *totals, *whole, f"up to {format_duration(asked.walltime_s)}"])
 
 
-def request_details(asked: RequestView, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
+def request_details(asked: JobRequestView, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (name, amount) of each part of the request."""
-    yield "where", _where(asked)
+    yield "where", _format_location(asked)
     for name, each in zip(resources, asked.per_unit, strict=False):
         if each:
-            yield resource_label(name), _amounts(name, each, asked)
+            yield resource_label(name), _format_amounts(name, each, asked)
     if asked.exclusive:
         yield "sharing", "exclusive nodes"
     if asked.nodes_from:
@@ -30,13 +30,13 @@ def request_details(asked: RequestView, resources: Sequence[str]) -> Iterator[tu
     yield "time limit", format_duration(asked.walltime_s)
 
 
-def _places(asked: RequestView) -> str:
+def _format_unit_count(asked: JobRequestView) -> str:
     return (
         format_count(asked.units, "node") if asked.distinct or asked.units == 1 else format_count(asked.units, "part")
     )
 
 
-def _where(asked: RequestView) -> str:
+def _format_location(asked: JobRequestView) -> str:
     if asked.units == 1:
         return "on one node"
     if asked.distinct:
@@ -44,7 +44,7 @@ def _where(asked: RequestView) -> str:
     return f"in {asked.units:,} equal parts, several of which may be on one node"
 
 
-def _amounts(name: str, each: int, asked: RequestView) -> str:
+def _format_amounts(name: str, each: int, asked: JobRequestView) -> str:
     if asked.units == 1:
         return format_amount(name, each)
     place = "node" if asked.distinct else "part"

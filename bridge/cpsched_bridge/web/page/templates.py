@@ -21,25 +21,25 @@ from cpsched.formatting import (
     resource_label,
 )
 
-HERE = Path(__file__).resolve().parent
-STATIC = HERE / "static"
-_MOST_LETTERS = 120
-_MOST_NODES = 8
+PAGE_FOLDER = Path(__file__).resolve().parent
+STATIC_FOLDER = PAGE_FOLDER / "static"
+_MAX_TEXT_CHARS = 120
+_MAX_NODES = 8
 
 
 def shown(text: object) -> str:
     """Return user-written text as one line of limited length, to be escaped by the template."""
     words = escape_controls(str(text))
-    return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 1] + "…"
+    return words if len(words) <= _MAX_TEXT_CHARS else words[: _MAX_TEXT_CHARS - 1] + "…"
 
 
 def format_node_names(indices: Sequence[int], names: Sequence[str]) -> str:
     """Return node names in short form, such as `node01, node02, node03 and 5 more`."""
-    return abbreviate(indices, _MOST_NODES, text=lambda index: shown(names[index]))
+    return abbreviate(indices, _MAX_NODES, text=lambda index: shown(names[index]))
 
 
 _ENVIRONMENT = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    loader=FileSystemLoader(PAGE_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
     lstrip_blocks=True,
 )  # fmt: skip
 _ENVIRONMENT.filters.update(

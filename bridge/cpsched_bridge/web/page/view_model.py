@@ -16,29 +16,29 @@ from typing import Any
 import numpy as np
 
 from cpsched.feasibility import amounts_used
-from cpsched.forecast import INTERVAL_OUTCOMES, StartTimeInterval
-from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetPart, PendingReason, RunningJob, Snapshot
+from cpsched.forecast import INTERVAL_OUTCOMES, StartForecast
+from cpsched.model import Cluster, Decision, IntArray, Job, NodeSetCondition, PendingReason, RunningJob, Snapshot
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Check, Hold, Observation
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry import reason_kinds
-from cpsched_bridge.telemetry.cycle_follower import BridgeTelemetryContext, CycleSample
-from cpsched_bridge.telemetry.past_week_outcomes import HORIZONS, Counts
+from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext, CycleReportWithOutcomes
+from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, Counts
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page.page_alerts import list_alerts
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import planned_placements
 
-PAST_S = 3600
+HISTORY_S = 3600
 """Seconds by which the chart and the history extend into the past."""
-AHEAD_S = 24 * 3600
+PLANNED_WINDOW_S = 24 * 3600
 """Seconds into the future for which planned jobs are placed."""
-_MOST_PAST = 5000
-_MOST_LETTERS = 500
-_MOST_LINES = 200
-_MOMENT_S = 10
-_MOST_MOMENTS = PAST_S // _MOMENT_S + 1
+_MAX_ENDED_JOBS = 5000
+_MAX_TEXT_CHARS = 500
+_MAX_CYCLES = 200
+_SAMPLE_EVERY_S = 10
+_MAX_SAMPLES = HISTORY_S // _SAMPLE_EVERY_S + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,9 @@ class LatestCycleReports:
     free: IntArray
     promises: Mapping[int, int]
     """First expected start by job id."""
-    around: BridgeTelemetryContext
+    context: BridgeTelemetryContext
     checks: Sequence[Check] = ()
     """The latest results of the checks."""
-    intervals: Mapping[int, StartTimeInterval] = field(default_factory=dict)
-    """The latest start intervals by job id."""
 
 
 @dataclass(slots=True)
@@ -76,56 +74,53 @@ class StatusPageState:
     settings: Settings
     outlook: StartForecaster = field(default_factory=StartForecaster)
     _instant: LatestCycleReports | None = None
-    _running: dict[int, RunningJob] = field(default_factory=dict)
+    _list_running_jobs: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
     """Names of running jobs by id."""
-    _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MOST_PAST))
-    _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
-    _moments: deque[page_schema.UsageSample] = field(default_factory=lambda: deque(maxlen=_MOST_MOMENTS))
+    _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
+    _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
+    _moments: deque[page_schema.ResourceUsageSample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
     _checks: Sequence[Check] = ()
     _lock: Lock = field(default_factory=Lock)
     _building: Lock = field(default_factory=Lock)
     _view: page_schema.StatusPageView | None = None
 
-    def __call__(self, cycle: CycleSample, promises: Mapping[int, int]) -> None:
+    def __call__(self, cycle: CycleReportWithOutcomes, promises: Mapping[int, int]) -> None:
         """Record one cycle. Called by the loop."""
         report, seen = cycle.report, cycle.report.observation
         with self._lock:
-            self._lines.append(_line(report))
+            self._lines.append(_make_cycle_view(report))
             self._checks = self._checks if report.checks is None else report.checks
             if seen is not None:
-                self._note_ends(report, seen)
+                self._record_ended_jobs(report, seen)
                 # A simulated cluster changes its arrays in place.
                 free = seen.free.copy()
-                self._note_moment(seen, free)
-                around, intervals = cycle.around, self.outlook.intervals
-                self._instant = LatestCycleReports(
-                    report, report, seen, free, promises, around, self._checks, intervals
-                )
+                self._record_usage(seen, free)
+                self._instant = LatestCycleReports(report, report, seen, free, promises, cycle.context, self._checks)
             elif self._instant is not None:
-                self._instant = replace(self._instant, last=report, around=cycle.around, checks=self._checks)
+                self._instant = replace(self._instant, last=report, context=cycle.context, checks=self._checks)
 
-    def _note_ends(self, report: CycleReport, seen: Observation) -> None:
+    def _record_ended_jobs(self, report: CycleReport, seen: Observation) -> None:
         now = {running.job.id: running for running in seen.running}
         ends = {ended.job.id: ended.end_s for ended in report.ended}
-        for id in self._running.keys() - now.keys():
-            before, end_s = self._running[id], ends.get(id, seen.now_s)
+        for id in self._list_running_jobs.keys() - now.keys():
+            before, end_s = self._list_running_jobs[id], ends.get(id, seen.now_s)
             self._past.append(
                 EndedJobView(before.job, before.placement, before.start_s, end_s, self._labels.get(id, ""))
             )
-        self._running, self._labels = now, seen.labels
-        while self._past and self._past[0].end_s < seen.now_s - PAST_S:
+        self._list_running_jobs, self._labels = now, seen.labels
+        while self._past and self._past[0].end_s < seen.now_s - HISTORY_S:
             self._past.popleft()
 
-    def _note_moment(self, seen: Observation, free: IntArray) -> None:
-        if self._moments and seen.now_s - self._moments[-1].now_s < _MOMENT_S:
+    def _record_usage(self, seen: Observation, free: IntArray) -> None:
+        if self._moments and seen.now_s - self._moments[-1].now_s < _SAMPLE_EVERY_S:
             return
         total = seen.cluster.capacity.sum(axis=0)
         shares = 1 - free.sum(axis=0) / np.maximum(total, 1)
-        self._moments.append(page_schema.UsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
+        self._moments.append(page_schema.ResourceUsageSample(now_s=seen.now_s, in_use=[round(s, 4) for s in shares]))
 
     def get_round(self) -> int:
-        """Return the number of the last cycle; 0 before the first cycle that read the cluster."""
+        """Return the number of the last cycle, or 0 before the first cycle that read the cluster."""
         instant = self._instant
         return 0 if instant is None else instant.last.number
 
@@ -138,17 +133,19 @@ class StatusPageState:
             if instant is None:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
-                view = _View(instant, self.settings, past).build(lines[::-1], moments)
-                promised = coverage_rows(self.outlook.week.count_outcomes(instant.observation.now_s))
+                view = _StatusPageViewBuilder(instant, self.settings, past, self.outlook.intervals).build(
+                    lines[::-1], moments
+                )
+                promised = make_coverage_rows(self.outlook.week.count_outcomes(instant.observation.now_s))
                 self._view = view.model_copy(update={"promises": promised})
             return self._view
 
 
-def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
+def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
     """Return one row per horizon with forecasts, and one row for all horizons; empty without forecasts."""
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
-        for horizon, words in enumerate(HORIZONS)
+        for horizon, words in enumerate(HORIZON_LABELS)
     }
     rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     return [
@@ -158,7 +155,7 @@ def coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
     ]
 
 
-def _line(report: CycleReport) -> page_schema.CycleView:
+def _make_cycle_view(report: CycleReport) -> page_schema.CycleView:
     effort = report.decision.effort if report.decision is not None else None
     gap = None
     if effort is not None and effort.objective is not None and effort.bound is not None:
@@ -174,163 +171,179 @@ def _line(report: CycleReport) -> page_schema.CycleView:
 
 
 @dataclass(slots=True)
-class _View:
-    """A builder of the page's values at one instant."""
+class _StatusPageViewBuilder:
+    """Builds the page's values for one instant."""
 
     instant: LatestCycleReports
     settings: Settings
     past: list[EndedJobView]
+    intervals: Mapping[int, StartForecast] = field(default_factory=dict)
+    """The latest start intervals by job id."""
 
     @property
     def hidden(self) -> bool:
         return self.settings.page.users == "hide"
 
     def build(
-        self, lines: list[page_schema.CycleView], moments: list[page_schema.UsageSample]
+        self, lines: list[page_schema.CycleView], moments: list[page_schema.ResourceUsageSample]
     ) -> page_schema.StatusPageView:
         seen, report = self.instant.observation, self.instant.read
-        queue = list(self._queue(report.snapshot, report.decision)) if report.snapshot is not None else []
-        running, aside = list(self._running(seen, report.snapshot)), list(self._aside(seen, report))
-        out = self._unavailable(seen.cluster)
+        queue = list(self._list_queued_jobs(report.snapshot, report.decision)) if report.snapshot is not None else []
+        running, aside = (
+            list(self._list_running_jobs(seen, report.snapshot)),
+            list(self._list_unscheduled_jobs(seen, report)),
+        )
+        out = self._find_unavailable_nodes(seen.cluster)
         return page_schema.StatusPageView(
-            status=self._status(queue, aside, len(out)),
+            status=self._make_status(queue, aside, len(out)),
             queue=queue,
             running=running,
             aside=aside,
             decisions=lines,
-            history=[moment for moment in moments if moment.now_s >= seen.now_s - PAST_S],
+            history=[moment for moment in moments if moment.now_s >= seen.now_s - HISTORY_S],
             chart=page_schema.GanttChartView(
                 now_s=seen.now_s,
                 node_names=list(seen.cluster.node_names),
                 unavailable=out,
-                outages=list(self._outages(seen, out)),
-                bars=list(self._bars(seen, report)),
+                outages=list(self._list_outages(seen, out)),
+                bars=list(self._list_bars(seen, report)),
             ),
-            machine=page_schema.NodeCapacityView.model_construct(
+            machine=page_schema.NodeCapacitiesView.model_construct(
                 capacity=seen.cluster.capacity.tolist(), free=self.instant.free.tolist()
             ),
         )
 
     # ------------------------------------------------------------------------------------------------------- jobs
 
-    def _facts(self, job: Job, label: str = "") -> dict[str, Any]:
+    def _make_job_fields(self, job: Job, label: str = "") -> dict[str, Any]:
         return {
             "id": job.id,
-            "label": _valid(label) or str(job.id),
-            "user": self._name(job.user),
-            "account": self._name(job.account),
-            "name": self._name(job.name),
-            "partition": _valid(job.queue),
-            "qos": _valid(job.qos),
+            "label": _sanitize_text(label) or str(job.id),
+            "user": self._get_visible_name(job.user),
+            "account": self._get_visible_name(job.account),
+            "name": self._get_visible_name(job.name),
+            "partition": _sanitize_text(job.queue),
+            "qos": _sanitize_text(job.qos),
         }
 
-    def _asked(self, job: Job) -> dict[str, Any]:
+    def _make_request_fields(self, job: Job) -> dict[str, Any]:
         request, cluster = job.request, self.instant.observation.cluster
         return {
             "units": request.units,
             "per_unit": list(request.per_unit),
             "distinct": request.distinct,
             "exclusive": request.exclusive,
-            "nodes_from": self._nodes_from(cluster, request.node_set)
+            "nodes_from": self._list_node_conditions(cluster, request.node_set)
             if 0 < request.node_set < len(cluster.node_sets)
             else (),
             "submit_s": job.submit_s,
             "walltime_s": job.walltime_s,
         }
 
-    def _nodes_from(self, cluster: Cluster, node_set: int) -> tuple[NodeSetPart, ...]:
+    def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
         """Return the parts of a node set. If names are hidden, omit reservations, which Slurm names after users."""
         parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
-        return tuple(NodeSetPart(kind, _valid(name)) for kind, name in parts)
+        return tuple(NodeSetCondition(kind, _sanitize_text(name)) for kind, name in parts)
 
-    def _name(self, text: str) -> str:
+    def _get_visible_name(self, text: str) -> str:
         """Return user-written text, or an empty text if names are hidden."""
-        return "" if self.hidden else _valid(text)
+        return "" if self.hidden else _sanitize_text(text)
 
-    def _why(self, reason: PendingReason) -> PendingReason:
+    def _get_visible_reason(self, reason: PendingReason) -> PendingReason:
         """Return a reason; with hidden names, without the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
-        return _valid_reason(reason_kinds.redact_reason(reason) if self.hidden else reason)
+        return _sanitize_reason(reason_kinds.redact_reason(reason) if self.hidden else reason)
 
-    def _queue(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
+    def _list_queued_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
         table, promises = snapshot.table, self.instant.promises
         labels = self.instant.observation.job_names()
         plan = decision.plan_by_job(snapshot) if decision is not None else {}
         starts, names = decision.starts_by_job(snapshot) if decision is not None else {}, snapshot.cluster.node_names
         for position, slot in enumerate(snapshot.queue.tolist(), start=1):
             job = table.jobs[slot]
-            likely = self.instant.intervals.get(job.id)
+            likely = self.intervals.get(job.id)
             wait = decision.waits.get(job.id) if decision is not None else None
             yield page_schema.QueuedJobView.model_construct(
-                **self._facts(job, labels.get(job.id, "")),
-                **self._asked(job),
+                **self._make_job_fields(job, labels.get(job.id, "")),
+                **self._make_request_fields(job),
                 position=position,
                 priority=job.priority,
                 estimate_s=int(table.estimate_s[slot]),
-                reason=_valid_reason(wait.reason) if wait else None if job.id in starts else reason_kinds.UNKNOWN,
+                reason=_sanitize_reason(wait.reason)
+                if wait
+                else None
+                if job.id in starts
+                else reason_kinds.NO_REASON_GIVEN,
                 starts_on=[(names[node], units) for node, units in starts.get(job.id, ())],
                 behind=list(wait.behind) if wait else [],
                 expected_s=plan.get(job.id),
                 first_expected_s=promises.get(job.id),
                 likely_from_s=likely.from_s if likely else None,
                 likely_to_s=likely.to_s if likely else None,
+                start_quantiles_s=likely.published_s if likely else [],
+                calibrated=likely is not None and likely.calibrated,
             )
 
-    def _running(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
-        ends = _ends(snapshot)
+    def _list_running_jobs(self, seen: Observation, snapshot: Snapshot | None) -> Iterable[page_schema.RunningJobView]:
+        ends = _get_expected_ends(snapshot)
         names, labels = seen.cluster.node_names, seen.job_names()
         for running in sorted(seen.running, key=lambda each: (each.start_s, each.job.id)):
             job = running.job
             yield page_schema.RunningJobView.model_construct(
-                **self._facts(job, labels.get(job.id, "")),
-                **self._asked(job),
+                **self._make_job_fields(job, labels.get(job.id, "")),
+                **self._make_request_fields(job),
                 start_s=running.start_s,
                 expected_end_s=ends.get(job.id, running.start_s + job.walltime_s),
                 nodes=[(names[node], units) for node, units in running.placement],
+                preemptors=_sanitize_text(seen.preemptors.get(job.id, "")),
+                checkpoint_s=seen.checkpoints.get(job.id),
             )
 
-    def _aside(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.UnscheduledJobView]:
+    def _list_unscheduled_jobs(
+        self, seen: Observation, report: CycleReport
+    ) -> Iterable[page_schema.UnscheduledJobView]:
         for left in seen.left:
             yield page_schema.UnscheduledJobView.model_construct(
-                id=left.job_id, label=_valid(left.label) or str(left.job_id), user=self._name(left.user), account="",
-                name="", partition="", qos="", kind="left_to_slurm", reason=self._why(left.reason), asked=None,
+                id=left.job_id, label=_sanitize_text(left.label) or str(left.job_id),
+                user=self._get_visible_name(left.user), account="", name="", partition="", qos="", kind="left_to_slurm",
+                reason=self._get_visible_reason(left.reason), asked=None,
             )  # fmt: skip
         decided_on = {job.id for job in report.waiting}
         for pending in seen.pending:
             job = pending.job
             if job.id not in decided_on:
                 kind = reason_kinds.classify_unscheduled(pending)
-                held = pending.holder_reason if pending.hold is Hold.USER else reason_kinds.NOT_OURS
+                held = pending.holder_reason if pending.hold is Hold.USER else reason_kinds.NOT_MANAGED
                 waits = job.ineligible if kind == "ineligible" else None
                 yield page_schema.UnscheduledJobView.model_construct(
-                    **self._facts(job, pending.label),
+                    **self._make_job_fields(job, pending.label),
                     kind=kind,
-                    reason=self._why(waits or held),
-                    asked=page_schema.RequestView.model_construct(**self._asked(job)),
+                    reason=self._get_visible_reason(waits or held),
+                    asked=page_schema.JobRequestView.model_construct(**self._make_request_fields(job)),
                 )
 
     # ------------------------------------------------------------------------------------------------- the machine
 
-    def _unavailable(self, cluster: Cluster) -> list[int]:
+    def _find_unavailable_nodes(self, cluster: Cluster) -> list[int]:
         """Return the nodes that have no free capacity and no running job."""
         busy = {node for running in self.instant.observation.running for node, _ in running.placement}
         return [node for node in np.flatnonzero(self.instant.free.max(axis=1) == 0).tolist() if node not in busy]
 
-    def _outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
+    def _list_outages(self, seen: Observation, out: list[int]) -> Iterable[page_schema.NodeOutageView]:
         """Yield the cluster's outages, and one outage for all other unavailable nodes.
 
         By default, Slurm names a reservation after its user, so its name is hidden if users' names are hidden.
         """
-        told: set[int] = set()
+        listed: set[int] = set()
         for each in seen.outages:
-            told |= set(each.nodes) if each.from_s <= seen.now_s else set()
-            name = self._name(each.name) if each.kind == "reserved" else _valid(each.name)
+            listed |= set(each.nodes) if each.from_s <= seen.now_s else set()
+            name = self._get_visible_name(each.name) if each.kind == "reserved" else _sanitize_text(each.name)
             yield page_schema.NodeOutageView(
                 kind=each.kind, name=name, nodes=list(each.nodes), from_s=each.from_s, to_s=each.to_s
             )
-        if rest := [node for node in out if node not in told]:
+        if rest := [node for node in out if node not in listed]:
             yield page_schema.NodeOutageView(kind="unknown", name="", nodes=rest, from_s=seen.now_s, to_s=None)
 
-    def _resources(self) -> list[page_schema.ResourceUsageView]:
+    def _list_resource_usage(self) -> list[page_schema.ResourceUsageView]:
         seen, free = self.instant.observation, self.instant.free.sum(axis=0)
         used = np.zeros(len(seen.cluster.resources), np.int64)
         for running in seen.running:
@@ -345,65 +358,65 @@ class _View:
             for r, name in enumerate(seen.cluster.resources)
         ]  # fmt: skip
 
-    def _status(
+    def _make_status(
         self, queue: list[page_schema.QueuedJobView], aside: list[page_schema.UnscheduledJobView], out: int
     ) -> page_schema.BridgeStatusView:
         instant, policy = self.instant, self.settings.policy
         seen, last = instant.observation, instant.last
-        paused = instant.around.paused or _waiting(last.waits_for)
+        paused = instant.context.paused or _format_startup_wait(last.waits_for)
         counts = reason_kinds.count_jobs_by_reason(instant.read) or {}
         return page_schema.BridgeStatusView(
-            version=version("cpsched"), cluster=_valid(seen.cluster_name)[:80], host=platform.node(),
+            version=version("cpsched"), cluster=_sanitize_text(seen.cluster_name)[:80], host=platform.node(),
             round=last.number, at_unix_s=last.at_unix_s, now_s=seen.now_s, mode=last.mode,
             dispatcher=policy.dispatcher, predictor=policy.predictor,
             interval_s=self.settings.cycle.interval_s, users_hidden=self.hidden,
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
-            aside=len(aside), held=instant.read.kept, resources=self._resources(),
+            aside=len(aside), held=instant.read.kept, resources=self._list_resource_usage(),
             causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart
 
-    def _bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
-        ends, labels = _ends(report.snapshot), seen.job_names()
+    def _list_bars(self, seen: Observation, report: CycleReport) -> Iterable[page_schema.GanttBar]:
+        ends, labels = _get_expected_ends(report.snapshot), seen.job_names()
         for ran in self.past:
-            yield self._bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
+            yield self._make_bar(ran.job, "past", ran.start_s, ran.end_s, ran.placement, ran.label)
         for running in seen.running:
             end_s = max(seen.now_s + 1, ends.get(running.job.id, running.start_s + running.job.walltime_s))
             label = labels.get(running.job.id, "")
-            yield self._bar(running.job, "running", running.start_s, end_s, running.placement, label)
+            yield self._make_bar(running.job, "running", running.start_s, end_s, running.placement, label)
         if report.snapshot is None or report.decision is None:
             return
         jobs = {job.id: job for job in report.waiting}
-        planned = planned_placements(report.snapshot, report.decision, seen.now_s + AHEAD_S, seen.outages)
+        planned = planned_placements(report.snapshot, report.decision, seen.now_s + PLANNED_WINDOW_S, seen.outages)
         for id, (begin_s, end_s, placement) in planned.items():
-            yield self._bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
+            yield self._make_bar(jobs[id], "planned", begin_s, end_s, placement, labels.get(id, ""))
 
-    def _bar(
+    def _make_bar(
         self, job: Job, kind: str, begin_s: int, end_s: int, nodes: Iterable[tuple[int, int]], label: str
     ) -> page_schema.GanttBar:
-        user, name = self._name(job.user), _valid(label) or str(job.id)
+        user, name = self._get_visible_name(job.user), _sanitize_text(label) or str(job.id)
         return page_schema.GanttBar.model_construct(
             id=job.id, label=name, user=user, kind=kind, begin_s=begin_s, end_s=end_s, nodes=list(nodes)
         )
 
 
-def _waiting(words: str) -> str:
-    """Return why the bridge starts no jobs while a decision waits for `words`; empty if `words` is empty."""
-    return f"no decision yet: {words}" if words else ""
+def _format_startup_wait(text: str) -> str:
+    """Return why the bridge starts no jobs while a decision is waiting for `text`, or "" if `text` is empty."""
+    return f"no decision yet: {text}" if text else ""
 
 
-def _valid(text: str) -> str:
+def _sanitize_text(text: str) -> str:
     """Return `text` with limited length and without characters that UTF-8 cannot encode."""
-    return text[:_MOST_LETTERS].encode("utf-8", "backslashreplace").decode()
+    return text[:_MAX_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
 
 
-def _valid_reason(reason: PendingReason) -> PendingReason:
-    valid = (_valid(each) if isinstance(each, str) else each for each in reason.arguments)
+def _sanitize_reason(reason: PendingReason) -> PendingReason:
+    valid = (_sanitize_text(each) if isinstance(each, str) else each for each in reason.arguments)
     return replace(reason, arguments=tuple(valid))
 
 
-def _ends(snapshot: Snapshot | None) -> dict[int, int]:
+def _get_expected_ends(snapshot: Snapshot | None) -> dict[int, int]:
     """Return the expected ends of running jobs by id."""
     if snapshot is None:
         return {}

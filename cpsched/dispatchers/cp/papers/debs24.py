@@ -1,27 +1,29 @@
-"""Online CP per objective (debs24 sections 2.3, 5.2 and 5.4): the whole queue on pools, by CP-SAT."""
+"""Online CP per objective (debs24 sections 2.3, 5.2 and 5.4): plan the whole queue on pools with CP-SAT."""
 
 from __future__ import annotations
 
-from cpsched.dispatchers.cp.per_objective import PerObjectiveDispatcher
+from cpsched.dispatchers.cp.cp_sat_dispatcher import CpSatDispatcher
 from cpsched.registration import Registration
 
 
-def _listed(name: str, what: str, section: str, **fixed: str) -> Registration:
+def _build_registration(name: str, what: str, section: str, **fixed: str) -> Registration:
     summary = f"Plans the whole queue on pools with minimal {what}."
-    return Registration(name, summary, f"debs24 section {section}", PerObjectiveDispatcher, fixed)
+    return Registration(name, summary, f"debs24 section {section}", CpSatDispatcher, fixed)
 
 
-LISTED = (
-    _listed("cp-bsld", "bounded slowdown", "5.2", objective="bsld"),
-    _listed("cp-af", "mean response time", "5.3", objective="af"),
-    _listed("cp-awf", "mean response time weighted by area", "5.1", objective="awf"),
-    _listed("cp-p2sf", "P2SF", "5.4", objective="p2sf"),
-    _listed(
+REGISTRATIONS = (
+    _build_registration("cp-bsld", "bounded slowdown", "5.2", objective="bsld"),
+    _build_registration("cp-af", "mean response time", "5.3", objective="af"),
+    _build_registration("cp-awf", "mean response time weighted by area", "5.1", objective="awf"),
+    _build_registration("cp-p2sf", "P2SF", "5.4", objective="p2sf"),
+    _build_registration(
         "cp-bsld+",
         "bounded slowdown, with three list plans as additional starting points",
         "5.2",
         objective="bsld",
         plans="spf,saf,sjf",
     ),
-    _listed("cp-p2sf+", "P2SF, with a list plan as an additional starting point", "5.4", objective="p2sf", plans="reg"),
+    _build_registration(
+        "cp-p2sf+", "P2SF, with a list plan as an additional starting point", "5.4", objective="p2sf", plans="reg"
+    ),
 )

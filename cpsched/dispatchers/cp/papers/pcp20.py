@@ -1,14 +1,14 @@
 """PCP'20 (pcp20): start times and places in one constraint model whose size does not depend on the system's size.
 
-The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` of
+The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` in
 `cpsched/dispatchers/cp/cp_objective.py`.
 """
 
 from __future__ import annotations
 
-from cpsched.dispatchers.cp.constraint_dispatcher import family_member
+from cpsched.dispatchers.cp.constraint_dispatcher import build_cp_registration
 from cpsched.dispatchers.cp.cp_dispatcher_config import CpDispatcherConfig
 
 _SUMMARY = "Plans start times and places of jobs that could start now in one constraint model, with minimal slowdown."
 
-LISTED = (family_member("pcp20", _SUMMARY, "pcp20; search control of cp19", CpDispatcherConfig()),)
+REGISTRATIONS = (build_cp_registration("pcp20", _SUMMARY, "pcp20; search control of cp19", CpDispatcherConfig()),)

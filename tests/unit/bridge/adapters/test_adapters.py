@@ -6,13 +6,13 @@ from cpsched_bridge.settings import Section
 
 
 @pytest.mark.parametrize("name", ["mock", "pbs", "slurm"])
-def test_an_adapter_offers_options_with_defaults_and_descriptions_and_a_way_to_connect(name: str) -> None:
+def test_adapter_defines_documented_options_and_connect(name: str) -> None:
     adapter = load_adapter(name)
     assert issubclass(adapter.Options, Section)
     assert adapter.Options() == adapter.Options.model_validate({})
     assert all(field.description for field in adapter.Options.model_fields.values())
 
 
-def test_a_module_without_options_is_none() -> None:
-    with pytest.raises(PluginLoadError, match="has no Options and no connect"):
+def test_rejects_module_without_options() -> None:
+    with pytest.raises(PluginLoadError, match="must define Options and connect; it lacks Options and connect"):
         load_adapter("os.path")

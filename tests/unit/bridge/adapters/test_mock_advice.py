@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
@@ -17,10 +17,10 @@ def a_site() -> MockCluster:
     """One node, a job of 100 s on it, and five that wait for it."""
     jobs = [TraceJob(a_job(9, per_unit=4, walltime_s=100), 100)]
     jobs += [TraceJob(a_job(id, per_unit=4, walltime_s=50, submit_s=1, priority=10), 50) for id in range(1, 6)]
-    return MockCluster(a_cluster(1, 4), jobs, plugin=False, scheduler=SlurmDispatcher())
+    return MockCluster(a_cluster(1, 4), jobs, plugin=False, scheduler=SlurmTwinDispatcher())
 
 
-def test_points_are_compared_before_they_are_changed():
+def test_boost_requires_expected_previous_points():
     site = a_site()
     site.advance(10)
     assert {rank.id: (rank.own, rank.points) for rank in site.rank_jobs()} == dict.fromkeys(range(1, 6), (10, 0))
@@ -37,7 +37,7 @@ def test_points_are_compared_before_they_are_changed():
     assert site.points == {1: 8}
 
 
-def test_the_advised_order_is_the_order_of_starts_and_no_job_is_held(tmp_path):
+def test_jobs_start_in_boosted_order_without_holds(tmp_path):
     site = a_site()
     backend = MockBackend(site, ManualClock(site))
     bridge = a_bridge(

@@ -6,7 +6,7 @@ from cpsched.jit import compile_progress
 from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 
 
-def test_no_time_passes_while_a_kernel_is_compiled():
+def test_clock_stops_during_kernel_compilation():
     """So that no decision is charged with it, and the live part of a demo is as long as promised."""
     pace = EventDrivenClock(site=None)
     began_s = time.perf_counter()

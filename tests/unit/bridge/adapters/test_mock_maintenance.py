@@ -21,7 +21,7 @@ def a_site(*jobs, plugin=True):
 @pytest.mark.parametrize(
     ("now_s", "free", "told"), [(99, [4, 4], 1), (100, [0, 4], 1), (199, [0, 4], 1), (200, [4, 4], 0)]
 )
-def test_its_nodes_have_nothing_free_while_it_lasts_and_it_is_told_until_it_is_over(now_s, free, told):
+def test_maintenance_nodes_are_unusable_and_reported_until_end(now_s, free, told):
     site = a_site()
     site.advance(now_s)
     seen = site.observe()
@@ -29,17 +29,17 @@ def test_its_nodes_have_nothing_free_while_it_lasts_and_it_is_told_until_it_is_o
     assert len(seen.outages) == told
 
 
-def test_a_start_on_its_nodes_is_refused():
+def test_refuses_start_on_maintenance_nodes():
     job = a_job(1)
     site = a_site(job)
     site.advance(150)
     (refused,) = site.start([StartOrder(job, (("n0", 1),))])
-    assert (refused.result, refused.detail) == ("refused", "under maintenance: n0")
+    assert (refused.result, refused.detail) == ("refused", "node n0 is in maintenance")
     (done,) = site.start([StartOrder(job, (("n1", 1),))])
     assert done.result == "done"
 
 
-def test_the_sites_own_scheduler_waits_for_its_end():
+def test_built_in_scheduler_waits_for_end_of_maintenance():
     site = a_site(a_job(1, units=2, per_unit=4, submit_s=120), plugin=False)
     site.advance(199)
     assert site.pending_count == 1
@@ -48,10 +48,10 @@ def test_the_sites_own_scheduler_waits_for_its_end():
     assert site.pending_count == 0
 
 
-def test_it_is_set_up_by_node_names():
+def test_configures_maintenance_by_node_names():
     maintenance = {"name": "update", "nodes": ["node02", "node01"], "from_s": 0, "for_s": 60}
     options = {"days": 0.01, "maintenance": [maintenance]}
     (told,) = connect(Options.model_validate(options)).observe().outages
     assert (told.name, told.nodes, told.to_s - told.from_s) == ("update", (0, 1), 60)
-    with pytest.raises(SettingsError, match="nobody: there is no such node"):
+    with pytest.raises(SettingsError, match="nobody: must be a node of the system"):
         connect(Options.model_validate(options | {"maintenance": [maintenance | {"nodes": ["nobody"]}]}))

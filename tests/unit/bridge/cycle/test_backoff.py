@@ -9,36 +9,36 @@ import numpy as np
 import pytest
 
 from cpsched.model import EndedJob
+from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
 from cpsched_bridge.cycle.backoff import (
-    COMMANDS,
-    IN_VAIN,
-    KINDS_IN_VAIN,
-    MOST_TRIED,
-    REMEMBERED_S,
-    STARTS,
+    COMMAND_BACKOFF,
+    COMMAND_MEMORY_S,
+    MAX_GROUPS_PER_USER,
+    MAX_REPETITIONS,
+    MAX_TRIES,
+    START_BACKOFF,
     STUCK_S,
-    Backoff,
     BackoffQueue,
-    CommandRetries,
+    CommandRetryTracker,
+    ExponentialBackoff,
 )
-from cpsched_bridge.cycle.start_outcomes import FailedStart, StartOutcomes
-from cpsched_bridge.equivalence import BackoffKey, equivalence_key
-from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob
+from cpsched_bridge.cycle.start_outcomes import FailedStart, ObservedStartOutcomes
+from cpsched_bridge.ports import CANNOT_BE_RELEASED, ClusterReason, Hold, Observation, PendingJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, words
 from tests.reach import entries
 
 CLUSTER = a_cluster()
-LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("alice", "lab")))
-QOS_LIMIT = ClusterReason("QOSGrpCpuLimit", BackoffKey("qos", ("normal", "")))
-OWN_LIMIT = ClusterReason("QOSMaxWallDurationPerJobLimit", BackoffKey("job", ("3",)))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("alice", "lab")))
+QOS_LIMIT = ClusterReason("QOSGrpCpuLimit", BackoffGroupKey("qos", ("normal", "")))
+OWN_LIMIT = ClusterReason("QOSMaxWallDurationPerJobLimit", BackoffGroupKey("job", ("3",)))
 
 
-def test_a_delay_doubles_up_to_its_maximum() -> None:
-    backoff = Backoff(2.0, 15.0)
+def test_delay_doubles_up_to_maximum() -> None:
+    backoff = ExponentialBackoff(2.0, 15.0)
     assert [backoff.delay_s(attempts) for attempts in (0, 1, 2, 3, 10_000)] == [2, 4, 8, 15, 15]
     assert [backoff.next_delay_s(2.0), backoff.next_delay_s(8.0)] == [4, 15]
-    assert Backoff(1.0, 100.0, factor=3.0).delay_s(2) == 9
+    assert ExponentialBackoff(1.0, 100.0, factor=3.0).delay_s(2) == 9
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
     def pending(self, id: int) -> PendingJob:
         job = self.jobs[id]
         names = ("job", (str(id),)), ("association", (job.user, job.account)), ("qos", ("normal", ""))
-        groups = tuple(BackoffKey(*each) for each in names)
+        groups = tuple(BackoffGroupKey(*each) for each in names)
         return PendingJob(job, Hold.PLUGIN, groups=groups, release_is_pointless=id in self.stays)
 
     def failure(self, id: int) -> FailedStart:
@@ -99,7 +99,7 @@ class World:
             FailedStart(self.pending(id), each.scope, each.reason, each.clears_on_end)
             for id, each in (met or {}).items()
         ]
-        outcomes = StartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
+        outcomes = ObservedStartOutcomes(dict.fromkeys(began, ""), (*limited, *map(self.failure, failed)))
         self.told += [happening.detail for happening in self.queue.record_starts(seen, outcomes)]
         marked = self.queue.mark_backed_off(seen, self.entries())
         self.order = [each.job.id for each in marked.pending]
@@ -154,7 +154,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("row", TABLE)
-def test_which_jobs_may_start_after_each_reading(row: str) -> None:
+def test_selects_startable_jobs_after_each_reading(row: str) -> None:
     """Jobs 1 to 6 are Alice's, 7 and 8 are Bob's; 20 to 23 ended."""
     world = World()
     for after_s, what, free in TABLE[row]:
@@ -162,26 +162,31 @@ def test_which_jobs_may_start_after_each_reading(row: str) -> None:
         assert world.free(**what) == free  # type: ignore[arg-type]
 
 
-def test_without_a_failed_start_nothing_is_touched() -> None:
+def test_changes_nothing_without_failed_starts() -> None:
     world = World()
     seen = world.observation()
-    assert world.queue.record_starts(seen, StartOutcomes()) == []
+    assert world.queue.record_starts(seen, ObservedStartOutcomes()) == []
     assert world.queue.mark_backed_off(seen, {}) is seen
 
 
-def test_each_group_is_reported_once_with_the_clusters_own_reason() -> None:
+def test_reports_each_group_once_with_cluster_reason() -> None:
     world = World()
-    assert world.step(met={1: LIMIT, 2: LIMIT})[3] == "AssocMaxJobsLimit (user alice of account lab)"
+    assert world.step(met={1: LIMIT, 2: LIMIT})[3] == "AssocMaxJobsLimit (user alice in account lab)"
     world.step(met={1: LIMIT})
-    like = "jobs of user alice, account lab that ask for 1 x 1 for 50 s in any queue"
-    assert world.step(failed=(5,), shorter=(5,))[5] == "AssocMaxJobsLimit (user alice of account lab)"
+    like = "jobs of user alice, account lab that request 1 x 1 for 50 s in any queue"
+    assert world.step(failed=(5,), shorter=(5,))[5] == "AssocMaxJobsLimit (user alice in account lab)"
     assert world.told == [
-        "user alice of account lab: AssocMaxJobsLimit; 2 job(s) held again",
-        f"{like}: StartFailed; 1 job(s) held again",
+        "user alice in account lab: AssocMaxJobsLimit; 2 jobs held again",
+        f"{like}: StartFailed; 1 job held again",
     ]
 
 
-def test_the_wait_doubles_up_to_a_bound() -> None:
+def test_a_group_without_a_user_is_described_without_one() -> None:
+    assert str(BackoffGroupKey("alike", ("", "", "", "", "1 x 1"))) == "jobs that request 1 x 1"
+    assert str(BackoffGroupKey("alike", ("", "lab", "", "", "1 x 1"))) == "jobs of account lab that request 1 x 1"
+
+
+def test_backoff_doubles_up_to_maximum() -> None:
     world = World()
     waits = []
     for _ in range(9):
@@ -190,16 +195,16 @@ def test_the_wait_doubles_up_to_a_bound() -> None:
         while 1 not in world.free():
             world.now_s += 1
         waits.append(world.now_s - since_s)
-    assert waits == [2, 4, 8, 16, 32, 64, STARTS.maximum_s, STARTS.maximum_s, STARTS.maximum_s]
+    assert waits == [2, 4, 8, 16, 32, 64, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s]
     assert len(world.told) == 1
 
 
-def test_after_a_wait_one_is_tried_then_two_then_four() -> None:
+def test_tries_1_then_2_then_4_jobs_after_backoff() -> None:
     world = World(alices=10)
     world.step(met={1: LIMIT})
     tried = []
     for _ in range(3):
-        world.now_s += STARTS.initial_s
+        world.now_s += START_BACKOFF.initial_s
         free = [id for id in world.free() if id <= 10]
         tried.append(len(free))
         for id in free:
@@ -209,28 +214,28 @@ def test_after_a_wait_one_is_tried_then_two_then_four() -> None:
     assert tried == [1, 2, 4]
 
 
-def test_without_failed_starts_a_group_is_forgotten() -> None:
+def test_forgets_group_without_further_failures() -> None:
     world = World(alices=200)
     world.step(met={1: LIMIT})
     for _ in range(20):
-        world.now_s += STARTS.initial_s
+        world.now_s += START_BACKOFF.initial_s
         if len(world.free()) == 202:
             break
     assert len(world.free()) == 202
-    assert MOST_TRIED < 200
+    assert MAX_TRIES < 200
 
 
-def test_what_is_ineligible_anyway_keeps_its_reason_and_takes_no_turn() -> None:
+def test_ineligible_job_keeps_reason_and_is_not_tried() -> None:
     world = World()
     world.jobs[1] = replace(world.jobs[1], ineligible="dependency")
     world.step(met={2: LIMIT})
-    world.now_s += STARTS.initial_s
+    world.now_s += START_BACKOFF.initial_s
     off = world.step()
     assert off[1] == "dependency"
     assert 2 not in off
 
 
-def test_a_group_of_which_nothing_waits_is_forgotten() -> None:
+def test_forgets_group_without_pending_jobs() -> None:
     world = World(alices=1)
     world.step(met={1: LIMIT})
     world.states[1] = LedgerState.RUNNING
@@ -240,7 +245,7 @@ def test_a_group_of_which_nothing_waits_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_a_user_at_a_limit_keeps_it_filled_with_few_failed_starts(limit: int) -> None:
+def test_user_at_limit_keeps_it_filled_with_few_failures(limit: int) -> None:
     """A cluster that limits alice's running jobs, each 5 s long: all run, and few starts fail."""
     world = World(alices=40, bobs=0)
     running: dict[int, int] = {}
@@ -270,34 +275,34 @@ def unlike(world: World, *ids: int) -> World:
     return world
 
 
-def test_an_explained_failure_backs_off_its_job_alone() -> None:
+def test_explained_failure_backs_off_only_its_job() -> None:
     world = World()
     world.alone = {1}
     assert world.step(failed=(1,)) == {1: "StartFailed (job 1)"}
     assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 1) == []
 
 
-def test_after_benign_failures_jobs_of_a_user_only_go_last() -> None:
-    """Jobs of others go first in the cluster's own order, say."""
+def test_benign_failures_only_move_jobs_of_user_last() -> None:
+    """Jobs of other jobs go first in the cluster's own order, say."""
     world = World(alices=10)
     world.alone = world.ordinary = set(range(1, 11))
-    off = world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
-    assert set(off) == set(range(1, KINDS_IN_VAIN + 1))
+    off = world.step(failed=tuple(range(1, MAX_GROUPS_PER_USER + 1)))
+    assert set(off) == set(range(1, MAX_GROUPS_PER_USER + 1))
     assert world.order[-6:] == [5, 6, 7, 8, 9, 10]
     world.alone, world.ordinary = set(), set()
     world = unlike(world, *range(1, 11))
-    off = world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
+    off = world.step(failed=tuple(range(1, MAX_GROUPS_PER_USER + 1)))
     assert set(off) == set(range(1, 11)), "with as many unexplained failures they wait"
     world.alone, world.ordinary = {9}, {9}
     assert set(world.step(failed=(9,))) == set(range(1, 11)), "one benign failure beside them changes nothing"
 
 
-def test_what_is_tried_goes_last_and_only_where_it_fits() -> None:
+def test_tried_job_goes_last_and_only_if_it_fits() -> None:
     """No other job waits for a start that may fail."""
     world = World()
     world.jobs = {id: replace(job, priority=9, tier=2) for id, job in world.jobs.items()}
     world.step(failed=(1,))
-    world.now_s += STARTS.initial_s
+    world.now_s += START_BACKOFF.initial_s
     world.room = np.zeros_like(CLUSTER.capacity)
     assert world.free() == [7, 8]
     world.room = np.array(CLUSTER.capacity)
@@ -307,11 +312,11 @@ def test_what_is_tried_goes_last_and_only_where_it_fits() -> None:
     assert world.ranks[7] == (2, 9, 0)
 
 
-def test_units_on_nodes_of_their_own_need_so_many_nodes() -> None:
+def test_distinct_units_need_that_many_free_nodes() -> None:
     world = World(alices=1)
     world.jobs[1] = replace(world.jobs[1], request=replace(world.jobs[1].request, units=2, distinct=True))
     world.step(failed=(1,))
-    world.now_s += STARTS.initial_s
+    world.now_s += START_BACKOFF.initial_s
     world.room = np.array(CLUSTER.capacity)
     world.room[1:] = 0
     assert 1 not in world.free()
@@ -319,18 +324,18 @@ def test_units_on_nodes_of_their_own_need_so_many_nodes() -> None:
     assert 1 in world.free()
 
 
-def test_a_limit_keeps_the_place_of_those_who_are_at_it() -> None:
+def test_job_at_limit_keeps_queue_position() -> None:
     world = World()
     world.jobs = {id: replace(job, priority=9) for id, job in world.jobs.items()}
     world.step(met={1: LIMIT})
-    world.now_s += STARTS.initial_s
+    world.now_s += START_BACKOFF.initial_s
     world.room = np.zeros_like(CLUSTER.capacity)
     assert 1 in world.free()
     assert world.order == list(range(1, 9))
     assert world.ranks[1] == (0, 9, 0)
 
 
-def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
+def test_leaves_equal_jobs_after_too_many_failures() -> None:
     """Held ones only, each once; several failures in one reading are one."""
     world = unlike(World(), 5)
     world.states[2] = LedgerState.STARTING
@@ -345,13 +350,13 @@ def test_after_too_many_failures_jobs_alike_are_left_to_the_cluster() -> None:
     }
 
 
-def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
+def test_does_not_leave_jobs_that_cannot_be_released() -> None:
     world = World(alices=2)
     world.stays = {1}
     for time in range(3):
         off = world.step(failed=(1,))
-        assert off[1].endswith(f"; {RELEASE_POINTLESS}"), time
-        assert RELEASE_POINTLESS not in off[2]
+        assert off[1].endswith(f"; {CANNOT_BE_RELEASED}"), time
+        assert CANNOT_BE_RELEASED not in off[2]
     found = world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3)
     assert [each.entry.job_id for each in found] == [2]
     del world.states[2]
@@ -362,11 +367,11 @@ def test_jobs_that_cannot_be_handed_back_are_not_left() -> None:
             world.now_s += 1
         waits.append(world.now_s - began_s)
         assert 1 in world.step(failed=(1,))
-    assert waits == [8, 32, STARTS.maximum_s, STARTS.maximum_s, STARTS.maximum_s]
+    assert waits == [8, 32, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s, START_BACKOFF.maximum_s]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_start_that_succeeds_ends_the_row(at_once: bool) -> None:
+def test_successful_start_resets_failure_count(at_once: bool) -> None:
     world = World()
     world.step(failed=(1,))
     world.step(failed=(1,), starting=(2,))
@@ -378,19 +383,19 @@ def test_a_start_that_succeeds_ends_the_row(at_once: bool) -> None:
     assert world.queue.find_jobs_to_unmanage(world.observation(), world.entries(), 3) == []
 
 
-def test_many_kinds_that_fail_back_off_all_jobs_of_their_user() -> None:
+def test_many_failing_kinds_back_off_whole_user() -> None:
     world = unlike(World(), *range(1, 7))
-    for id in range(1, KINDS_IN_VAIN):
+    for id in range(1, MAX_GROUPS_PER_USER):
         assert set(world.step(failed=(id,))) == set(range(1, id + 1))
-    assert set(world.step(failed=(KINDS_IN_VAIN,))) == set(range(1, 7))
-    kinds = f"starts of {KINDS_IN_VAIN} kinds of them failed, the last one: StartFailed"
-    assert world.told[-1] == f"{BackoffKey('user', ('alice',))}: {kinds}"
+    assert set(world.step(failed=(MAX_GROUPS_PER_USER,))) == set(range(1, 7))
+    kinds = f"starts in {MAX_GROUPS_PER_USER} groups of these jobs failed; last reason: StartFailed"
+    assert world.told[-1] == f"{BackoffGroupKey('user', ('alice',))}: {kinds}"
     told = len(world.told)
-    world.step(failed=(KINDS_IN_VAIN + 1,))
+    world.step(failed=(MAX_GROUPS_PER_USER + 1,))
     assert len(world.told) == told, "one more kind is not reported"
 
 
-def test_a_user_of_whom_something_runs_is_backed_off_kind_by_kind() -> None:
+def test_user_with_running_jobs_backs_off_by_kind() -> None:
     world = World(alices=12)
     world.jobs |= {id: replace(world.jobs[id], walltime_s=1000 + id % 6) for id in range(1, 13)}
     world.step(failed=(1, 2), starting=(7, 8))
@@ -398,12 +403,12 @@ def test_a_user_of_whom_something_runs_is_backed_off_kind_by_kind() -> None:
     assert 6 in world.free(failed=(3, 4, 5))
 
 
-def test_users_come_back_when_their_starts_succeed() -> None:
+def test_user_recovers_when_starts_succeed() -> None:
     world = unlike(World(alices=200), *range(1, 201))
-    world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
-    ran = KINDS_IN_VAIN
+    world.step(failed=tuple(range(1, MAX_GROUPS_PER_USER + 1)))
+    ran = MAX_GROUPS_PER_USER
     for _ in range(60):
-        world.now_s += STARTS.initial_s
+        world.now_s += START_BACKOFF.initial_s
         tried = tuple(id for id in world.free() if id <= 200)
         ran += len(tried)
         world.states |= dict.fromkeys(tried, LedgerState.STARTING)
@@ -413,7 +418,7 @@ def test_users_come_back_when_their_starts_succeed() -> None:
     assert ran > 190
 
 
-def test_tables_are_as_long_as_the_queue_and_no_longer() -> None:
+def test_tables_shrink_with_queue() -> None:
     world = unlike(World(alices=50), *range(1, 51))
     sizes = []
     for _ in range(5):
@@ -435,22 +440,22 @@ def seconds_until_free(world: World, *ids: int) -> int:
     return world.now_s - since_s
 
 
-def test_what_cannot_be_tried_is_forgotten_in_the_end() -> None:
-    """A job too large for what is ever free gets its place in the queue back: it may be a good one."""
+def test_forgets_failures_of_job_that_never_fits() -> None:
+    """A job too large for what is ever free gets its position in the queue back: it may be a good one."""
     world = World()
     world.step(failed=(1,))
     assert 120 < seconds_until_free(world, *range(1, 7)) < 600
     world = unlike(World(), *range(1, 7))
-    world.step(failed=tuple(range(1, KINDS_IN_VAIN + 1)))
+    world.step(failed=tuple(range(1, MAX_GROUPS_PER_USER + 1)))
     assert 3000 < seconds_until_free(world, *range(1, 7)) < 7200
 
 
 # --------------------------------------------------------------------------------------------------------- commands
 
 
-def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -> None:
+def test_reports_command_without_effect_once_and_resends_rarely() -> None:
     """Job 8 is sent two seconds later, so it is reported two seconds later."""
-    retries = CommandRetries()
+    retries = CommandRetryTracker()
     sent, told = [], []
     for now_s in range(400):
         retries.record_intended([7, 8], now_s)
@@ -459,13 +464,13 @@ def test_a_command_without_effect_is_reported_once_and_sent_ever_more_rarely() -
         due = [id for id in (7, 8) if retries.is_due("hold", id, now_s) and (id == 7 or now_s > 1)]
         told += [(now_s, id) for id in retries.record_sent("hold", due, now_s)]
     gaps = [b - a for a, b in itertools.pairwise(sent)]
-    assert gaps[: IN_VAIN + 5] == [1] * IN_VAIN + [2, 4, 8, 16, 32]
-    assert set(gaps[IN_VAIN + 5 :]) == {COMMANDS.maximum_s}
-    assert told == [(IN_VAIN - 1, 7), (IN_VAIN + 1, 8)]
+    assert gaps[: MAX_REPETITIONS + 5] == [1] * MAX_REPETITIONS + [2, 4, 8, 16, 32]
+    assert set(gaps[MAX_REPETITIONS + 5 :]) == {COMMAND_BACKOFF.maximum_s}
+    assert told == [(MAX_REPETITIONS - 1, 7), (MAX_REPETITIONS + 1, 8)]
 
 
-def test_a_job_is_stuck_once_its_command_is_intended_for_too_long() -> None:
-    retries = CommandRetries()
+def test_job_is_stuck_if_command_stays_pending_too_long() -> None:
+    retries = CommandRetryTracker()
     reported = [(now_s, retries.record_intended([7], now_s)) for now_s in range(1000, 1000 + 3 * STUCK_S)]
     assert [each for each in reported if each[1]] == [(1001 + STUCK_S, {7: STUCK_S + 1})]
     assert retries.stuck == {7}
@@ -474,8 +479,8 @@ def test_a_job_is_stuck_once_its_command_is_intended_for_too_long() -> None:
     assert retries.record_intended([7], 2001) == {}, "the time begins again"
 
 
-def test_another_command_begins_the_count_again_and_is_due_at_once() -> None:
-    retries = CommandRetries()
+def test_other_command_resets_count_and_is_due_at_once() -> None:
+    retries = CommandRetryTracker()
     for now_s in range(8):
         retries.record_sent("hold", [7], now_s)
     assert not retries.is_due("hold", 7, 8)
@@ -486,10 +491,10 @@ def test_another_command_begins_the_count_again_and_is_due_at_once() -> None:
     assert retries.record_sent("hold", [7], 9) == []
 
 
-def test_a_command_is_remembered_for_half_a_minute_and_as_long_as_it_is_intended() -> None:
-    for rest_s in (REMEMBERED_S - 1, REMEMBERED_S):
-        retries = CommandRetries()
-        for now_s in range(IN_VAIN - 1):
+def test_remembers_command_for_30_seconds_or_while_intended() -> None:
+    for rest_s in (COMMAND_MEMORY_S - 1, COMMAND_MEMORY_S):
+        retries = CommandRetryTracker()
+        for now_s in range(MAX_REPETITIONS - 1):
             retries.record_sent("hold", [7, 8], now_s)
-        retries.record_intended([8], IN_VAIN - 2 + rest_s)
-        assert retries.record_sent("hold", [7, 8], 100) == ([7, 8] if rest_s < REMEMBERED_S else [8])
+        retries.record_intended([8], MAX_REPETITIONS - 2 + rest_s)
+        assert retries.record_sent("hold", [7, 8], 100) == ([7, 8] if rest_s < COMMAND_MEMORY_S else [8])

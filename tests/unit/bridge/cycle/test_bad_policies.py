@@ -160,14 +160,14 @@ def assert_failed(bridge, report, metric, kinds):
 
 def assert_works_again(bridge, cluster):
     report = bridge.cycle()
-    assert report.result == "ok", report.happenings
+    assert report.result == "ok", report.bridge_events
     assert sorted(report.starts) == [1, 2]
     assert bridge.cycle().result == "ok"
     assert all(fake.running and fake.starts == 1 for fake in cluster.jobs.values())
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_bad_dispatcher_costs_one_cycle(at, name):
+def test_bad_dispatcher_costs_one_cycle(at, name):
     bridge, cluster, metric = at(dispatcher=Bad(ALL[name]))
     report = bridge.cycle()
     kinds = [kinds for zoo, kinds in KINDS if name in zoo]
@@ -183,8 +183,8 @@ def test_a_bad_dispatcher_costs_one_cycle(at, name):
 
 
 @pytest.mark.parametrize("name", [next(iter(zoo)) for zoo, _ in KINDS])
-def test_a_dispatcher_that_stays_bad_makes_the_bridge_stand_down_and_give_back(at, name, monkeypatch):
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
+def test_persistently_bad_dispatcher_pauses_and_releases(at, name, monkeypatch):
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Bad(ALL[name]))
     modes = [bridge.cycle().mode for _ in range(3)]
     assert modes == ["control", "control", "paused"]
@@ -222,7 +222,7 @@ PREDICTORS = {
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
-def test_a_bad_predictor_costs_one_cycle(at, name):
+def test_bad_predictor_costs_one_cycle(at, name):
     bridge, cluster, metric = at()
     bridge.policy.predictor = Guess(PREDICTORS[name])
     report = bridge.cycle()
@@ -234,7 +234,7 @@ def test_a_bad_predictor_costs_one_cycle(at, name):
 
 
 @pytest.mark.parametrize("lesson", [raising(RuntimeError("no idea")), raising(Stubborn()), loop_for_ever])
-def test_a_predictor_that_cannot_learn_costs_the_cycles_in_which_jobs_ended(at, lesson):
+def test_failing_learning_costs_only_cycles_with_ended_jobs(at, lesson):
     bridge, cluster, metric = at()
     bridge.policy.predictor = Guess(lesson=lesson)
     cluster.past = [EndedJob(a_job(9), 0, 5)]
@@ -243,7 +243,7 @@ def test_a_predictor_that_cannot_learn_costs_the_cycles_in_which_jobs_ended(at, 
     assert_works_again(bridge, cluster)
 
 
-def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_from(at):
+def test_unlearnable_job_does_not_prevent_learning_of_others(at):
     bridge, cluster, _ = at()
     learned = []
 
@@ -256,9 +256,9 @@ def test_one_job_that_cannot_be_learned_from_keeps_no_other_from_being_learned_f
     cluster.past = [EndedJob(a_job(id), 0, 5) for id in (7, 8, 9)]
     report = bridge.cycle()
     assert report.result == "learning_failed"
-    told = "1 of the ended jobs, the first is job 8: predictor Guess: RuntimeError: no idea ("
-    assert report.happenings[-1].detail.startswith(told)
-    assert report.happenings[-1].detail.endswith(", in lesson)"), "where its author should look"
+    told = "learning from 1 ended job failed; first error: job 8: predictor Guess: RuntimeError: no idea ("
+    assert report.bridge_events[-1].detail.startswith(told)
+    assert report.bridge_events[-1].detail.endswith(", in lesson)"), "where its author should look"
     bridge.cycle()
     assert learned == [7, 8, 9], "each once"
 
@@ -295,7 +295,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at, name):
+def test_dispatcher_with_broken_memory_costs_one_cycle(at, name):
     bridge, cluster, metric = at(dispatcher=Forgetful(*MEMORIES[name]))
     report = bridge.cycle()
     assert_failed(bridge, report, metric, {"decision_failed"})
@@ -305,14 +305,14 @@ def test_a_dispatcher_that_cannot_tell_its_memory_costs_one_cycle(at, name):
     assert_works_again(bridge, cluster)
 
 
-def test_a_dispatcher_is_asked_once_a_round_for_its_memory(at):
+def test_reads_dispatcher_memory_once_per_cycle(at):
     dispatcher = Forgetful(dict)
     bridge, _, _ = at(dispatcher=dispatcher)
     assert bridge.cycle().result == "ok"
     assert dispatcher.asked == 1
 
 
-def test_what_is_meant_to_end_the_program_ends_it_with_the_jobs_given_back(at):
+def test_exit_exception_ends_loop_and_releases_jobs(at):
     bridge, cluster, _ = at(dispatcher=Bad(raising(KeyboardInterrupt())))
     with pytest.raises(KeyboardInterrupt):
         bridge.run()

@@ -6,7 +6,7 @@ import pytest
 
 from cpsched.model import NEVER, Decision
 from cpsched_bridge.cycle import booster
-from cpsched_bridge.cycle.boost_planning import BoostableJob
+from cpsched_bridge.cycle.boost_planning import RankedPendingJob
 from cpsched_bridge.cycle.booster import PriorityBooster, plan_boost_removal, remove_all_boosts, split_by_plan
 from cpsched_bridge.cycle_report import CycleReport, PriorityBoostReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
@@ -49,7 +49,7 @@ def order_of(site):
     return sorted(waiting, key=lambda id: (-site.jobs[id].job.priority - site.points.get(id, 0), id))
 
 
-def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site):
+def test_cluster_follows_plan_order_without_holds(tmp_path, site):
     metrics = Metrics()
     bridge = advising(tmp_path, site, listeners=(metrics,))
     report = bridge.cycle()
@@ -64,7 +64,7 @@ def test_the_clusters_order_becomes_the_plans_and_nobody_is_held(tmp_path, site)
     assert metrics.value("cpsched_mode", mode="advise") == 1
 
 
-def test_it_looks_again_after_every_s_and_then_tells_nobody_who_is_in_order(tmp_path, site):
+def test_compares_order_periodically_and_changes_only_misplaced(tmp_path, site):
     pace = FakePace()
     bridge = advising(tmp_path, site, pace, advise={"every_s": 30})
     bridge.cycle()
@@ -79,7 +79,7 @@ def test_it_looks_again_after_every_s_and_then_tells_nobody_who_is_in_order(tmp_
     assert [id for id, _ in site.boosts[told:]] == [5]
 
 
-def test_an_administrators_points_are_never_touched(tmp_path, site):
+def test_keeps_points_of_administrator(tmp_path, site):
     site.jobs[1].points = 777
     bridge = advising(tmp_path, site)
     assert bridge.cycle().advised.theirs == 1
@@ -88,7 +88,7 @@ def test_an_administrators_points_are_never_touched(tmp_path, site):
     assert {id: points for id, points in site.points.items() if points} == {1: 777}
 
 
-def test_a_job_that_an_administrator_takes_over_is_left_and_keeps_his_points(tmp_path, site):
+def test_keeps_points_of_job_taken_over_by_administrator(tmp_path, site):
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
@@ -101,7 +101,7 @@ def test_a_job_that_an_administrator_takes_over_is_left_and_keeps_his_points(tmp
     assert 4 not in {id for id, _ in site.boosts[told:]}
 
 
-def test_a_stop_takes_all_points_off(tmp_path, site):
+def test_stop_removes_all_points(tmp_path, site):
     bridge = advising(tmp_path, site)
     bridge.cycle()
     assert any(site.points.values())
@@ -109,7 +109,7 @@ def test_a_stop_takes_all_points_off(tmp_path, site):
     assert not any(site.points.values())
 
 
-def test_a_stop_that_keeps_leaves_them_to_the_next_bridge(tmp_path, site):
+def test_stop_with_keep_leaves_points_to_next_bridge(tmp_path, site):
     bridge = advising(tmp_path, site, on_stop="keep")
     bridge.cycle()
     before = site.points
@@ -119,7 +119,7 @@ def test_a_stop_that_keeps_leaves_them_to_the_next_bridge(tmp_path, site):
     assert site.points == before
 
 
-def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
+def test_pause_removes_points_and_resume_sets_them(tmp_path, site):
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
@@ -136,7 +136,7 @@ def test_a_pause_takes_all_points_off_and_a_resume_puts_them_on(tmp_path, site):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_points_whose_answer_was_lost_are_known_as_ours(tmp_path, site, after):
+def test_points_with_lost_answer_are_ours(tmp_path, site, after):
     site.lose_answer("advise") if after else site.fail("advise", BackendTimeout("no answer"))
     first = advising(tmp_path, site)
     assert first.cycle().result == "backend_timeout"
@@ -154,7 +154,7 @@ def test_shadow_mode_changes_nothing(tmp_path, site):
     assert len(site.commands) == asked
 
 
-def test_a_cluster_that_cannot_tell_its_order_fails_the_cycle_and_the_advice_stands(tmp_path, site):
+def test_unreadable_order_fails_cycle_and_keeps_points(tmp_path, site):
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
@@ -164,15 +164,15 @@ def test_a_cluster_that_cannot_tell_its_order_fails_the_cycle_and_the_advice_sta
     assert site.points == before
 
 
-def test_points_that_cannot_be_taken_off_fail_no_cycle_in_control_and_are_told(tmp_path, site):
+def test_reports_unremovable_points_without_failing_cycle(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("ranks", BackendUnavailable("sprio: no answer"))
     report = a_bridge(tmp_path, site, FirstFit(), mode="control").cycle()
     assert report.result == "ok"
-    assert "points_left" in {happening.kind for happening in report.happenings}
+    assert "points_left" in {happening.kind for happening in report.bridge_events}
 
 
-def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tmp_path, site):
+def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
@@ -181,14 +181,14 @@ def test_release_all_takes_off_what_a_dead_bridge_has_left_held_jobs_included(tm
     assert not any(site.points.values())
 
 
-def test_release_all_says_what_is_in_the_way(tmp_path, site):
+def test_release_all_reports_obstacle(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("advise", BackendUnavailable("gone"), times=3)
     book = BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite")
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 
-def test_a_job_that_nobody_decides_on_is_not_advised_and_loses_its_points(tmp_path, site):
+def test_unmanaged_job_loses_points(tmp_path, site):
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
@@ -203,7 +203,7 @@ def test_a_job_that_nobody_decides_on_is_not_advised_and_loses_its_points(tmp_pa
     assert order_of(site)[:3] == [3, 2, 1]
 
 
-def test_a_start_long_before_its_place_in_the_plan_is_told(tmp_path, site):
+def test_reports_start_long_before_planned_time(tmp_path, site):
     class InAnHour(LargestFirst):
         def decide(self, snapshot, need="plan"):
             found = super().decide(snapshot, need)
@@ -214,17 +214,17 @@ def test_a_start_long_before_its_place_in_the_plan_is_told(tmp_path, site):
     bridge.cycle()
     site.now_s = 5
     site.end(99)
-    told = [each for each in bridge.cycle().happenings if each.kind == "started_otherwise"]
+    told = [each for each in bridge.cycle().bridge_events if each.kind == "started_otherwise"]
     assert {each.job_id for each in told} == {1, 2, 3, 4}
-    assert "before the plan would have" in told[0].detail
+    assert "s earlier than planned" in told[0].detail
 
 
-def test_a_start_when_the_plan_would_have_it_is_no_news(tmp_path, site):
+def test_reports_no_start_at_planned_time(tmp_path, site):
     bridge = advising(tmp_path, site)
     bridge.cycle()
     site.now_s = 5
     site.end(99)
-    assert "started_otherwise" not in {each.kind for each in bridge.cycle().happenings}
+    assert "started_otherwise" not in {each.kind for each in bridge.cycle().bridge_events}
 
 
 class Ranked:
@@ -254,7 +254,7 @@ def taking_back(backend, book, **more):
     return working, lambda at_s: working.remove_boosts(CycleReport(1, "paused", 0.0), at_s)
 
 
-def test_the_list_in_the_order_of_the_plan_as_a_whole(tmp_path):
+def test_builds_complete_list_in_plan_order(tmp_path):
     """Tasks of an array stand where the first of them is planned; points of others and set priorities do not move."""
     ranks = [
         QueueRank(7, (70, 71, 72), 5, 40, tier=2, kin=0), QueueRank(8, (8,), 6, 3), QueueRank(9, (9,), 7, 0, fixed=True),  # noqa: E501
@@ -263,13 +263,14 @@ def test_the_list_in_the_order_of_the_plan_as_a_whole(tmp_path):
     ]  # fmt: skip
     planned, others = split_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
     assert planned == [
-        BoostableJob(9, 7, 0, 0, movable=False), BoostableJob(7, 5, 40, 2), BoostableJob(8, 6, 3, movable=False),
-        BoostableJob(13, 4, 0), BoostableJob(11, 8, 40),
+        RankedPendingJob(9, 7, 0, 0, movable=False), RankedPendingJob(7, 5, 40, 2),
+        RankedPendingJob(8, 6, 3, movable=False),
+        RankedPendingJob(13, 4, 0), RankedPendingJob(11, 8, 40),
     ]  # fmt: skip
-    assert others == [BoostableJob(12, 9, 0)]
+    assert others == [RankedPendingJob(12, 9, 0)]
 
 
-def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
+def test_removes_only_points_that_may_be_ours(tmp_path):
     """Points of ours that show, and whatever does not show of jobs in the book; nothing that others gave."""
     ranks = [
         QueueRank(1, (1,), 5, 40), QueueRank(2, (2,), 5, 41), QueueRank(3, (3,), 0, 0, hidden=True), QueueRank(4, (4,), 5, 0, fixed=True),  # noqa: E501
@@ -283,7 +284,7 @@ def test_what_is_taken_back_is_ours_or_may_be(tmp_path):
 
 
 @pytest.mark.parametrize(("result", "asked"), [("done", 1), ("refused", 1), ("unknown", 4)])
-def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked):
+def test_sends_0_to_hidden_job_until_answered(tmp_path, result, asked):
     """Its points do not show, so that 0 is sent once; a refusal is an answer, too."""
     backend = Ranked(QueueRank(1, (1,), 0, 0, hidden=True), result=result)
     working, look = taking_back(backend, a_book(tmp_path, j1=40))
@@ -293,7 +294,7 @@ def test_a_hidden_job_is_told_0_until_an_answer_is_known(tmp_path, result, asked
     assert working.count_boosted_jobs() == (0 if asked == 1 else 1)
 
 
-def test_a_job_that_has_new_points_is_told_0_again(tmp_path, site):
+def test_sends_0_again_after_new_points(tmp_path, site):
     """A cluster that hides its points: once for the points of before, once for those of the second advice."""
     pace = FakePace()
     bridge = advising(tmp_path, site, pace)
@@ -309,7 +310,7 @@ def test_a_job_that_has_new_points_is_told_0_again(tmp_path, site):
         site.jobs[4].hold = Hold.NONE
 
 
-def test_once_nothing_is_left_there_is_a_look_every_so_often(tmp_path):
+def test_checks_rarely_or_never_once_no_points_are_left(tmp_path):
     """And none at all where the book has no entry, or none any more: those of jobs that are gone for long go."""
     backend = Ranked(QueueRank(1, (1,), 5, 40))
     working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=-1)
@@ -325,15 +326,15 @@ def test_once_nothing_is_left_there_is_a_look_every_so_often(tmp_path):
     assert (backend.asked, working.book.by_id) == (5, {})
 
 
-def test_an_entry_outlives_its_job_by_keep_s(tmp_path):
+def test_entry_outlives_job_by_keep_s(tmp_path):
     backend = Ranked()
     working, look = taking_back(backend, a_book(tmp_path, j1=40), keep_s=0)
     look(0)
     assert set(working.book.by_id) == {1}
 
 
-def test_no_more_are_taken_back_at_a_time_than_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(booster, "MOST_BACK", 2)
+def test_bounds_removals_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(booster, "MAX_REMOVED_BOOSTS", 2)
     backend = Ranked(*(QueueRank(id, (id,), 5, 40) for id in (1, 2, 3)))
     _, look = taking_back(backend, a_book(tmp_path, j1=40, j2=40, j3=40))
     look(0)

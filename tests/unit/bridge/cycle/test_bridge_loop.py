@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import Decision, Effort, EndedJob, Starts
-from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_commands
-from cpsched_bridge.cycle.leader_election import HANDED_BACK
+from cpsched_bridge.cycle import bridge_loop, circuit_breaker, cycle_command_sender
+from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
 from cpsched_bridge.store.ledger import LedgerState, make_transition
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.bridges import a_bridge, settle
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster, FakePace, FirstFit
@@ -30,10 +30,10 @@ def state(bridge, job_id=1):
 
 
 def kinds(report):
-    return [happening.kind for happening in report.happenings if happening.kind != "mode"]
+    return [happening.kind for happening in report.bridge_events if happening.kind != "mode"]
 
 
-def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
+def test_starts_held_job_on_planned_nodes(bridge_at):
     cluster = FakeCluster.of(a_job(1, units=2, per_unit=3))
     bridge = bridge_at(cluster)
     first = bridge.cycle()
@@ -43,11 +43,11 @@ def test_a_held_job_is_started_where_decided_and_seen_running(bridge_at):
     bridge.pace.at_s += 0.5
     second = bridge.cycle()
     assert cluster.jobs[1].placement == ((0, 1), (1, 1))
-    assert bridge.ledger.get(1).why == "started where decided"
+    assert bridge.ledger.get(1).why == "started on the planned nodes"
     assert second.latencies_s == [0.5]
 
 
-def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
+def test_shadow_mode_decides_and_records_without_commands(bridge_at):
     cluster = FakeCluster.of(a_job(1), a_job(2))
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = bridge_at(cluster, mode="shadow")
@@ -60,7 +60,7 @@ def test_shadow_mode_decides_records_and_sends_nothing(bridge_at):
     assert cluster.commands == []
 
 
-def test_users_and_administrators_holds_are_never_touched(bridge_at):
+def test_keeps_holds_of_users_and_administrators(bridge_at):
     cluster = FakeCluster.of(a_job(1), hold=Hold.USER)
     cluster.submit(a_job(2), hold=Hold.ADMIN)
     bridge = bridge_at(cluster)
@@ -70,7 +70,7 @@ def test_users_and_administrators_holds_are_never_touched(bridge_at):
     assert {aside.job_id: aside.kind for aside in bridge.journal.list_unscheduled_jobs()} == {1: "held", 2: "held"}
 
 
-def test_an_unheld_job_is_adopted_then_started(bridge_at):
+def test_adopts_and_starts_unheld_job(bridge_at):
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE)
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
@@ -78,7 +78,7 @@ def test_an_unheld_job_is_adopted_then_started(bridge_at):
     assert cluster.jobs[1].running
 
 
-def test_ineligible_jobs_are_held_but_not_started(bridge_at):
+def test_holds_ineligible_jobs_without_start(bridge_at):
     cluster = FakeCluster.of(a_job(1, ineligible="waits for job 9"))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
@@ -86,7 +86,7 @@ def test_ineligible_jobs_are_held_but_not_started(bridge_at):
     assert [(a.kind, a.reason) for a in bridge.journal.list_unscheduled_jobs()] == [("ineligible", "waits for job 9")]
 
 
-def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
+def test_refused_start_is_retried(bridge_at):
     """The job is cancelled between decision and start, another one is not."""
     cluster = FakeCluster.of(a_job(1), a_job(2))
     cluster.before("start", lambda: cluster.cancel(1))
@@ -98,7 +98,7 @@ def test_a_refused_start_changes_nothing_and_is_tried_again(bridge_at):
     assert cluster.jobs[2].running
 
 
-def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
+def test_timed_out_start_with_effect_is_not_repeated(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.lose_answer("start")
     bridge = bridge_at(cluster)
@@ -110,7 +110,7 @@ def test_a_start_that_timed_out_but_took_effect_is_not_repeated(bridge_at):
     assert cluster.jobs[1].starts == 1
 
 
-def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridge_at):
+def test_timed_out_start_without_effect_is_retried(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.fail("start", BackendTimeout("no answer within 5 s"))
     bridge = bridge_at(cluster)
@@ -120,7 +120,7 @@ def test_a_start_that_timed_out_without_effect_is_rolled_back_and_repeated(bridg
     assert cluster.jobs[1].starts == 1
 
 
-def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_node(bridge_at):
+def test_start_on_drained_node_is_rolled_back_and_moved(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.before("start", lambda: cluster.drained.add(0))
     bridge = bridge_at(cluster, start={"timeout_s": 2})
@@ -130,7 +130,7 @@ def test_a_node_drained_between_decision_and_start_means_roll_back_and_another_n
     assert cluster.jobs[1].pin == (("n1", 1),)
 
 
-def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
+def test_nodes_of_starting_job_are_not_reused(bridge_at):
     cluster = FakeCluster.of(a_job(1, per_unit=4), cluster=a_cluster(nodes=1, cores=4), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -143,17 +143,17 @@ def test_nodes_promised_to_a_job_on_its_way_are_not_given_to_another(bridge_at):
     assert [job.id for job in report.waiting] == [2]
 
 
-def test_a_job_started_by_someone_else_is_taken_as_running(bridge_at):
+def test_job_started_by_another_actor_is_running(bridge_at):
     cluster = FakeCluster.of(a_job(1, per_unit=4), a_job(2, per_unit=4))
     cluster.before("start", lambda: cluster.run_now(1, ((3, 1),)))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert state(bridge) is LedgerState.RUNNING
     assert cluster.jobs[1].starts == 1
-    assert bridge.ledger.get(1).why == "started by someone else"
+    assert bridge.ledger.get(1).why == "started by another actor"
 
 
-def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge_at):
+def test_requeued_job_held_by_administrator_is_not_ours(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     settle(bridge, cluster, 2)
@@ -166,7 +166,7 @@ def test_a_job_requeued_and_held_by_an_administrator_is_not_ours_any_more(bridge
 
 @pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
 @pytest.mark.parametrize("mode", ["control", "paused"])
-def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays_held(bridge_at, hold, mode):
+def test_job_held_after_start_loses_pin_and_stays_held(bridge_at, hold, mode):
     """What leaves the configuration later is no node of that job's."""
     cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
@@ -182,7 +182,7 @@ def test_a_job_held_by_somebody_after_its_start_loses_the_list_at_once_and_stays
     assert bridge.ledger.get_pinned_ids() == frozenset()
 
 
-def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
+def test_leaves_job_after_repeated_failed_starts(bridge_at):
     """Slurm would hold a job whose constraints it cannot meet; after a few attempts it is no longer our business."""
     cluster = FakeCluster.of(a_job(1))
     cluster.start_one = lambda order: _bounce(cluster, order)
@@ -191,7 +191,7 @@ def test_a_job_that_never_starts_is_left_to_the_cluster(bridge_at):
     assert [kind for kind, _ in cluster.commands].count("start") == 3
     assert cluster.commands[-1] == ("hand_back", (1,))
     assert cluster.jobs[1].hold is Hold.NONE
-    assert "3 attempts in a row failed" in bridge.ledger.get(1).leave
+    assert "3 consecutive attempts failed" in bridge.ledger.get(1).leave
 
 
 def _bounce(cluster, order):
@@ -199,9 +199,9 @@ def _bounce(cluster, order):
     return Outcome(order.job.id, "done")
 
 
-def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
+def test_releases_held_job_that_cannot_be_modelled(bridge_at):
     cluster = FakeCluster.of(a_job(1))
-    cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_us=True))
+    cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
     bridge = bridge_at(cluster)
     settle(bridge, cluster)
     assert cluster.commands == [("hand_back", (1,))]
@@ -213,10 +213,10 @@ def test_what_cannot_be_modelled_and_was_held_for_us_is_given_back(bridge_at):
 CORES = st.lists(st.integers(1, 4), max_size=4)
 
 
-@tries(20)
+@scaled_example_settings(20)
 @given(st.lists(st.tuples(CORES, CORES, st.booleans()), min_size=1, max_size=4))
 @example([([1], [1], True), ([], [], True)])
-def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
+def test_unmanaged_job_takes_no_nodes_of_starts(cycles):
     """The cluster starts what is released, the oldest first. Without an answer to starts a job waits for one cycle."""
     cluster = FakeCluster(cluster=a_cluster(nodes=2), own_scheduler=True)
     numbers, answered, left = count(1), True, []
@@ -225,7 +225,7 @@ def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
         for left_cores, held_cores, fails in cycles:
             new = [a_job(next(numbers), per_unit=cores) for cores in left_cores]
             cluster.submit(*new, *(a_job(next(numbers), per_unit=cores) for cores in held_cores))
-            cluster.left += [UnmanagedJob(job.id, "heterogeneous job", held_for_us=True) for job in new]
+            cluster.left += [UnmanagedJob(job.id, "heterogeneous job", held_for_bridge=True) for job in new]
             cluster.faults.clear()
             if fails:
                 cluster.fail("start", BackendUnavailable("gone"))
@@ -237,7 +237,7 @@ def test_a_job_left_to_the_cluster_takes_no_nodes_of_a_start(cycles):
             left += [job.id for job in new]
 
 
-def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
+def test_failed_cycles_back_off_exponentially_until_success(bridge_at):
     cluster = FakeCluster()
     cluster.fail("observe", BackendUnavailable("connection refused"), times=5)
     cluster.submit(a_job(1))
@@ -250,7 +250,7 @@ def test_failed_cycles_back_off_exponentially_and_the_loop_recovers(bridge_at):
     assert cluster.jobs[1].running
 
 
-def test_the_heartbeat_beats_after_good_cycles_only(bridge_at):
+def test_writes_heartbeat_after_successful_cycles_only(bridge_at):
     cluster = FakeCluster()
     cluster.fail("observe", BackendTimeout("no answer"))
     bridge = bridge_at(cluster)
@@ -260,7 +260,7 @@ def test_the_heartbeat_beats_after_good_cycles_only(bridge_at):
     assert bridge.settings.heartbeat_path.exists()
 
 
-def test_pause_gives_everything_back_and_resume_takes_it_up_again(bridge_at):
+def test_pause_releases_all_jobs_and_resume_holds_them(bridge_at):
     cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster)
     settle(bridge, cluster, 2)
@@ -289,9 +289,9 @@ class Broken(Dispatcher):
 
 
 @pytest.mark.parametrize(("dispatcher", "kind"), [(Wrong(), "rule_broken"), (Broken(), "decision_failed")])
-def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, dispatcher, kind, monkeypatch):
+def test_bad_decisions_are_not_applied_and_trip_breaker(bridge_at, dispatcher, kind, monkeypatch):
     cluster = FakeCluster.of(a_job(1, per_unit=3), a_job(2, per_unit=3))
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster, dispatcher=dispatcher)
     reports = settle(bridge, cluster, 6)
     assert [report.result for report in reports[:3]] == [kind] * 3
@@ -301,7 +301,7 @@ def test_a_bad_decision_is_not_applied_and_too_many_pause_the_bridge(bridge_at, 
     assert bridge.pause.read_reason().startswith("circuit breaker: 3 consecutive decisions failed")
 
 
-def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
+def test_failed_starts_of_all_users_pause_bridge(bridge_at):
     cluster = FakeCluster(cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(*(a_job(i, walltime_s=100 + i, user=f"u{i % 5}") for i in range(1, 21)))
     cluster.start_one = lambda order: _bounce(cluster, order)
@@ -311,7 +311,7 @@ def test_failed_starts_of_everybody_make_the_bridge_stand_down(bridge_at):
     assert {fake.hold for fake in cluster.jobs.values()} == {Hold.NONE}
 
 
-def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
+def test_predictor_learns_each_ended_job_once(bridge_at):
     cluster = FakeCluster.of(a_job(1), past=[EndedJob(a_job(9), 0, 5)])
     bridge = bridge_at(cluster)
     learned = []
@@ -325,7 +325,7 @@ def test_predictors_learn_each_ended_job_once_history_included(bridge_at):
     assert [ended.job.id for ended in learned] == [9, 1]
 
 
-def test_a_restart_reconciles_within_one_cycle(bridge_at):
+def test_restart_reconciles_within_one_cycle(bridge_at):
     """Killed with jobs in every state: the next bridge knows after its first cycle."""
     cluster = FakeCluster.of(*(a_job(i) for i in range(1, 6)), cluster=a_cluster(nodes=1, cores=2))
     settle(bridge_at(cluster), cluster, 2)
@@ -340,7 +340,7 @@ def test_a_restart_reconciles_within_one_cycle(bridge_at):
     assert all(fake.starts <= 1 for fake in cluster.jobs.values())
 
 
-def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_again(bridge_at):
+def test_reads_failed_history_later_and_learns_ends_once(bridge_at):
     """Each end is taught once, and none of them counts as an end seen now."""
     cluster = FakeCluster(past=[EndedJob(a_job(8), 0, 5)])
     bridge = bridge_at(cluster)
@@ -361,7 +361,7 @@ def test_a_past_that_could_not_be_read_at_the_start_is_read_when_that_works_agai
     assert learned == [8, 9], "complete records are not requested again"
 
 
-def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is(bridge_at):
+def test_keeps_admin_hold_of_starting_job_but_removes_pin(bridge_at):
     cluster = FakeCluster.of(a_job(1), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -377,7 +377,7 @@ def test_an_administrators_hold_of_a_job_on_its_way_is_not_undone_and_our_pin_is
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
+def test_removes_pins_unknown_to_ledger(bridge_at, adopt):
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, lazy=True)
     cluster.jobs[1].pin = (("n0", 1),)
     cluster.drained = {0, 1, 2, 3}
@@ -387,7 +387,7 @@ def test_a_pin_that_the_ledger_does_not_know_is_taken_off(bridge_at, adopt):
     assert state(bridge) is (LedgerState.HELD if adopt else LedgerState.FREE)
 
 
-def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
+def test_stop_removes_pins_unknown_to_ledger(bridge_at):
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, lazy=True)
     cluster.jobs[1].pin = (("n0", 1),)
     cluster.drained = {0, 1, 2, 3}
@@ -395,7 +395,7 @@ def test_a_stop_takes_off_pins_that_the_ledger_does_not_know(bridge_at):
     assert cluster.jobs[1].pin == ()
 
 
-def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(bridge_at, monkeypatch):
+def test_stop_with_readonly_ledger_keeps_admin_hold(bridge_at, monkeypatch):
     cluster = FakeCluster.of(a_job(1), a_job(2), lazy=True)
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -409,7 +409,7 @@ def test_a_ledger_that_takes_nothing_makes_no_stop_undo_an_administrators_hold(b
 
 
 @pytest.mark.parametrize(("mode", "jobs", "told"), [("control", 2, [2]), ("control", 0, []), ("shadow", 2, [])])
-def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode, jobs, told):
+def test_logs_sent_starts_only(bridge_at, mode, jobs, told):
     cluster = FakeCluster.of(*(a_job(id) for id in range(1, jobs + 1)))
     with structlog.testing.capture_logs() as logs:
         bridge_at(cluster, mode=mode).cycle()
@@ -417,8 +417,8 @@ def test_the_log_tells_of_starts_that_are_sent_and_of_no_others(bridge_at, mode,
     assert {line["log_level"] for line in logs if line["event"] in ("starts", "mode")} <= {"info"}
 
 
-def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, monkeypatch):
-    monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 3)
+def test_prunes_long_ended_jobs_periodically(bridge_at, monkeypatch):
+    monkeypatch.setattr(cycle_command_sender, "PRUNE_EVERY_CYCLES", 3)
     cluster = FakeCluster.of(a_job(1), a_job(2))
     bridge = bridge_at(cluster, journal={"keep_jobs_days": 2})
     bridge.cycle()
@@ -434,10 +434,10 @@ def test_jobs_that_are_long_over_are_forgotten_every_so_many_rounds(bridge_at, m
     assert bridge.ledger.read_transitions(1) == []
 
 
-def test_what_a_reading_notes_of_the_sites_policy_is_told(bridge_at):
+def test_reports_policy_notes_of_reading(bridge_at):
     told = [
         (h.kind, h.detail)
-        for h in bridge_at(FakeCluster(notes=["sacctmgr refused", "sshare silent"])).cycle().happenings
+        for h in bridge_at(FakeCluster(notes=["sacctmgr refused", "sshare silent"])).cycle().bridge_events
         if h.kind != "mode"
     ]
     assert told == [("site_policy", "sacctmgr refused"), ("site_policy", "sshare silent")]
@@ -453,11 +453,11 @@ class Told:
         self.words.append(words)
 
 
-def test_the_service_manager_is_told_of_readiness_mode_and_the_end(bridge_at):
+def test_notifies_systemd_of_readiness_mode_and_stop(bridge_at):
     told = Told()
     bridge = bridge_at(FakeCluster(), systemd=told)
     bridge.run()
-    stops = ("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * bridge_loop.STOP_S)}")
+    stops = ("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * bridge_loop.STOP_TIMEOUT_S)}")
     assert told.words[:2] == [("READY=1", "STATUS=control"), ("STATUS=control",)]
     assert set(told.words[2:]) == {("WATCHDOG=1",), stops}
 
@@ -485,7 +485,7 @@ def requeued(bridge_at, cluster, dispatcher=None, **settings):
     return bridge
 
 
-def test_an_old_pin_is_taken_off_before_the_decision_and_the_job_is_decided_on_when_it_shows_without(bridge_at):
+def test_removes_old_pin_before_deciding_job(bridge_at):
     cluster = FakeCluster()
     dispatcher = Watching(cluster)
     bridge = requeued(bridge_at, cluster, dispatcher)
@@ -495,7 +495,7 @@ def test_an_old_pin_is_taken_off_before_the_decision_and_the_job_is_decided_on_w
     assert cluster.jobs[1].placement == ((1, 1),)
 
 
-def test_a_decision_that_fails_leaves_no_pin(bridge_at):
+def test_failed_decision_leaves_no_pin(bridge_at):
     class Broken(Watching):
         def decide(self, snapshot, target="plan"):
             if self.cluster.drained:
@@ -508,7 +508,7 @@ def test_a_decision_that_fails_leaves_no_pin(bridge_at):
     assert (cluster.jobs[1].hold, cluster.jobs[1].pin) == (Hold.ADMIN, ())
 
 
-def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(bridge_at):
+def test_unpins_use_half_of_command_budget_and_are_sent_once(bridge_at):
     """What is due besides waits for the pins, and starts have their half."""
     cluster = FakeCluster.of(*(a_job(id) for id in range(1, 7)), cluster=a_cluster(nodes=6, cores=1))
     bridge = bridge_at(cluster, cycle={"max_commands": 4})
@@ -523,7 +523,7 @@ def test_pins_take_no_more_than_half_of_what_a_cycle_may_send_and_are_sent_once(
     assert cluster.commands[2:] == [("hold", (5,))]
 
 
-def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
+def test_tries_uncleared_pin_once_per_cycle(bridge_at):
     cluster = FakeCluster()
     bridge = requeued(bridge_at, cluster)
     cluster.collect_output("hold", [Outcome(1, "unknown", "held, but its pin is not cleared")])
@@ -531,7 +531,7 @@ def test_a_pin_that_cannot_be_taken_off_is_tried_once_a_cycle(bridge_at):
     assert cluster.commands == [("hold", (1,))]
 
 
-def test_an_old_pin_under_a_hold_is_taken_off_in_one_cycle_and_the_job_started_in_the_next(bridge_at):
+def test_unpins_held_job_and_starts_it_in_next_cycle(bridge_at):
     """The job could be started at once, but the decision uses a reading with the old list."""
     cluster = FakeCluster()
     bridge = requeued(bridge_at, cluster)
@@ -542,18 +542,18 @@ def test_an_old_pin_under_a_hold_is_taken_off_in_one_cycle_and_the_job_started_i
     assert cluster.commands == [("hold", (1,)), ("start", (1,))]
 
 
-def test_by_what_the_cluster_is_asked_is_told_once_and_again_where_it_changes(bridge_at):
+def test_reports_transport_once_and_after_change(bridge_at):
     cluster = FakeCluster()
     bridge = bridge_at(cluster)
     bridge.cycle()
     cluster.transport_info = "cli: pyslurm is not installed"
-    told = [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"] for _ in range(3)]
-    cluster.transport_info = "pyslurm: the settings say so"
-    told += [[h.detail for h in bridge.cycle().happenings if h.kind == "transport"]]
-    assert told == [["cli: pyslurm is not installed"], [], [], ["pyslurm: the settings say so"]]
+    told = [[h.detail for h in bridge.cycle().bridge_events if h.kind == "transport"] for _ in range(3)]
+    cluster.transport_info = "pyslurm: selected by options.transport"
+    told += [[h.detail for h in bridge.cycle().bridge_events if h.kind == "transport"]]
+    assert told == [["cli: pyslurm is not installed"], [], [], ["pyslurm: selected by options.transport"]]
 
 
-def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(bridge_at):
+def test_unanswered_release_of_start_is_rolled_back_and_retried(bridge_at):
     """The bridge died between pin and release, without a plugin that marks its holds."""
     cluster = FakeCluster.of(a_job(1), hold=Hold.ADMIN, starts_in_one_change=False)
     bridge = bridge_at(cluster)
@@ -575,12 +575,12 @@ def test_a_start_whose_release_was_not_answered_is_taken_back_and_tried_again(br
     ("code", "failures", "kind"),
     [("not_sent", 0, "start_postponed"), ("", 1, "start_refused")],
 )
-def test_a_start_that_was_not_sent_is_no_failure_of_its_job(bridge_at, code, failures, kind):
+def test_unsent_start_is_no_failure_of_job(bridge_at, code, failures, kind):
     cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     cluster.collect_output("start", [Outcome(1, "refused", "not sent: no such node", code)])
     report = bridge.cycle()
-    assert [h.kind for h in report.happenings if h.job_id == 1] == [kind]
+    assert [h.kind for h in report.bridge_events if h.job_id == 1] == [kind]
     entry = bridge.ledger.get(1)
     assert (entry.state, entry.pinned, entry.failures) == (LedgerState.HELD, False, failures)
     bridge.cycle()
@@ -593,11 +593,11 @@ def read_only(bridge, monkeypatch):
     def refused(work):
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr(type(bridge.ledger), "_written", lambda self, work: refused(work))
+    monkeypatch.setattr(type(bridge.ledger), "_write_in_transaction", lambda self, work: refused(work))
 
 
 @pytest.mark.parametrize("word", [True, False])
-def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administrators(bridge_at, monkeypatch, word):
+def test_hold_after_unrecorded_release_is_administrators(bridge_at, monkeypatch, word):
     """Without the submit plugin it looks like the bridge's own: only the word on the cluster distinguishes them."""
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, drained={0, 1, 2, 3})
     bridge = bridge_at(cluster)
@@ -607,7 +607,7 @@ def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administr
         read_only(bridge, patched)
         assert [problem.split(":")[0] for problem in bridge.stop()][:1] == ["the ledger cannot be written"]
     assert cluster.jobs[1].hold is Hold.NONE
-    assert cluster.claimed.run == HANDED_BACK
+    assert cluster.claimed.run == RELEASE_NOTICE
     if not word:
         cluster.claimed = None
     cluster.jobs[1].hold, cluster.drained = Hold.ADMIN, set()
@@ -615,14 +615,14 @@ def test_a_hold_after_a_hand_back_that_could_not_be_written_down_is_an_administr
     settle(after, cluster)
     assert (cluster.jobs[1].hold is Hold.ADMIN) == word
     assert (1 in [id for kind, ids in cluster.commands if kind == "start" for id in ids]) != word
-    assert cluster.claimed.run != HANDED_BACK
+    assert cluster.claimed.run != RELEASE_NOTICE
     if word:
         cluster.jobs[1].hold = Hold.NONE
         settle(after, cluster)
         assert state(after) is LedgerState.RUNNING, "it is taken up again when the administrator lets go"
 
 
-def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at, monkeypatch):
+def test_release_mark_stays_until_ledger_has_recorded_it(bridge_at, monkeypatch):
     """A disk that is still read-only keeps the word where it is."""
     cluster = FakeCluster.of(a_job(1), hold=Hold.NONE, drained={0, 1, 2, 3})
     bridge = bridge_at(cluster)
@@ -632,6 +632,6 @@ def test_a_word_is_heard_once_and_overwritten_after_the_ledger_has_it(bridge_at,
         bridge.stop()
         after = bridge_at(cluster)
         after.cycle()
-        assert cluster.claimed.run == HANDED_BACK
+        assert cluster.claimed.run == RELEASE_NOTICE
     settle(after, cluster)
     assert (cluster.jobs[1].hold, state(after)) == (Hold.ADMIN, LedgerState.HELD), "it had no hold: adopted again"

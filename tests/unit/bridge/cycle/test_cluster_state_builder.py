@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.cycle.cluster_state_builder import build_cluster_state, list_unscheduled_jobs
-from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob, UnmanagedJob
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.ledger import KEPT, LedgerState, ManagedJobEntry
+from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_running
 
 
 @pytest.mark.parametrize("controlling", [False, True])
-def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling):
+def test_clips_free_resources_and_removes_duplicate_jobs(controlling):
     cluster = a_cluster(nodes=2)
     pending = tuple(PendingJob(a_job(id), Hold.NONE) for id in (1, 1, 2, 9))
     running = (a_running(a_job(9), ((0, 1),)), a_running(a_job(9), ((1, 1),)))
@@ -25,7 +25,7 @@ def test_nothing_less_than_nothing_is_free_and_no_job_is_there_twice(controlling
     assert [(r.job.id, r.placement) for r in scene.running] == [(9, ((0, 1),))]
 
 
-HELD_BY_CLUSTER = "held by the cluster itself, until it is released or changed"
+HELD_BY_CLUSTER = "held by the cluster until the job is released or changed"
 
 
 def pending(id=1, hold=Hold.PLUGIN, label="", **facts):
@@ -45,14 +45,14 @@ def queued(hold, state, controlling):
 
 @pytest.mark.parametrize("hold", Hold)
 @pytest.mark.parametrize("state", [None, *LedgerState])
-def test_in_control_a_job_may_start_that_is_ours_by_the_ledger_and_held_by_the_cluster(hold, state):
+def test_control_decides_ledger_jobs_held_by_cluster(hold, state):
     assert queued(hold, state, True) is (state is LedgerState.HELD and hold in (Hold.PLUGIN, Hold.ADMIN))
 
 
 @pytest.mark.parametrize("hold", Hold)
 @pytest.mark.parametrize("state", [None, *LedgerState])
-def test_else_those_are_decided_on_that_the_bridge_would_have_in_control(hold, state):
-    ours = hold is Hold.ADMIN and state in KEPT
+def test_shadow_decides_jobs_that_control_would_hold(hold, state):
+    ours = hold is Hold.ADMIN and state in MANAGED_STATES
     assert queued(hold, state, False) is (hold in (Hold.NONE, Hold.PLUGIN) or ours)
 
 
@@ -67,7 +67,7 @@ COMING = {
 
 
 @pytest.mark.parametrize("name", COMING)
-def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_start_there(name):
+def test_starting_jobs_take_nodes_unless_impossible(name):
     nodes, free, left, placements = COMING[name]
     entry = ManagedJobEntry(1, LedgerState.STARTING, 77, nodes=nodes)
     scene = build_cluster_state(observed(pending(units=2), free=free), {1: entry}, True)
@@ -77,7 +77,7 @@ def test_what_is_promised_to_jobs_on_their_way_is_not_free_unless_they_cannot_st
     assert (untouched.free.tolist(), untouched.running) == (free, ())
 
 
-def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states_promise_nothing():
+def test_first_of_two_conflicting_starting_jobs_takes_nodes():
     nodes = (("n0", 1),)
     entries = {id: ManagedJobEntry(id, LedgerState.STARTING, 7, nodes=nodes) for id in (1, 2)}
     entries[3] = ManagedJobEntry(3, LedgerState.ROLLING_BACK, 7, nodes=nodes)
@@ -88,14 +88,14 @@ def test_of_two_jobs_on_their_way_to_one_place_the_first_has_it_and_other_states
     assert seen.free.tolist() == [[4], [4]], "the observation stays as it is"
 
 
-def test_a_job_that_is_seen_running_counts_there_and_not_where_it_was_sent():
+def test_running_job_counts_where_it_runs():
     entry = ManagedJobEntry(1, LedgerState.STARTING, 7, nodes=(("n0", 1),))
     seen = observed(pending(1), running=(a_running(a_job(1), ((1, 1),)),))
     assert [each.placement for each in build_cluster_state(seen, {1: entry}, True).running] == [((1, 1),)]
 
 
 OF_USER, OF_CLUSTER = pending(hold=Hold.USER), pending(hold=Hold.CLUSTER, ineligible="begin time")
-LAUNCH_FAILED = ClusterReason("launch failed", BackoffKey("job", ("1",)))
+LAUNCH_FAILED = ClusterReason("launch failed", BackoffGroupKey("job", ("1",)))
 FAILED_LAUNCH = f"{HELD_BY_CLUSTER}: launch failed"
 
 
@@ -121,13 +121,13 @@ def ours(state, why="", **facts):
         (pending(hold=Hold.NONE), {}, None, "free", "not held: the cluster's own scheduler may start it"),
     ],
 )
-def test_why_a_job_is_not_decided_on(job, entries, limit, kind, reason):
+def test_gives_reason_why_job_is_not_scheduled(job, entries, limit, kind, reason):
     limited = {} if limit is None else {1: limit}
     assert list_unscheduled_jobs(observed(job), frozenset(), entries, limited) == [UnscheduledJob(1, kind, reason)]
     assert list_unscheduled_jobs(observed(job), frozenset({1}), entries, limited) == []
 
 
-def test_jobs_that_only_the_cluster_can_place_come_first_with_label_and_user():
+def test_lists_unsupported_jobs_first_with_label_and_user():
     left = UnmanagedJob(5, "heterogeneous job", "5_1", "ada")
     seen = observed(pending(1, label="1_7", user="bob"), left=(left,))
     entry = ManagedJobEntry(1, LedgerState.HELD, 0, why="held")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.backoff import IN_VAIN, CommandRetries
-from cpsched_bridge.cycle.command_sender import CommandBudget, CommandSender
+from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
+from cpsched_bridge.cycle.command_sender import CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
@@ -36,7 +36,9 @@ class Setting:
                 self.ledger.record([make_transition(self.ledger.get(id), LedgerState.STARTING, 1, "", pinned=True)])
             if first is not state:
                 self.ledger.record([make_transition(self.ledger.get(id), state, 1, "", pinned=True)])
-        self.commands = CommandSender(self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetries())
+        self.commands = LedgerCommandSender(
+            self.cluster, self.ledger, ReconcileOptions(max_failures=3), CommandRetryTracker()
+        )
         self.report = CycleReport(9, "control", 0.0)
 
     def answer(self, call, *results, words="words", code=""):
@@ -45,7 +47,7 @@ class Setting:
 
     def send(self, allowed=MANY):
         seen = replace(self.cluster.read(), now_s=5)
-        self.commands.send_intents(seen, CommandBudget(allowed), self.report)
+        self.commands.send_intents(seen, CycleCommandBudget(allowed), self.report)
 
     def start(self):
         chosen = [(fake.job, ((0, 1),)) for fake in self.cluster.jobs.values()]
@@ -55,7 +57,7 @@ class Setting:
         return self.ledger.get(id)
 
 
-def test_a_start_is_written_down_as_the_cluster_will_carry_it_out(tmp_path):
+def test_records_start_with_final_layout(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HELD, j2=LedgerState.HELD)
     setting.cluster.resolve_layout = lambda orders: [
         replace(orders[0], nodes=(("n2", 1),)),
@@ -65,14 +67,16 @@ def test_a_start_is_written_down_as_the_cluster_will_carry_it_out(tmp_path):
     assert setting.cluster.commands == [("start", (1,))]
     assert (setting.entry(1).state, setting.entry(1).nodes) == (LedgerState.STARTING, (("n2", 1),))
     assert (setting.entry(2).state, setting.entry(2).failures) == (LedgerState.HELD, 0)
-    assert [(h.kind, h.detail, h.job_id) for h in setting.report.happenings] == [("start_postponed", "in a moment", 2)]
+    assert [(h.kind, h.detail, h.job_id) for h in setting.report.bridge_events] == [
+        ("start_postponed", "in a moment", 2)
+    ]
 
 
 @pytest.mark.parametrize("intent", [LedgerState.HOLDING, LedgerState.ROLLING_BACK])
 @pytest.mark.parametrize(
     ("result", "becomes", "failures"), [("done", LedgerState.HELD, 0), ("refused", None, 1), ("unknown", None, 0)]
 )
-def test_a_hold(tmp_path, intent, result, becomes, failures):
+def test_records_hold_outcome(tmp_path, intent, result, becomes, failures):
     setting = Setting(tmp_path, j1=intent)
     setting.answer("hold", result)
     setting.send()
@@ -86,9 +90,9 @@ def test_a_hold(tmp_path, intent, result, becomes, failures):
         assert entry.why == "hold refused: words"
 
 
-def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_never_undone(tmp_path):
+def test_refused_holds_never_undo_admin_hold(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING)
-    for _ in range(setting.commands.conduct.max_failures + 1):
+    for _ in range(setting.commands.options.max_failures + 1):
         setting.answer("hold", "refused", words="an administrator holds it", code="held_by_administrator")
         setting.send()
     assert (setting.entry().state, setting.entry().failures) == (LedgerState.HOLDING, 0)
@@ -99,7 +103,7 @@ def test_however_often_a_hold_is_refused_for_an_administrators_that_hold_is_neve
     ("result", "becomes"),
     [("done", LedgerState.FREE), ("refused", LedgerState.HANDING_BACK), ("unknown", LedgerState.HANDING_BACK)],
 )
-def test_a_hand_back(tmp_path, result, becomes):
+def test_records_release_outcome(tmp_path, result, becomes):
     setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK)
     setting.ledger.record([make_transition(setting.entry(), LedgerState.HANDING_BACK, 1, "", pinned=True)])
     setting.answer("hand_back", result)
@@ -116,20 +120,20 @@ def test_a_hand_back(tmp_path, result, becomes):
         ("refused", LedgerState.HELD, False, 1),
     ],
 )
-def test_a_start(tmp_path, result, becomes, pinned, failures):
+def test_records_start_outcome(tmp_path, result, becomes, pinned, failures):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.answer("start", result)
     setting.start()
     entry = setting.entry()
     assert (entry.state, entry.pinned, entry.failures) == (becomes, pinned, failures)
     assert entry.nodes == (("n0", 1),)
-    told = [(h.kind, h.job_id) for h in setting.report.happenings]
+    told = [(h.kind, h.job_id) for h in setting.report.bridge_events]
     assert told == ([("start_refused", 1)] if result == "refused" else [])
     assert setting.ledger.read_transitions(1)[-1][1] == 9, "under the number of the round"
 
 
 @pytest.mark.parametrize(("one_change", "cause"), [(True, ""), (False, "released")])
-def test_an_answered_release_is_noted_where_it_is_apart(tmp_path, one_change, cause):
+def test_records_separate_release_of_start(tmp_path, one_change, cause):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.cluster.starts_in_one_change = one_change
     setting.start()
@@ -144,7 +148,7 @@ def test_an_answered_release_is_noted_where_it_is_apart(tmp_path, one_change, ca
         (BackendTimeout("late"), LedgerState.STARTING, True, "unknown"),
     ],
 )
-def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result):
+def test_records_start_batch_failure(tmp_path, error, becomes, pinned, result):
     setting = Setting(tmp_path, j1=LedgerState.HELD, j2=LedgerState.HELD)
     setting.cluster.fail("start", error)
     with pytest.raises(type(error)):
@@ -155,16 +159,16 @@ def test_a_start_that_fails_as_a_whole(tmp_path, error, becomes, pinned, result)
     assert setting.report.outcomes == [("start", Outcome(id, result, str(error))) for id in (1, 2)]
 
 
-def test_a_third_refusal_in_a_row_leaves_the_job_to_the_cluster(tmp_path):
+def test_leaves_job_after_third_consecutive_refusal(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HELD)
     setting.ledger.record([make_transition(setting.entry(), LedgerState.HELD, 1, "", failures=2)])
     setting.answer("start", "refused")
     setting.start()
     assert setting.entry().state is LedgerState.HANDING_BACK
-    assert setting.entry().leave == "3 attempts in a row failed, the last one: start refused: words"
+    assert setting.entry().leave == "3 consecutive attempts failed; last failure: start rejected: words"
 
 
-def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
+def test_sends_holds_first_within_budget(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HANDING_BACK, j2=LedgerState.HOLDING, j3=LedgerState.HOLDING)
     setting.send(allowed=2)
     assert setting.cluster.commands == [("hold", (2, 3))]
@@ -172,13 +176,13 @@ def test_holds_go_first_and_what_an_allowance_does_not_reach_waits(tmp_path):
     assert setting.cluster.commands[1:] == [("hand_back", (1,))]
 
 
-def test_what_holds_nodes_goes_before_what_is_to_be_held(tmp_path):
+def test_sends_commands_that_free_nodes_before_holds(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING, j3=LedgerState.ROLLING_BACK)
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (3,))]
 
 
-def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
+def test_budget_serves_holds_of_users_in_turn(tmp_path):
     setting = Setting(tmp_path, **{f"j{id}": LedgerState.HOLDING for id in range(1, 9)})
     for id, fake in setting.cluster.jobs.items():
         fake.job = replace(fake.job, user="bob" if id == 8 else "mallory")
@@ -186,7 +190,7 @@ def test_nobodys_holds_wait_for_all_those_of_somebody_else(tmp_path):
     assert setting.cluster.commands == [("hold", (1, 8))]
 
 
-def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(tmp_path):
+def test_sends_nothing_for_missing_jobs_or_empty_batch(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HANDING_BACK)
     for id in (1, 2):
         setting.cluster.cancel(id)
@@ -195,44 +199,44 @@ def test_nothing_is_sent_for_jobs_that_are_not_pending_and_nothing_for_nothing(t
     assert setting.cluster.commands == []
 
 
-def test_an_outcome_for_a_job_of_which_the_ledger_knows_nothing_is_a_fault_of_the_backend(tmp_path):
+def test_outcome_for_unknown_job_is_backend_error(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING)
     setting.cluster.collect_output("hold", [Outcome(77, "done")])
     with pytest.raises(KeyError, match="job 77 is not in the ledger"):
         setting.send()
 
 
-def test_a_command_that_rests_takes_nothing_of_what_a_cycle_may_send(tmp_path):
+def test_backed_off_command_uses_no_budget(tmp_path):
     setting = Setting(tmp_path, j1=LedgerState.HOLDING, j2=LedgerState.HOLDING)
     setting.commands._retries.record_sent("hold", [1] * 9, 5)  # noqa: SLF001
     setting.send(allowed=1)
     assert setting.cluster.commands == [("hold", (2,))]
 
 
-def test_a_command_that_is_repeated_without_effect_is_reported_once(tmp_path):
+def test_reports_repeated_command_without_effect_once(tmp_path):
     setting, told = Setting(tmp_path, j1=LedgerState.HOLDING), []
-    for _ in range(IN_VAIN + 1):
+    for _ in range(MAX_REPETITIONS + 1):
         setting.report = CycleReport(9, "control", 0.0)
         setting.answer("hold", "unknown")
         setting.send()
-        told += [(each.kind, each.detail, each.job_id) for each in setting.report.happenings]
-    assert told == [("no_effect", "hold was sent 5 times without effect and is now sent less often: ", 1)]
+        told += [(each.kind, each.detail, each.job_id) for each in setting.report.bridge_events]
+    assert told == [("no_effect", "hold was sent 5 times without effect and is now retried less often: ", 1)]
 
 
-def test_an_allowance_serves_the_first_that_come():
-    allowance = CommandBudget(3)
+def test_budget_serves_in_order():
+    allowance = CycleCommandBudget(3)
     assert allowance.take([1, 2]) == [1, 2]
     assert allowance.take([3, 4]) == [3]
     assert allowance.take([5]) == []
 
 
-def test_an_allowance_serves_everybody_in_turn_and_keeps_their_order():
-    allowance = CommandBudget(5)
+def test_budget_serves_users_in_turn():
+    allowance = CycleCommandBudget(5)
     assert allowance.take(["a1", "a2", "a3", "a4", "b1", "a5", "c1", "b2"], lambda each: each[0]) == [
         "a1", "a2", "b1", "c1", "b2",
     ]  # fmt: skip
     assert allowance.left == 0
 
 
-def test_what_is_allowed_whole_is_taken_as_it_comes():
-    assert CommandBudget(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]
+def test_sufficient_budget_keeps_order():
+    assert CycleCommandBudget(4).take(["a1", "a2", "a3", "b1"], lambda each: each[0]) == ["a1", "a2", "a3", "b1"]

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from cpsched.model import Cluster
-from cpsched_bridge.cycle.cycle_timing import AWAY_S, CycleTiming
+from cpsched_bridge.cycle.cycle_timing import INTERRUPTED_S, CycleTiming
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Observation
 from cpsched_bridge.settings import CycleSettings
@@ -45,7 +45,7 @@ def a_rest(cycles=100, **settings):
         (12.0, [5.0, 5.0, 2.0]),
     ],
 )
-def test_a_rest_is_waited_for_in_slices_with_a_sign_of_life_before_each(rest_s, slices):
+def test_waits_in_slices_with_watchdog_before_each(rest_s, slices):
     """One at least: a cycle that took longer than its interval is followed by the next at once, but not unseen."""
     rest, pace = a_rest(interval_s=12.0)
     pace.at_s += 12.0 - rest_s
@@ -57,7 +57,7 @@ def test_a_rest_is_waited_for_in_slices_with_a_sign_of_life_before_each(rest_s, 
 
 
 @pytest.mark.parametrize("cycles", [1, 2])
-def test_a_rest_ends_at_once_where_the_loop_is_to_end(cycles):
+def test_wait_ends_at_once_when_loop_stops(cycles):
     rest, pace = a_rest(cycles, interval_s=12.0)
     assert not rest.wait()
     assert pace.waited == [5.0] * cycles
@@ -75,9 +75,7 @@ def test_a_rest_ends_at_once_where_the_loop_is_to_end(cycles):
         (20.0, 10.0, 3, 20.0),
     ],
 )
-def test_a_pause_doubles_with_each_failure_in_a_row_up_to_the_bound_but_not_below_the_interval(
-    interval_s, most_s, failed, pause_s
-):
+def test_interval_doubles_with_failures_up_to_bound(interval_s, most_s, failed, pause_s):
     rest, _ = a_rest(interval_s=interval_s, max_backoff_s=most_s)
     for _ in range(failed):
         rest.end(a_report("backend_error"))
@@ -101,28 +99,30 @@ def read(rest, busy="", reading_s=0.1, number=1):
 
 
 def told(report):
-    return [(each.kind, each.detail) for each in report.happenings]
+    return [(each.kind, each.detail) for each in report.bridge_events]
 
 
-def test_beside_a_busy_cluster_the_pause_doubles_up_to_the_bound_and_halves_afterwards():
+def test_interval_doubles_while_cluster_is_busy_then_halves():
     rest, _ = a_rest(interval_s=2.0, max_interval_factor=5)
     reports = [read(rest, "much to do") for _ in range(4)] + [read(rest) for _ in range(4)]
     assert [report.pause_s for report in reports] == [4.0, 8.0, 10.0, 10.0, 5.0, 2.5, 2.0, 2.0]
     assert [report.slowed for report in reports] == [True] * 6 + [False] * 2
-    assert told(reports[0]) == [("slowed", "a cycle every 4 s: much to do")]
-    assert told(reports[6]) == [("full_pace", "a cycle every 2 s again")]
+    assert told(reports[0]) == [("slowed", "one cycle every 4 s: much to do")]
+    assert told(reports[6]) == [("full_pace", "one cycle every 2 s again")]
     assert not any(told(reports[i]) for i in (1, 2, 3, 4, 5, 7)), "each change is reported once"
 
 
 @pytest.mark.parametrize(("reading_s", "pause_s"), [(0.5, 1.0), (0.6, 1.2), (3.0, 5.0)])
-def test_a_reading_takes_no_more_than_half_of_the_time(reading_s, pause_s):
+def test_reading_takes_at_most_half_of_time(reading_s, pause_s):
     rest, _ = a_rest(interval_s=1.0)
     report = read(rest, reading_s=reading_s)
     assert report.pause_s == pytest.approx(pause_s)
-    assert told(report) == ([("slowed", "a cycle every 5 s: reading it took 3.0 s")] if pause_s == 5.0 else [])
+    assert told(report) == (
+        [("slowed", "one cycle every 5 s: reading the cluster took 3.0 s")] if pause_s == 5.0 else []
+    )
 
 
-def test_a_cycle_without_a_reading_changes_nothing_of_the_pace():
+def test_cycle_without_reading_keeps_pace():
     rest, _ = a_rest(interval_s=1.0)
     read(rest, "much to do")
     unread = CycleReport(2, "control", 0.0)
@@ -130,13 +130,13 @@ def test_a_cycle_without_a_reading_changes_nothing_of_the_pace():
     assert (unread.pause_s, unread.slowed, told(unread)) == (2.0, True, [])
 
 
-def test_who_never_wants_it_slower_is_never_told_so():
+def test_never_reports_slowdown_if_disabled():
     rest, _ = a_rest(interval_s=1.0, max_interval_factor=1)
     report = read(rest, "much to do", reading_s=9.0)
     assert (report.pause_s, report.slowed, told(report)) == (1.0, False, [])
 
 
-def test_a_failed_cycle_makes_no_pause_beside_a_busy_cluster_shorter():
+def test_failed_cycle_keeps_interval_of_busy_cluster():
     rest, _ = a_rest(interval_s=1.0, max_interval_factor=5, max_backoff_s=2.0)
     for _ in range(3):
         read(rest, "much to do")
@@ -176,18 +176,18 @@ def woken(wake_file, at, happen, prepare=lambda rest: None, **settings):
 
 
 @pytest.mark.parametrize(("at", "ended_s"), [(0, 1.0), (5, 1.0), (30, 3.2), (98, 10.0)])
-def test_a_file_that_is_made_begins_a_cycle_but_not_too_soon_after_the_last(wake_file, at, ended_s):
+def test_new_wake_file_starts_cycle_after_minimum_gap(wake_file, at, ended_s):
     assert woken(wake_file, at, wake_file.touch)[0] == pytest.approx(ended_s)
 
 
-def test_writing_the_same_text_again_and_taking_the_file_away_are_changes(wake_file):
+def test_rewrite_and_removal_of_wake_file_are_changes(wake_file):
     wake_file.write_text("changed\n")
     os.utime(wake_file, ns=(1, 1))
     assert woken(wake_file, 30, lambda: wake_file.write_text("changed\n"))[0] < 4
     assert woken(wake_file, 30, wake_file.unlink)[0] < 4
 
 
-def test_what_changed_during_the_cycle_itself_begins_the_next(wake_file):
+def test_change_during_cycle_starts_next_one(wake_file):
     pace = FakePace(cycles=1000, at_s=100.0)
     rest = CycleTiming(CycleSettings(interval_s=10.0, trigger_files=[wake_file]), pace, Service(pace))
     rest.begin(a_report())
@@ -197,12 +197,12 @@ def test_what_changed_during_the_cycle_itself_begins_the_next(wake_file):
     assert pace.at_s == pytest.approx(104.2)
 
 
-def test_nothing_wakes_after_a_failed_cycle_or_beside_a_busy_cluster(wake_file):
+def test_wake_file_is_ignored_after_failure_or_while_busy(wake_file):
     assert woken(wake_file, 5, wake_file.touch, lambda rest: rest.end(a_report("failed")))[0] == pytest.approx(20.0)
     assert woken(wake_file, 5, wake_file.unlink, lambda rest: read(rest, "much to do"))[0] == pytest.approx(20.0)
 
 
-def test_a_rest_in_which_nothing_changes_is_as_long_as_ever_and_systemd_hears_of_it(wake_file):
+def test_wait_without_change_is_full_with_watchdog(wake_file):
     ended_s, rest = woken(wake_file, 1000, wake_file.touch)
     assert ended_s == pytest.approx(10.0)
     assert [at_s - 100 for at_s, _ in rest.systemd.words] == pytest.approx([0.0, 5.0], abs=0.2)
@@ -212,28 +212,29 @@ def test_a_rest_in_which_nothing_changes_is_as_long_as_ever_and_systemd_hears_of
 
 
 @pytest.mark.parametrize(
-    ("heartbeat_age_s", "was"), [(None, True), (0.0, False), (AWAY_S - 1, False), (AWAY_S, True), (-AWAY_S, True)]
+    ("heartbeat_age_s", "was"),
+    [(None, True), (0.0, False), (INTERRUPTED_S - 1, False), (INTERRUPTED_S, True), (-INTERRUPTED_S, True)],
 )
-def test_a_bridge_that_starts_goes_by_the_heartbeat_of_the_one_before(heartbeat_age_s, was):
+def test_new_bridge_uses_previous_heartbeat(heartbeat_age_s, was):
     pace = FakePace(at_s=1000.0)
     assert CycleTiming(CycleSettings(), pace, Service(pace), heartbeat_age_s).was_interrupted == was
 
 
-def test_being_away_lasts_for_a_while_after_the_next_good_cycle():
+def test_interruption_lasts_after_next_successful_cycle():
     timing, pace = a_rest()
 
     def good_at(at_s):
         pace.at_s = 100.0 + at_s
         timing.end(a_report())
 
-    good_at(AWAY_S - 1)
-    pace.at_s = 100.0 + 2 * AWAY_S - 2
+    good_at(INTERRUPTED_S - 1)
+    pace.at_s = 100.0 + 2 * INTERRUPTED_S - 2
     assert not timing.was_interrupted
-    back_s = 2 * AWAY_S - 1
+    back_s = 2 * INTERRUPTED_S - 1
     pace.at_s = 100.0 + back_s
     assert timing.was_interrupted
     good_at(back_s)
-    good_at(back_s + AWAY_S - 1)
+    good_at(back_s + INTERRUPTED_S - 1)
     assert timing.was_interrupted
     pace.at_s += 1
     assert not timing.was_interrupted

@@ -14,19 +14,19 @@ from tests.bridges import a_bridge
 from tests.fakes import FakeCluster
 
 
-def test_what_is_done_in_time_is_passed_on():
+def test_returns_result_or_exception_in_time():
     assert run_within(10.0, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         run_within(10.0, lambda: 1 // 0)
 
 
-def test_what_a_policy_raises_is_a_failure_of_the_kind_that_was_asked_for():
+def test_policy_exception_has_requested_failure_kind():
     with pytest.raises(PolicyFailure, match=r"^ZeroDivisionError: ") as found:
         call_policy(10.0, lambda: 1 // 0, "learning_failed")
     assert found.value.kind == "learning_failed"
 
 
-def test_a_stopped_compiler_is_no_failed_decision():
+def test_cancelled_compilation_is_no_failed_decision():
     def compiles():
         raise compile_progress.CompilationCancelled
 
@@ -36,12 +36,12 @@ def test_a_stopped_compiler_is_no_failed_decision():
 
 
 @pytest.mark.parametrize("wait", [lambda: time.sleep(600), threading.Event().wait, signal.pause])
-def test_waits_are_ended(wait):
-    with pytest.raises(DecisionTimeout, match=r"no answer within 0\.05 s"):
+def test_interrupts_wait(wait):
+    with pytest.raises(DecisionTimeout, match=r"no decision within 0\.05 s"):
         run_within(0.05, wait)
 
 
-def test_what_is_spent_on_compiling_is_not_counted_and_what_follows_is():
+def test_compilation_time_does_not_count():
     def compile_for(seconds):
         with compile_progress.measure_compilation():
             time.sleep(seconds)
@@ -52,17 +52,17 @@ def test_what_is_spent_on_compiling_is_not_counted_and_what_follows_is():
         run_within(0.1, lambda: compile_for(0.3) and time.sleep(600))
 
 
-def test_it_is_told_where_the_code_was():
+def test_reports_interrupted_code_position():
     def endless():
         while True:
             pass
 
-    with pytest.raises(DecisionTimeout, match=rf"no answer within 0\.05 s \({__file__}:\d+, in endless\)"):
+    with pytest.raises(DecisionTimeout, match=rf"no decision within 0\.05 s \({__file__}:\d+, in endless\)"):
         run_within(0.05, endless)
 
 
 @pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])
-def test_handler_and_timer_are_afterwards_what_they_were(work):
+def test_restores_handler_and_timer(work):
     rung = []
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     signal.setitimer(signal.ITIMER_REAL, 100.0, 7.0)
@@ -94,13 +94,13 @@ def earlier(left_s, every_s=0.0):
 
 
 @pytest.mark.parametrize("work", [lambda: None, lambda: time.sleep(600), lambda: 1 // 0])
-def test_no_timer_is_left_behind_where_there_was_none(work):
+def test_leaves_no_timer(work):
     with contextlib.suppress(DecisionTimeout, ZeroDivisionError):
         run_within(0.05, work)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_a_timer_that_was_due_meanwhile_rings_afterwards():
+def test_restores_earlier_timer_that_was_due():
     with earlier(0.1) as rung:
         run_within(10.0, lambda: time.sleep(0.3))
         assert signal.getitimer(signal.ITIMER_REAL)[0] < 0.1
@@ -108,7 +108,7 @@ def test_a_timer_that_was_due_meanwhile_rings_afterwards():
             signal.pause()
 
 
-def test_the_signal_comes_every_second_to_code_that_catches_it():
+def test_repeats_signal_for_code_that_catches_it():
     def stubborn():
         assert signal.getitimer(signal.ITIMER_REAL)[1] == 1.0
         with contextlib.suppress(BaseException):
@@ -120,7 +120,7 @@ def test_the_signal_comes_every_second_to_code_that_catches_it():
 
 
 @pytest.mark.parametrize(("work", "end"), [(lambda: 1 // 0, ZeroDivisionError), (signal.pause, DecisionTimeout)])
-def test_a_signal_that_comes_when_all_is_over_changes_nothing(mocker, work, end):
+def test_ignores_signal_after_end_of_work(mocker, work, end):
     """Between the end of the work and that of the timer."""
     stop = signal.setitimer
 
@@ -134,7 +134,7 @@ def test_a_signal_that_comes_when_all_is_over_changes_nothing(mocker, work, end)
         run_within(0.05, work)
 
 
-def test_a_second_signal_while_the_first_is_answered_changes_nothing(mocker):
+def test_ignores_second_signal_during_first(mocker):
     def ring_and_tell(words):
         signal.getsignal(signal.SIGALRM)(signal.SIGALRM, None)
         return DecisionTimeout(words)
@@ -144,7 +144,7 @@ def test_a_second_signal_while_the_first_is_answered_changes_nothing(mocker):
         run_within(0.05, signal.pause)
 
 
-def test_outside_of_the_main_thread_there_is_no_limit():
+def test_has_no_limit_outside_main_thread():
     found = []
 
     def work():
@@ -157,7 +157,7 @@ def test_outside_of_the_main_thread_there_is_no_limit():
     assert found == [False, None]
 
 
-def test_a_loop_outside_of_the_main_thread_says_that_decisions_have_no_limit(tmp_path):
+def test_loop_outside_main_thread_logs_missing_deadline(tmp_path):
     def work():
         a_bridge(tmp_path, FakeCluster()).run()
 

@@ -33,7 +33,7 @@ def events(bridge):
 
 
 @pytest.mark.parametrize("call", ["observe", "start"])
-def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call):
+def test_unexpected_adapter_exception_costs_one_cycle(bridge_at, call):
     cluster, metrics = FakeCluster(), Metrics()
     cluster.submit(a_job(1))
     cluster.inject(call, bug)
@@ -53,7 +53,7 @@ def test_an_unexpected_exception_of_the_adapter_costs_one_cycle(bridge_at, call)
     assert bridge.timing.cycle_interval_s == 1.0
 
 
-def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
+def test_missing_ledger_costs_one_cycle(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     record = bridge.ledger.record
@@ -70,7 +70,7 @@ def test_a_ledger_that_is_elsewhere_costs_one_cycle(bridge_at):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the metrics", "after the metrics"])
-def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_from_listening(bridge_at, first):
+def test_failing_listener_is_reported_and_blocks_no_other(bridge_at, first):
     cluster, metrics, failing = FakeCluster(), Metrics(), Failing()
     cluster.submit(a_job(1))
     bridge = bridge_at(cluster, listeners=(failing, metrics) if first else (metrics, failing))
@@ -83,9 +83,9 @@ def test_a_listener_that_fails_is_told_with_the_next_cycle_and_keeps_no_other_fr
     assert cluster.jobs[1].running
 
 
-def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, tmp_path, monkeypatch):
+def test_pauses_even_if_disk_is_full(bridge_at, tmp_path, monkeypatch):
     cluster = FakeCluster.of(a_job(1))
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     draft = tmp_path / "paused.new"
@@ -101,7 +101,7 @@ def test_a_bridge_pauses_also_where_the_disk_does_not_take_the_word(bridge_at, t
     assert bridge.cycle().mode == "control"
 
 
-def test_what_ended_before_a_failed_cycle_is_learned_from_after_it(bridge_at):
+def test_learns_after_failed_cycle_what_ended_before_it(bridge_at):
     cluster = FakeCluster.of(a_job(1), past=[EndedJob(a_job(9), 0, 5)])
     bridge = bridge_at(cluster)
     learned = []
@@ -113,7 +113,7 @@ def test_what_ended_before_a_failed_cycle_is_learned_from_after_it(bridge_at):
     assert [ended.job.id for ended in learned] == [9]
 
 
-def test_the_program_ends_with_its_jobs_given_back_also_when_the_ledger_cannot_be_written(bridge_at):
+def test_exit_releases_jobs_even_if_ledger_is_readonly(bridge_at):
     cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, pace=FakePace(cycles=1))
     bridge.cycle()

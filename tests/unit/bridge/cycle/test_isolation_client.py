@@ -8,19 +8,20 @@ import time
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
+import numpy as np
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.errors import PolicyError
 from cpsched.model import EndedJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
-from cpsched_bridge.child_processes import STALL_TIMEOUT_S
 from cpsched_bridge.cycle.decision_deadline import run_within
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
 from cpsched_bridge.errors import DecisionTimeout, DispatcherError
+from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 from tests import bad_dispatchers
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.forked import forks
@@ -62,8 +63,8 @@ def same(one, other, snapshot):
 
 
 @pytest.mark.parametrize("protocol", [pickle.DEFAULT_PROTOCOL, 5])
-@pytest.mark.parametrize(("words", "here"), [("easy", EasyDispatcher), ("lookahead", Lookahead)])
-def test_what_is_sent_is_decided_on_whichever_way_python_pickles_it(apart, mocker, protocol, words, here):
+@pytest.mark.parametrize(("words", "here"), [("easy", EasyDispatcher), ("lookahead", LookaheadDispatcher)])
+def test_decides_same_with_any_pickle_protocol(apart, mocker, protocol, words, here):
     """Read-only arrays come out of protocol 5, the default since Python 3.14, as read-only ones."""
     scene = a_scene(9, running=[a_running(a_job(90, 1, 4, 50), ((0, 1),), start_s=0)])
     there = apart(words)
@@ -71,7 +72,7 @@ def test_what_is_sent_is_decided_on_whichever_way_python_pickles_it(apart, mocke
     assert same(there.decide(scene), here().decide(scene), scene)
 
 
-def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
+def test_decides_same_as_in_process_while_jobs_change(apart):
     there, here = apart("easy"), EasyDispatcher()
     cluster = a_cluster(4, 4)
     outlived = a_running(a_job(90, 1, 2, 5), ((3, 1),), start_s=0)
@@ -90,6 +91,12 @@ def test_it_decides_as_it_would_here_while_jobs_come_change_and_go(apart):
     assert there.starts == 1
 
 
+def test_isolated_dispatcher_sees_node_weights(apart):
+    cluster = dataclasses.replace(a_cluster(4, 4), weights=np.array([3, 2, 1, 1]))
+    snapshot = a_snapshot(cluster, [a_job(1)])
+    assert apart("easy").decide(snapshot).starts_by_job(snapshot) == {1: ((2, 1),)}
+
+
 class Dated(EasyDispatcher):
     """Decides where times have a date, and fails elsewhere."""
 
@@ -98,7 +105,7 @@ class Dated(EasyDispatcher):
         return super().decide(snapshot, need)
 
 
-def test_a_dispatcher_in_its_own_process_sees_the_date(apart):
+def test_isolated_dispatcher_sees_date(apart):
     cluster = dataclasses.replace(a_cluster(4, 4), epoch_s=1_728_000_000)
     assert apart(f"{__name__}:Dated").decide(a_snapshot(cluster, [a_job(1)], now_s=9)).starts
 
@@ -110,9 +117,9 @@ def gate(tmp_path, monkeypatch):
     return tmp_path / "gate"
 
 
-def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate):
+def test_reports_starting_child_without_waiting(apart_anew, gate):
     dispatcher = apart_anew(GATED)
-    assert dispatcher.not_ready_reason() == "the dispatcher's process starts"
+    assert dispatcher.not_ready_reason() == "the dispatcher's process is starting"
     gate.touch()
     said = set()
     until(lambda: said.add(words := dispatcher.not_ready_reason()) or words is None)
@@ -121,7 +128,7 @@ def test_a_child_that_begins_is_told_of_without_waiting_for_it(apart_anew, gate)
     assert dispatcher.starts == 1
 
 
-def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
+def test_answer_limit_excludes_startup_of_child(apart_anew, gate):
     """Neither imports nor compiling is an answer: the question is asked when the child is ready for it."""
     dispatcher = apart_anew(GATED)
     pid = dispatcher.pid
@@ -134,7 +141,7 @@ def test_no_limit_for_answers_counts_what_a_child_begins_with(apart_anew, gate):
     assert dispatcher.pid == pid
 
 
-def test_a_child_that_dies_while_it_begins_is_told_by_the_next_question_and_then_replaced(apart, gate):
+def test_replaces_child_that_died_at_startup(apart, gate):
     gate.write_text("die")
     dispatcher = apart(GATED)
     until(lambda: dispatcher.not_ready_reason() is None)
@@ -146,7 +153,7 @@ def test_a_child_that_dies_while_it_begins_is_told_by_the_next_question_and_then
     assert dispatcher.starts == 2
 
 
-def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, gate):
+def test_kills_starting_child_without_progress(apart, gate):
     now = [0.0]
     dispatcher = apart(GATED, clock=lambda: now[0])
     pid = dispatcher.pid
@@ -156,11 +163,11 @@ def test_a_child_that_begins_and_shows_no_progress_is_killed_in_the_end(apart, g
     assert dispatcher.not_ready_reason() is None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    with pytest.raises(DispatcherError, match="its process started, and hangs: the dispatcher's process starts"):
+    with pytest.raises(DispatcherError, match="its process hangs at this step: the dispatcher's process is starting"):
         dispatcher.decide(a_scene())
 
 
-def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart_anew, gate):
+def test_progress_extends_startup_timeout(apart_anew, gate):
     now = [0.0]
     dispatcher = apart_anew(GATED, clock=lambda: now[0])
     gate.touch()
@@ -173,7 +180,7 @@ def test_each_sign_of_progress_gives_a_child_the_whole_time_again(apart_anew, ga
     assert dispatcher.decide(a_scene()).starts
 
 
-def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart_anew, tmp_path, monkeypatch):
+def test_reuses_kernels_compiled_by_killed_child(apart_anew, tmp_path, monkeypatch):
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     compiled = lambda: {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.bin")}  # noqa: E731
     dispatcher = apart_anew("easy")
@@ -189,7 +196,7 @@ def test_kernels_that_a_killed_child_had_compiled_are_not_compiled_again(apart_a
     assert before.items() <= compiled().items()
 
 
-def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
+def test_child_error_is_error_here(apart_anew):
     policy = Policy(WalltimePredictor(), apart_anew("tests.bad_dispatchers:Moody"))
     words = (
         f"RuntimeError: no idea ({bad_dispatchers.__file__}:",
@@ -204,7 +211,7 @@ def test_what_goes_wrong_there_is_a_fault_here(apart_anew):
     assert policy.dispatcher.starts == 2, "one more after the first death; the second one is not replaced yet"
 
 
-def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(apart):
+def test_kills_call_that_holds_gil(apart):
     dispatcher = apart("tests.bad_dispatchers:HangsInC")
     pid = dispatcher.pid
     until(lambda: dispatcher.not_ready_reason() is None)
@@ -215,7 +222,7 @@ def test_a_call_that_holds_the_interpreters_lock_is_ended_and_its_process_gone(a
         os.kill(pid, 0)
 
 
-def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
+def test_new_process_receives_learned_jobs_and_memory(apart):
     dispatcher = apart("tests.bad_dispatchers:Counts")
     assert dispatcher.learns, "until it says otherwise"
     for id in range(3):
@@ -232,7 +239,7 @@ def test_what_was_learned_and_told_is_known_to_the_next_process(apart):
     assert dispatcher.starts == 2
 
 
-def test_what_it_knows_is_asked_for_before_a_decision_with_all_that_ended_until_then(apart):
+def test_reads_memory_before_decision_with_all_ended_jobs(apart):
     dispatcher = apart("tests.bad_dispatchers:Counts")
     dispatcher.decide(a_scene())
     dispatcher.learn(EndedJob(a_job(9), 0, 5))
@@ -242,17 +249,17 @@ def test_what_it_knows_is_asked_for_before_a_decision_with_all_that_ended_until_
     assert dispatcher.memory() == {"count": 1}
 
 
-def test_what_a_process_knew_before_it_died_is_known_without_a_decision(apart):
+def test_new_process_has_memory_without_decision(apart):
     dispatcher = apart("tests.bad_dispatchers:Counts")
     dispatcher.recall({"count": 40})
     dispatcher.learn(EndedJob(a_job(9), 0, 5))
     assert dispatcher.memory() == {"count": 41}
 
 
-def test_the_process_is_asked_once_a_round_unless_something_ended(apart, monkeypatch):
+def test_reads_memory_once_per_cycle_unless_job_ended(apart, monkeypatch):
     dispatcher = apart("tests.bad_dispatchers:Counts")
-    messages, ask = [], dispatcher._ask  # noqa: SLF001
-    monkeypatch.setattr(dispatcher, "_ask", lambda message: messages.append(message) or ask(message))
+    messages, ask = [], dispatcher._send_message  # noqa: SLF001
+    monkeypatch.setattr(dispatcher, "_send_message", lambda message: messages.append(message) or ask(message))
     assert dispatcher.memory() == {"count": 0}
     dispatcher.decide(a_scene())
     assert dispatcher.memory() == {"count": 0}
@@ -263,7 +270,7 @@ def test_the_process_is_asked_once_a_round_unless_something_ended(apart, monkeyp
     assert len(messages) == 4
 
 
-def test_recall_begins_anew(apart):
+def test_recall_starts_from_given_memory(apart):
     dispatcher = apart("tests.bad_dispatchers:Counts")
     dispatcher.recall({"count": 40})
     assert dispatcher.memory() == {"count": 40}, "before any decision"
@@ -273,13 +280,13 @@ def test_recall_begins_anew(apart):
     assert dispatcher.memory() == {"count": 41}, "and is learned once"
 
 
-def test_a_dispatcher_that_learns_nothing_says_so(apart):
+def test_non_learning_dispatcher_has_no_memory(apart):
     dispatcher = apart("easy")
     dispatcher.decide(a_scene())
     assert (dispatcher.learns, dispatcher.memory()) == (False, None)
 
 
-def test_how_long_a_decision_took_is_measured_where_it_is_taken(monkeypatch):
+def test_measures_decision_time_in_child(monkeypatch):
     """Under a limit that nothing keeps, the next round is left less work."""
     spec = PolicySpec.of("lookahead", settings={"limit_s": "1e-9", "objective": "af"})
     forks(monkeypatch)

@@ -34,7 +34,7 @@ class Looking:
         self.now_s += after_s
         report = CycleReport(1, "control", 0.0)
         self.claims.observe_lease(self.cluster.claimed, wanted, self.now_s, report)
-        self.told += [happening.kind for happening in report.happenings]
+        self.told += [happening.kind for happening in report.bridge_events]
         assert report.rival == self.claims.other_leader
         return self.claims.other_leader
 
@@ -47,20 +47,20 @@ class Looking:
         return self.cluster.claimed is not None and self.cluster.claimed.owner == self.claims.mine.owner
 
 
-def test_a_cluster_without_a_claim_is_claimed_with_the_first_look():
+def test_acquires_free_lease_at_first_check():
     bridge = Looking()
     assert bridge.look() is None
     assert bridge.cluster.claimed == replace(MINE, beat=1)
     assert bridge.told == []
 
 
-def test_the_claim_is_written_anew_six_times_before_it_would_count_as_gone_and_not_in_every_cycle():
+def test_renews_lease_six_times_per_lease_duration():
     bridge = Looking()
     bridge.for_seconds(1 + GONE_S)
     assert bridge.cluster.claimed == replace(MINE, beat=1 + RENEWALS_PER_LEASE)
 
 
-def test_a_bridge_that_finds_another_ones_claim_steps_back_and_says_so_once():
+def test_yields_to_other_lease_and_reports_once():
     bridge = Looking(OTHER)
     assert bridge.look() == OTHER
     assert bridge.claims.standby_reason() == "another bridge is in control of this cluster: two:/state"
@@ -71,7 +71,7 @@ def test_a_bridge_that_finds_another_ones_claim_steps_back_and_says_so_once():
     assert not bridge.in_control
 
 
-def test_a_claim_that_does_not_change_is_taken_over_after_its_time_and_not_before():
+def test_takes_over_unchanged_lease_after_expiry_only():
     bridge = Looking(OTHER)
     assert bridge.for_seconds(GONE_S) == {OTHER}
     assert bridge.look() is None
@@ -79,7 +79,7 @@ def test_a_claim_that_does_not_change_is_taken_over_after_its_time_and_not_befor
     assert bridge.told == ["other_bridge", "other_bridge_gone"]
 
 
-def test_what_the_clocks_of_two_hosts_show_makes_no_difference():
+def test_clock_difference_of_hosts_does_not_matter():
     """A count is written, no time: the same happens with monotonic clocks that began years apart."""
     bridge = Looking(OTHER)
     bridge.now_s = 1e9
@@ -87,7 +87,7 @@ def test_what_the_clocks_of_two_hosts_show_makes_no_difference():
     assert bridge.look() is None
 
 
-def test_a_claim_that_vanishes_for_a_moment_is_still_its_owners():
+def test_deleted_lease_still_belongs_to_owner():
     """After a killed controller forgets it, or an administrator deletes it, the owner writes it again."""
     bridge = Looking(OTHER)
     bridge.look()
@@ -98,7 +98,7 @@ def test_a_claim_that_vanishes_for_a_moment_is_still_its_owners():
     assert not bridge.in_control
 
 
-def test_after_an_orderly_stop_of_the_other_bridge_the_one_that_waits_takes_over_soon():
+def test_takes_over_soon_after_orderly_stop_of_other_bridge():
     bridge = Looking(OTHER)
     bridge.look()
     bridge.cluster.claimed = None
@@ -106,14 +106,14 @@ def test_after_an_orderly_stop_of_the_other_bridge_the_one_that_waits_takes_over
     assert bridge.in_control
 
 
-def test_a_bridge_started_again_takes_the_claim_of_its_dead_predecessor_at_once():
+def test_restarted_bridge_reacquires_own_lease_at_once():
     bridge = Looking(replace(MINE, run="0", beat=30))
     assert bridge.look() is None
     assert bridge.in_control
     assert bridge.told == []
 
 
-def test_of_two_living_processes_with_one_name_the_one_whose_claim_stands_goes_on():
+def test_only_lease_owner_of_two_clones_continues():
     """As where a whole machine was cloned."""
     bridge, clone = Looking(), replace(MINE, run="2", beat=1)
     bridge.look()
@@ -123,7 +123,7 @@ def test_of_two_living_processes_with_one_name_the_one_whose_claim_stands_goes_o
     assert not bridge.in_control
 
 
-def test_a_bridge_that_lost_its_claim_meanwhile_steps_back():
+def test_yields_after_losing_lease():
     bridge = Looking()
     bridge.look()
     bridge.cluster.claimed = OTHER
@@ -131,7 +131,7 @@ def test_a_bridge_that_lost_its_claim_meanwhile_steps_back():
     assert not bridge.in_control
 
 
-def test_the_owner_writes_a_lost_claim_anew_at_once():
+def test_owner_rewrites_lost_lease_at_once():
     bridge = Looking()
     bridge.look()
     bridge.cluster.claimed = None
@@ -139,7 +139,7 @@ def test_the_owner_writes_a_lost_claim_anew_at_once():
     assert bridge.in_control
 
 
-def test_a_wish_to_take_over_is_not_forgotten_where_the_other_bridge_beats_between_reading_and_claim():
+def test_takeover_request_survives_concurrent_renewal():
     """As where a reading takes nearly as long as the time between two beats."""
     bridge = Looking(OTHER)
     bridge.look()
@@ -153,7 +153,7 @@ def test_a_wish_to_take_over_is_not_forgotten_where_the_other_bridge_beats_betwe
     assert bridge.look() is not None, "it was asked once, and has taken over once"
 
 
-def test_whoever_is_asked_to_takes_over_from_a_living_bridge():
+def test_takeover_request_replaces_living_bridge():
     bridge = Looking(OTHER)
     assert bridge.look() == OTHER
     bridge.asked = True
@@ -161,7 +161,7 @@ def test_whoever_is_asked_to_takes_over_from_a_living_bridge():
     assert bridge.in_control
 
 
-def test_two_that_claim_at_the_same_moment_do_not_both_begin():
+def test_simultaneous_acquires_do_not_both_succeed():
     bridge = Looking()
     bridge.cluster.before("claim", lambda: setattr(bridge.cluster, "claimed", OTHER))
     assert bridge.look() is not None
@@ -169,7 +169,7 @@ def test_two_that_claim_at_the_same_moment_do_not_both_begin():
     assert not bridge.in_control
 
 
-def test_who_does_not_want_control_claims_nothing_and_tells_who_has_it():
+def test_unwanted_control_reports_owner_without_lease():
     bridge = Looking()
     assert bridge.look(wanted=False) is None
     assert bridge.cluster.claimed is None
@@ -178,7 +178,7 @@ def test_who_does_not_want_control_claims_nothing_and_tells_who_has_it():
     assert bridge.told == ["other_bridge"]
 
 
-def test_a_bridge_that_is_paused_gives_its_claim_away():
+def test_paused_bridge_releases_lease():
     bridge = Looking()
     bridge.look()
     bridge.look(wanted=False)
@@ -189,7 +189,7 @@ def refused(work):
     raise CommandRefused("no such privilege")
 
 
-def test_a_cluster_that_takes_no_claim_is_controlled_without_one_and_that_is_told_once():
+def test_controls_without_lease_if_unsupported_and_reports_once():
     """And tried again as often as a claim would be written."""
     bridge = Looking()
     bridge.cluster.inject("claim", refused, times=99)
@@ -201,7 +201,7 @@ def test_a_cluster_that_takes_no_claim_is_controlled_without_one_and_that_is_tol
     assert bridge.in_control
 
 
-def test_a_claim_whose_answer_is_lost_is_found_by_the_next_look():
+def test_lease_with_lost_answer_is_found_at_next_check():
     bridge = Looking()
     bridge.cluster.lose_answer("claim")
     with pytest.raises(BackendTimeout):
@@ -218,40 +218,40 @@ def one_left_to(hold: Hold, state: LedgerState | None, pinned: bool = False) -> 
     known = {} if state is None else {7: ManagedJobEntry(7, state, 0, pinned)}
     seen = FakeCluster().observe()
     seen = replace(seen, pending=(PendingJob(a_job(7), hold, pinned),))
-    found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
+    found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, other_in_control=True))
     return (found[0].entry.state, found[0].entry.why) if found else None
 
 
-LEFT = (LedgerState.FREE, "left to another bridge, which is in control")
+LEFT = (LedgerState.FREE, "left to the bridge that is in control")
 
 
-def test_what_the_submit_plugin_holds_is_the_other_bridges():
+def test_leaves_plugin_holds_to_other_bridge():
     assert one_left_to(Hold.PLUGIN, None) is None
     assert one_left_to(Hold.PLUGIN, LedgerState.HELD) == LEFT
     assert one_left_to(Hold.PLUGIN, LedgerState.ROLLING_BACK, pinned=True) == LEFT
     assert one_left_to(Hold.PLUGIN, LedgerState.FREE) is None
 
 
-def test_a_hold_that_only_this_ledger_knows_is_given_back():
+def test_releases_hold_known_only_to_own_ledger():
     assert one_left_to(Hold.ADMIN, LedgerState.HELD) == (LedgerState.HANDING_BACK, "not in control")
     assert one_left_to(Hold.ADMIN, None) is None
 
 
-def test_a_job_that_was_released_meanwhile_is_the_other_bridges_unless_our_pin_is_on_it():
+def test_leaves_released_job_to_other_bridge_unless_pinned():
     assert one_left_to(Hold.NONE, LedgerState.HELD) == LEFT
     assert one_left_to(Hold.NONE, None, pinned=True) is None
     assert one_left_to(Hold.NONE, LedgerState.STARTING, pinned=True) == (LedgerState.HANDING_BACK, "not in control")
 
 
-def test_an_owners_hold_is_left_to_its_owner():
+def test_leaves_owner_hold():
     assert one_left_to(Hold.USER, LedgerState.HELD) == (LedgerState.FREE, "held by its owner")
 
 
 @pytest.mark.parametrize("state", [None, LedgerState.HELD, LedgerState.HANDING_BACK])
-def test_an_unmodelled_job_that_the_plugin_holds_is_given_back_by_the_other_bridge(state):
+def test_other_bridge_releases_unmodelled_plugin_hold(state):
     known = {} if state is None else {7: ManagedJobEntry(7, state, 0)}
-    seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "asks for licenses", held_for_us=True),))
-    found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, beside=True))
+    seen = replace(FakeCluster().observe(), left=(UnmanagedJob(7, "requests licenses", held_for_bridge=True),))
+    found = reconcile(known, frozenset(known), seen, ReconcileOptions(controlling=False, other_in_control=True))
     assert [each.entry.state for each in found] == ([] if state is None else [LedgerState.FREE])
 
 
@@ -267,7 +267,7 @@ def two(tmp_path, cluster):
     return first, a_bridge(tmp_path / "two", cluster, pace=pace, listeners=(metrics,)), pace, metrics
 
 
-def test_a_bridge_that_stops_right_after_another_took_over_leaves_the_jobs_to_that_one(tmp_path):
+def test_stop_after_takeover_leaves_jobs_to_other_bridge(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
     first, second, _, _ = two(tmp_path, cluster)
     cluster.submit(a_job(1, walltime_s=1000), a_job(2))
@@ -280,7 +280,7 @@ def test_a_bridge_that_stops_right_after_another_took_over_leaves_the_jobs_to_th
     assert cluster.jobs[2].hold is Hold.PLUGIN
 
 
-def test_a_bridge_that_stood_still_in_the_middle_of_a_cycle_sends_nothing_of_its_old_decision(tmp_path):
+def test_bridge_stalled_during_cycle_sends_no_old_decision(tmp_path):
     cluster = FakeCluster()
     first, _, pace, _ = two(tmp_path, cluster)
     first.cycle()
@@ -296,7 +296,7 @@ def test_a_bridge_that_stood_still_in_the_middle_of_a_cycle_sends_nothing_of_its
     assert cluster.commands == []
 
 
-def test_a_bridge_in_shadow_mode_claims_nothing_and_tells_who_is_in_control(tmp_path):
+def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     cluster = FakeCluster()
     shadow = a_bridge(tmp_path, cluster, mode="shadow")
     assert shadow.cycle().rival is None
@@ -304,12 +304,12 @@ def test_a_bridge_in_shadow_mode_claims_nothing_and_tells_who_is_in_control(tmp_
     cluster.claimed = OTHER
     report = shadow.cycle()
     assert (report.mode, report.rival) == ("shadow", OTHER)
-    assert [h.detail for h in report.happenings if h.kind == "other_bridge"] == [
-        "in control of this cluster: two:/state"
+    assert [h.detail for h in report.bridge_events if h.kind == "other_bridge"] == [
+        "another bridge is in control of this cluster: two:/state"
     ]
 
 
-def test_a_bridge_that_is_to_keep_its_jobs_over_a_restart_keeps_its_claim(tmp_path):
+def test_keeps_lease_over_restart_that_keeps_jobs(tmp_path):
     cluster = FakeCluster()
     bridge = a_bridge(tmp_path, cluster, on_stop="keep")
     bridge.cycle()

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.startup import BridgeStartup
+from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Lease
 from cpsched_bridge.store.ledger import LedgerState
@@ -33,7 +33,7 @@ def left(bridge_at, cluster):
 
     def begin(looks=4, **changes):
         pace = FakePace(cycles=looks)
-        startup = BridgeStartup([lambda: "compiles"])
+        startup = BridgeStartupSteps([lambda: "compiles"])
         changes = {"on_stop": "keep", "start": {"timeout_s": TIMEOUT_S}, **changes}
         bridge = bridge_at(cluster, startup=startup, pace=pace, **changes)
         bridge.run()
@@ -42,7 +42,7 @@ def left(bridge_at, cluster):
     return begin
 
 
-def test_a_requeued_jobs_old_pin_goes_at_once_and_a_start_keeps_its_time(left, cluster):
+def test_removes_requeued_pin_at_once_and_leaves_recent_start(left, cluster):
     bridge = left()
     assert cluster.commands == [("hold", (2,))]
     assert (cluster.jobs[2].pin, cluster.jobs[2].hold) == ((), Hold.ADMIN)
@@ -51,14 +51,14 @@ def test_a_requeued_jobs_old_pin_goes_at_once_and_a_start_keeps_its_time(left, c
     assert states == {1: LedgerState.STARTING, 2: LedgerState.HELD, 3: LedgerState.HELD}
 
 
-def test_a_start_whose_time_is_up_is_undone(left, cluster):
+def test_undoes_start_after_its_timeout(left, cluster):
     cluster.now_s = TIMEOUT_S + 1
     left()
     assert sorted(id for _, ids in cluster.commands for id in ids) == [1, 2]
     assert not cluster.jobs[1].pin
 
 
-def test_it_reads_at_the_pace_of_cycles_and_not_at_all_where_the_ledger_knows_no_pin(left, bridge_at, cluster):
+def test_reads_at_cycle_interval_and_only_if_ledger_has_pins(left, bridge_at, cluster):
     readings = []
     observe = cluster.observe
     cluster.observe = lambda pinned=(): readings.append(1) or observe(pinned)
@@ -73,14 +73,14 @@ def test_it_reads_at_the_pace_of_cycles_and_not_at_all_where_the_ledger_knows_no
 
 @pytest.mark.parametrize("error", [BackendUnavailable("away"), BackendTimeout("slow")])
 @pytest.mark.parametrize("call", ["observe", "hold"])
-def test_a_cluster_that_does_not_answer_is_tried_again(left, cluster, call, error):
+def test_retries_silent_cluster(left, cluster, call, error):
     cluster.fail(call, error)
     left(cycle={"interval_s": 0.5})
     assert cluster.commands[-1] == ("hold", (2,))
     assert not cluster.jobs[2].pin
 
 
-def test_a_disk_that_takes_nothing_is_left_to_the_first_cycle(left, cluster, monkeypatch):
+def test_leaves_pins_to_first_cycle_if_disk_is_full(left, cluster, monkeypatch):
     def full(self, *_, **__):
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -89,24 +89,24 @@ def test_a_disk_that_takes_nothing_is_left_to_the_first_cycle(left, cluster, mon
     assert cluster.commands == []
 
 
-def test_shadow_mode_takes_off_nothing(left, cluster):
+def test_shadow_mode_removes_no_pin(left, cluster):
     left(mode="shadow")
     assert cluster.commands == []
 
 
-def test_another_bridge_in_control_keeps_its_pins(left, cluster):
+def test_leaves_pins_to_other_bridge_in_control(left, cluster):
     cluster.claimed = Lease("other", "run", 3, "elsewhere")
     left()
     assert cluster.commands == []
 
 
-def test_a_paused_bridge_hands_back_what_is_pinned_and_nothing_else(left, bridge_at, cluster):
+def test_paused_bridge_releases_only_pinned_jobs(left, bridge_at, cluster):
     bridge_at(cluster).pause.pause("for a while")
     left()
     assert cluster.commands == [("hand_back", (1, 2))]
     assert cluster.jobs[3].hold is Hold.PLUGIN
 
 
-def test_a_start_that_comes_true_meanwhile_is_left_to_the_first_cycle_to_count(left, cluster):
+def test_leaves_successful_start_to_first_cycle(left, cluster):
     cluster.run_now(1, ((1, 1),))
     assert left().ledger.get(1).state is LedgerState.STARTING

@@ -10,7 +10,7 @@ from cpsched.model import NEVER, NO_STARTS, Decision, Effort
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import dispatcher
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, SiteLimitPolicy
-from cpsched.site.admission import QueueLimitStatus
+from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
 from cpsched_bridge.errors import InvalidSetting
 from cpsched_bridge.settings import PolicySettings, PowerCapSettings
@@ -34,7 +34,9 @@ def with_limits(seen):
         return book.limits_of(JobLimitAttributes(job.user, job.account, job.queue, "", (("cpu", 1),), 1))
 
     standings = {pending.job.id: standing(pending.job) for pending in seen.pending}
-    return replace(seen, limits=QueueLimitStatus(standings, book.usage([standing(each.job) for each in seen.running])))
+    return replace(
+        seen, limits=PendingJobLimitsAndUsage(standings, book.usage([standing(each.job) for each in seen.running]))
+    )
 
 
 def queue(cluster, ada=60, bob=20):
@@ -63,17 +65,17 @@ def a_limited(tmp_path, **facts):
     return cluster, a_bridge(tmp_path, cluster, dispatcher("easy", {"order": "priority"}))
 
 
-def test_a_user_at_the_limit_delays_nobody_and_no_start_fails(tmp_path):
+def test_user_at_limit_delays_no_other_and_fails_no_start(tmp_path):
     cluster, bridge = a_limited(tmp_path)
     report = settle(bridge, cluster, 5)[-1]
     assert len(running(cluster, "bob")) == 20
     assert running(cluster, "ada") == [1, 2]
     assert report.result == "ok"
-    assert not [happening for happening in report.happenings if "fail" in happening.kind]
+    assert not [happening for happening in report.bridge_events if "fail" in happening.kind]
     assert len(report.limited) == 58
 
 
-def test_the_journal_says_which_limit_and_how_full(tmp_path):
+def test_journal_names_limit_and_usage(tmp_path):
     cluster, bridge = a_limited(tmp_path)
     cluster.now_s = 1
     bridge.cycle()
@@ -82,7 +84,7 @@ def test_the_journal_says_which_limit_and_how_full(tmp_path):
     assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
 
 
-def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
+def test_power_cap_applies_besides_limits(tmp_path):
     """8 W a core, a core each: besides ada's two, 60 W have room for five of bob's, and then for as many as end."""
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
@@ -96,7 +98,7 @@ def test_a_cap_of_power_of_the_settings_holds_beside_the_limits(tmp_path):
     assert len(running(cluster, "bob")) == 5
 
 
-def test_the_fallback_keeps_the_cap_too(tmp_path):
+def test_fallback_respects_power_cap(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster, ada=0)
     fallback = PolicySpec.of("easy").build()
@@ -106,33 +108,33 @@ def test_the_fallback_keeps_the_cap_too(tmp_path):
     assert len(running(cluster, "bob")) == 7
 
 
-def test_a_cap_that_names_what_the_cluster_lacks_is_refused_before_anything_is_decided(tmp_path):
+def test_rejects_power_cap_of_unknown_resource_before_deciding(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), cores=8, gpus=9)
     with pytest.raises(
-        InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must name a resource of the cluster: cores$"
+        InvalidSetting, match=r"^policy\.power\.watts\.gpus: 9: must be a resource of the cluster: cores$"
     ):
         bridge.run()
     assert [kind for kind, _ in cluster.commands] == ["hand_back"], "as a bridge that stops does"
 
 
-def test_a_resource_that_the_cluster_loses_later_ends_no_bridge(tmp_path):
+def test_resource_lost_later_only_fails_cycle(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES, gpus=[1]), view=with_limits)
     bridge = under_a_cap(a_bridge(tmp_path, cluster, dispatcher("easy")), gpus=9)
     assert bridge.cycle().result == "ok"
     cluster.cluster = a_cluster(nodes=NODES)
-    assert any("power.watts=gpus: must be one of cores" in each.detail for each in bridge.cycle().happenings)
+    assert any("power.watts=gpus: must be one of cores" in each.detail for each in bridge.cycle().bridge_events)
 
 
-def test_jobs_that_were_sent_and_do_not_run_yet_count(tmp_path):
+def test_sent_but_not_running_jobs_count_for_limits(tmp_path):
     cluster, bridge = a_limited(tmp_path, stalls=1000)
     settle(bridge, cluster, 3)
     sent = [id for ids in cluster.sent("start") for id in ids if id <= 60]
     assert sorted(set(sent)) == [1, 2]
 
 
-def test_the_next_one_starts_when_one_has_ended(tmp_path):
+def test_starts_next_job_when_one_has_ended(tmp_path):
     cluster, bridge = a_limited(tmp_path)
     settle(bridge, cluster, 3)
     cluster.end(1)
@@ -140,7 +142,7 @@ def test_the_next_one_starts_when_one_has_ended(tmp_path):
     assert running(cluster, "ada") == [2, 3]
 
 
-def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path):
+def test_replays_limited_round_from_journal(tmp_path):
     cluster = FakeCluster(cluster=a_cluster(nodes=NODES), view=with_limits)
     queue(cluster)
     spec = PolicySpec.of("easy", settings={"order": "priority"})
@@ -153,7 +155,7 @@ def test_a_round_within_limits_is_decided_again_from_the_journal_alone(tmp_path)
     assert again.starts == record.starts
 
 
-def test_the_memory_that_is_written_down_is_that_before_the_answer_that_counts(tmp_path):
+def test_journal_has_memory_from_before_final_answer(tmp_path):
     class Remembering(EasyDispatcher):
         """Its memory is how often it was asked; with an odd number it starts nothing."""
 

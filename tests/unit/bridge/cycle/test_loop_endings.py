@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from cpsched.jit.compile_progress import CompilationCancelled
-from cpsched_bridge.cycle import circuit_breaker, cycle_commands
+from cpsched_bridge.cycle import circuit_breaker, cycle_command_sender
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome, UnmanagedJob
@@ -31,7 +31,7 @@ def told(bridge, *kinds):
 
 
 @pytest.mark.parametrize(("on_stop", "hold"), [("release", Hold.NONE), ("keep", Hold.PLUGIN)])
-def test_a_stop_gives_held_jobs_back_unless_they_are_to_be_kept(bridge_at, on_stop, hold):
+def test_stop_releases_held_jobs_unless_kept(bridge_at, on_stop, hold):
     cluster = blocked()
     bridge = bridge_at(cluster, on_stop=on_stop)
     bridge.cycle()
@@ -44,7 +44,7 @@ def test_a_stop_gives_held_jobs_back_unless_they_are_to_be_kept(bridge_at, on_st
     assert log == [said]
 
 
-def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
+def test_stop_during_compilation_releases_held_jobs(bridge_at):
     """A simulated cluster in this process compiles when it is read; the ledger says what is held."""
     cluster = blocked()
     bridge = bridge_at(cluster)
@@ -61,7 +61,7 @@ def test_a_stop_while_the_main_thread_compiles_gives_held_jobs_back(bridge_at):
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_gives_held_jobs_back_and_the_log_names_those_that_stay(bridge_at, end):
+def test_interrupt_releases_jobs_and_logs_those_still_held(bridge_at, end):
     cluster, pace = blocked(), FakePace()
     bridge = bridge_at(cluster, pace=pace)
     give = cluster.hand_back_one
@@ -80,7 +80,7 @@ def test_an_interrupt_gives_held_jobs_back_and_the_log_names_those_that_stay(bri
     assert told(bridge, "stopped") == ["job 3 may still be held: no"]
 
 
-def test_a_loop_outside_of_the_main_thread_says_that_decisions_have_no_limit(bridge_at):
+def test_loop_outside_main_thread_logs_missing_deadline(bridge_at):
     def lines_of(run):
         with structlog.testing.capture_logs() as lines:
             run(bridge_at(FakeCluster()).run)
@@ -98,7 +98,7 @@ def test_a_loop_outside_of_the_main_thread_says_that_decisions_have_no_limit(bri
 @pytest.mark.parametrize(
     ("later_s", "ago"), [(-5.0, "0 s ago"), (0.0, "0 s ago"), (0.4, "0 s ago"), (0.6, "1 s ago"), (1.0, "1 s ago")]
 )
-def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(bridge_at, later_s, ago):
+def test_restart_reports_non_negative_time_since_stop(bridge_at, later_s, ago):
     """Also where the clock was set back in between."""
     first = bridge_at(FakeCluster(), pace=FakePace(at_s=100.0))
     first.stop()
@@ -109,10 +109,10 @@ def test_a_restart_says_how_long_ago_the_stop_was_and_never_less_than_nothing(br
     assert told(second, "started") == [f"the previous bridge stopped {ago}: in order"]
 
 
-def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(bridge_at, monkeypatch):
+def test_resume_resets_failures_before_and_during_pause(bridge_at, monkeypatch):
     """A resumed bridge gets all its attempts again; failures during the pause do not count."""
     cluster = FakeCluster.of(a_job(1))
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 3)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 3)
     bridge = bridge_at(cluster)
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     modes = [bridge.cycle().mode for _ in range(6)]
@@ -123,9 +123,9 @@ def test_failures_from_before_a_resume_and_from_the_pause_do_not_count_after_it(
 
 
 @pytest.mark.parametrize("mode", ["shadow", "paused"])
-def test_only_a_bridge_in_control_stands_down(bridge_at, mode, monkeypatch):
+def test_only_controlling_bridge_pauses_itself(bridge_at, mode, monkeypatch):
     cluster = FakeCluster.of(a_job(1))
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster, mode="shadow" if mode == "shadow" else "control")
     bridge.policy.dispatcher.decide = lambda snapshot, need: None
     if mode == "paused":
@@ -135,7 +135,7 @@ def test_only_a_bridge_in_control_stands_down(bridge_at, mode, monkeypatch):
     assert bridge.pause.read_reason() == (None if mode == "shadow" else "maintenance")
 
 
-def test_a_change_of_mode_is_told_once_with_its_reason(bridge_at):
+def test_reports_mode_change_once_with_reason(bridge_at):
     bridge = bridge_at(FakeCluster())
     bridge.cycle()
     bridge.cycle()
@@ -147,7 +147,7 @@ def test_a_change_of_mode_is_told_once_with_its_reason(bridge_at):
     assert told(bridge, "mode") == ["control", "paused maintenance", "control"]
 
 
-def test_a_report_counts_what_is_kept_and_what_is_on_its_way(bridge_at):
+def test_report_counts_held_and_starting_jobs(bridge_at):
     cluster = blocked()
     cluster.lazy = True
     cluster.submit(a_job(4), hold=Hold.USER)
@@ -162,7 +162,7 @@ def test_a_report_counts_what_is_kept_and_what_is_on_its_way(bridge_at):
     assert (third.starting, third.kept) == (1, 2)
 
 
-def test_a_report_tells_the_time_of_every_phase_that_ran(bridge_at):
+def test_report_has_time_of_each_phase(bridge_at):
     """The clock goes on by a second with each look at it; a phase looks twice at least."""
     cluster, pace = FakeCluster(), FakePace()
     cluster.submit(a_job(1))
@@ -180,7 +180,7 @@ def test_a_report_tells_the_time_of_every_phase_that_ran(bridge_at):
     assert min(report.seconds.values()) >= 1.0
 
 
-def test_rounds_are_counted_on_from_ledger_or_journal_whichever_knows_more(bridge_at, tmp_path):
+def test_round_number_continues_from_ledger_or_journal(bridge_at, tmp_path):
     first = bridge_at(blocked())
     for _ in range(5):
         first.cycle()
@@ -195,7 +195,7 @@ def test_rounds_are_counted_on_from_ledger_or_journal_whichever_knows_more(bridg
     assert bridge_at(FakeCluster()).cycle().number == 7, "in round 6 the jobs were seen to be gone"
 
 
-def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(bridge_at):
+def test_logs_events_as_warnings_and_mode_and_starts_as_info(bridge_at):
     cluster = FakeCluster.of(a_job(7))
     cluster.before("start", lambda: cluster.cancel(7))
     with structlog.testing.capture_logs() as lines:
@@ -215,31 +215,31 @@ def test_the_log_warns_of_what_happens_and_tells_of_mode_and_start_in_passing(br
 
 
 @pytest.mark.parametrize("store", ["ledger", "journal"])
-def test_what_befell_a_file_is_told_until_it_is_written_down(bridge_at, store):
+def test_reports_file_problem_until_recorded(bridge_at, store):
     bridge = bridge_at(FakeCluster())
     bridge.cycle()
     mishap = CycleEvent("odd", "something befell the file")
-    getattr(bridge, store).mishaps.append(mishap)
+    getattr(bridge, store).unreported_events.append(mishap)
     write = bridge.journal.write_events
     bridge.journal.write_events = full
     assert bridge.cycle().result == "storage_error"
-    assert getattr(bridge, store).mishaps == [mishap]
+    assert getattr(bridge, store).unreported_events == [mishap]
     bridge.journal.write_events = write
-    assert mishap in bridge.cycle().happenings
+    assert mishap in bridge.cycle().bridge_events
     assert told(bridge, "odd") == ["something befell the file"]
-    assert mishap not in bridge.cycle().happenings
+    assert mishap not in bridge.cycle().bridge_events
 
 
 @pytest.mark.parametrize(
     ("state", "commands"), [("waiting", [("hold", (1,))]), ("left", [("hand_back", (1,))]), ("gone", [])]
 )
-def test_what_the_ledger_intends_is_sent_for_jobs_that_wait_or_are_left_and_for_no_others(bridge_at, state, commands):
+def test_sends_intents_for_pending_or_unmanaged_jobs_only(bridge_at, state, commands):
     """A bridge died after it had written down that it would hold a job, or hand one back."""
     cluster = FakeCluster()
     cluster.drained = {0, 1, 2, 3}
     cluster.submit(a_job(1), hold=Hold.NONE if state == "waiting" else Hold.PLUGIN)
     if state == "left":
-        cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_us=True))
+        cluster.left.append(UnmanagedJob(1, "heterogeneous job", held_for_bridge=True))
     if state == "gone":
         cluster.cancel(1)
     bridge = bridge_at(cluster)
@@ -247,7 +247,7 @@ def test_what_the_ledger_intends_is_sent_for_jobs_that_wait_or_are_left_and_for_
     assert cluster.commands == commands
 
 
-def test_what_one_cycle_may_send_is_spent_on_intents_first(bridge_at):
+def test_command_budget_serves_intents_first(bridge_at):
     cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=4, cores=16))
     cluster.submit(a_job(3), hold=Hold.NONE)
     bridge = bridge_at(cluster, cycle={"max_commands": 2})
@@ -256,7 +256,7 @@ def test_what_one_cycle_may_send_is_spent_on_intents_first(bridge_at):
     assert bridge.ledger.get(2).state is LedgerState.HELD
 
 
-def test_a_failed_write_of_a_round_does_not_keep_its_events_from_being_written(bridge_at, monkeypatch):
+def test_failed_write_of_round_keeps_its_events(bridge_at, monkeypatch):
     cluster = FakeCluster()
     bridge = bridge_at(cluster)
     monkeypatch.setattr(bridge.journal, "write_round", full)
@@ -266,7 +266,7 @@ def test_a_failed_write_of_a_round_does_not_keep_its_events_from_being_written(b
     assert not bridge.settings.heartbeat_path.exists()
 
 
-def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
+def test_cycle_without_snapshot_writes_no_round(bridge_at):
     cluster = FakeCluster()
     bridge = bridge_at(cluster)
     bridge.cycle()
@@ -277,20 +277,20 @@ def test_a_bridge_without_a_snapshot_writes_no_round(bridge_at):
 
 
 @pytest.mark.parametrize("call", ["record", "prune"])
-def test_a_cycle_that_fails_before_it_decides_tells_that_and_nothing_else(bridge_at, monkeypatch, call):
+def test_cycle_failing_before_decision_reports_only_that(bridge_at, monkeypatch, call):
     """The cluster has been read, but there is nothing yet that could be written down as a round."""
-    monkeypatch.setattr(cycle_commands, "FORGET_EVERY", 1)
+    monkeypatch.setattr(cycle_command_sender, "PRUNE_EVERY_CYCLES", 1)
     cluster = FakeCluster.of(a_job(1))
     bridge = bridge_at(cluster)
     monkeypatch.setattr(bridge.ledger, call, full)
     report = bridge.cycle()
     assert (report.result, report.snapshot) == ("storage_error", None)
     assert report.observation is not None
-    assert [happening.kind for happening in report.happenings] == ["mode", "storage_error"]
+    assert [happening.kind for happening in report.bridge_events] == ["mode", "storage_error"]
     assert list(bridge.journal.iterate_round_numbers()) == []
 
 
-def test_a_log_that_takes_nothing_costs_no_cycle(tmp_path, monkeypatch):
+def test_unwritable_log_costs_no_cycle(tmp_path, monkeypatch):
     """Standard error is closed, or its disk is full."""
 
     class Silent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpsched.model import EndedJob
-from cpsched_bridge.cycle.observation_reader import LOOK_BACK_EVERY_S, ObservationReader
+from cpsched_bridge.cycle.observation_reader import HISTORY_RETRY_INTERVAL_S, ObservationReader
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
 from tests.builders import a_job
 from tests.fakes import FakeCluster
@@ -25,28 +25,34 @@ def reader(cluster, tmp_path):
     return ObservationReader(cluster, ledger)
 
 
-def test_the_first_reading_lists_as_ended_what_the_ledger_takes_for_alive_and_gives_all_of_the_past(reader):
+def test_first_reading_lists_ended_ledger_jobs_and_history(reader):
     seen, past = reader.read()
     assert [ended.job.id for ended in seen.ended] == [1]
     assert [ended.job.id for ended in past] == [1, 2, 3]
 
 
-def test_a_past_that_was_had_is_not_asked_for_again(reader, cluster):
+def test_reads_history_only_once(reader, cluster):
     for cluster.now_s in (0, 100, 10_000):
         reader.read()
     assert cluster.calls["history"] == 1
 
 
-def test_a_past_that_could_not_be_had_is_asked_for_once_a_minute(reader, cluster):
+def test_retries_failed_history_once_a_minute(reader, cluster):
     cluster.history_missing = True
     asked = []
-    for cluster.now_s in (0, LOOK_BACK_EVERY_S - 1, LOOK_BACK_EVERY_S, LOOK_BACK_EVERY_S + 1, 2 * LOOK_BACK_EVERY_S):
+    for cluster.now_s in (
+        0,
+        HISTORY_RETRY_INTERVAL_S - 1,
+        HISTORY_RETRY_INTERVAL_S,
+        HISTORY_RETRY_INTERVAL_S + 1,
+        2 * HISTORY_RETRY_INTERVAL_S,
+    ):
         _, past = reader.read()
         asked.append((cluster.calls["history"], len(past)))
     assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
 
 
-def test_what_a_glance_saw_ending_is_told_by_the_first_reading(reader, cluster):
+def test_first_reading_reports_ends_seen_by_earlier_glance(reader, cluster):
     cluster.submit(a_job(7))
     cluster.run_now(7, ((0, 1),))
     cluster.end(7)

@@ -11,8 +11,8 @@ from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_bridge.cycle import circuit_breaker
 from cpsched_bridge.cycle.isolation_client import IsolatedDispatcher
-from cpsched_bridge.cycle.policy_fallback import MAX_FAILURES
-from cpsched_bridge.cycle.startup import KEPT_S
+from cpsched_bridge.cycle.policy_fallback import MAX_CONSECUTIVE_FAILURES
+from cpsched_bridge.cycle.startup import MAX_HELD_WAIT_S
 from cpsched_bridge.store.round_replay import replay_round
 from tests.bridges import Metrics
 from tests.builders import a_job
@@ -51,7 +51,7 @@ def at(bridge_at):
 
 
 def kinds(report):
-    return [happening.kind for happening in report.happenings if happening.kind != "mode"]
+    return [happening.kind for happening in report.bridge_events if happening.kind != "mode"]
 
 
 SOME = ("an error", "recursion", "no Exception", "None", "a word", "a negative slot", "a job twice", *ENDLESS)
@@ -59,7 +59,7 @@ SOME = ("an error", "recursion", "no Exception", "None", "a word", "a negative s
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_jobs_start_in_the_cycle_in_which_the_dispatcher_fails(at, name):
+def test_jobs_start_in_cycle_of_dispatcher_failure(at, name):
     limit = {"decide_timeout_s": SHORT_S} if name in ENDLESS else {}
     bridge, cluster, metric = at(dispatcher=Bad(ALL[name]), cycle=limit)
     report = bridge.cycle()
@@ -76,7 +76,7 @@ def test_jobs_start_in_the_cycle_in_which_the_dispatcher_fails(at, name):
     assert all(fake.running for fake in cluster.jobs.values())
 
 
-def test_the_round_of_a_fallback_is_decided_again_by_the_fallback(at):
+def test_fallback_round_is_replayed_by_fallback(at):
     bridge, _, _ = at(dispatcher=Tried(), fallback=Policy(WalltimePredictor(), EasyDispatcher()), cycle={})
     record = bridge.journal.read_round(bridge.cycle().number)
     assert record.policy == PolicySpec("easy")
@@ -86,7 +86,7 @@ def test_the_round_of_a_fallback_is_decided_again_by_the_fallback(at):
 
 
 @pytest.mark.parametrize("part", ["answer", "lesson"])
-def test_a_predictor_that_fails_keeps_nobody_waiting_either(at, part):
+def test_failing_predictor_delays_no_job(at, part):
     bridge, cluster, _ = at()
     cluster.past = [EndedJob(a_job(9), 0, 5)]
     bridge.policy.predictor = Guess(**{part: raising(RuntimeError("no idea"))})
@@ -94,7 +94,7 @@ def test_a_predictor_that_fails_keeps_nobody_waiting_either(at, part):
     assert (report.result, sorted(report.starts)) == ("ok", [1, 2])
 
 
-def test_going_there_and_coming_back_are_events_and_what_lies_between_is_not(at):
+def test_reports_begin_and_end_of_fallback_only(at):
     tried = Tried()
     bridge, _, metric = at(dispatcher=tried)
     told = [kinds(bridge.cycle()) for _ in range(2)]
@@ -105,9 +105,9 @@ def test_going_there_and_coming_back_are_events_and_what_lies_between_is_not(at)
     assert bridge.cycle().decision.effort.path == "first-fit"
 
 
-def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_does_not_stand_down(at, monkeypatch):
+def test_retries_bad_policy_ever_less_often_without_pause(at, monkeypatch):
     tried, pace = Tried(), FakePace()
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 2)
     bridge, _, _ = at(dispatcher=tried, pace=pace)
     asked = []
     for second in range(40):
@@ -115,12 +115,12 @@ def test_a_policy_that_stays_bad_is_asked_less_and_less_often_and_the_bridge_doe
         before = tried.asked
         assert bridge.cycle().mode == "control"
         asked += [second] * (tried.asked - before)
-    assert MAX_FAILURES == 3
+    assert MAX_CONSECUTIVE_FAILURES == 3
     assert asked == [0, 1, 2, 3, 5, 9, 17, 33]
 
 
 @pytest.mark.parametrize(("cost_s", "again_s"), [(2.0, 22.0), (59.0, 649.0), (60.5, 660.5)])
-def test_what_a_bad_policy_costs_is_bounded(at, cost_s, again_s):
+def test_bounds_cost_of_bad_policy(at, cost_s, again_s):
     pace = FakePace()
     tried = Tried(pace, cost_s)
     bridge, _, _ = at(dispatcher=tried, pace=pace, cycle={"max_backoff_s": 1})
@@ -133,7 +133,7 @@ def test_what_a_bad_policy_costs_is_bounded(at, cost_s, again_s):
     assert tried.asked == 2
 
 
-def test_success_begins_the_count_anew(at):
+def test_success_resets_failure_count(at):
     tried, pace = Tried(), FakePace()
     bridge, _, _ = at(dispatcher=tried, pace=pace)
     for second in range(3):
@@ -149,26 +149,26 @@ def test_success_begins_the_count_anew(at):
     assert tried.asked == 7
 
 
-def test_where_both_fail_the_cycle_fails_and_the_bridge_stands_down(at, monkeypatch):
+def test_pauses_if_policy_and_fallback_fail(at, monkeypatch):
     bad = Policy(WalltimePredictor(), Bad(raising(ValueError("nor I"))))
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 2)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 2)
     bridge, cluster, _ = at(dispatcher=Tried(), fallback=bad)
     report = bridge.cycle()
     assert report.result == "decision_failed"
     assert report.starts == {}
-    assert "nor I" in report.happenings[-1].detail
+    assert "nor I" in report.bridge_events[-1].detail
     bridge.cycle()
     assert bridge.cycle().mode == "paused"
     assert cluster.commands == [("hand_back", (1, 2))]
 
 
-def test_without_a_fallback_the_cycle_fails(at):
+def test_cycle_fails_without_fallback(at):
     bridge, _, metric = at(dispatcher=Tried(), fallback=None)
     assert bridge.cycle().result == "decision_failed"
     assert metric("cpsched_fallback") == 0
 
 
-def test_a_dispatcher_that_hangs_in_compiled_code_costs_no_more_than_its_deadline(at):
+def test_dispatcher_hung_in_compiled_code_costs_its_deadline(at):
     apart = IsolatedDispatcher(PolicySpec("tests.bad_dispatchers:HangsInC"))
     try:
         while apart.not_ready_reason():
@@ -203,33 +203,33 @@ class Starting(IsolatedDispatcher):
         return self._inner.decide(snapshot, need)
 
 
-def test_the_fallback_decides_while_the_dispatchers_process_begins_and_that_is_no_failure(at, monkeypatch):
+def test_fallback_decides_while_dispatcher_process_starts(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 1)
     bridge, _, metric = at(dispatcher=starting, pace=pace)
     told = []
-    for second in range(MAX_FAILURES + 3):
+    for second in range(MAX_CONSECUTIVE_FAILURES + 3):
         pace.at_s = float(second)
         report = bridge.cycle()
         assert (report.result, report.mode, report.decision.effort.path) == ("ok", "control", "fallback")
         told.append(kinds(report))
-    assert told == [["fallback"]] + [[]] * (MAX_FAILURES + 2)
+    assert told == [["fallback"]] + [[]] * (MAX_CONSECUTIVE_FAILURES + 2)
     starting.words = None
     assert kinds(bridge.cycle()) == ["fallback_over"]
     assert starting.asked == 1
     assert metric("cpsched_fallback") == 0
 
 
-def test_without_a_fallback_nothing_is_decided_meanwhile_and_jobs_go_back_when_it_takes_long(at, monkeypatch):
+def test_releases_jobs_if_startup_is_slow_without_fallback(at, monkeypatch):
     starting, pace = Starting(), FakePace()
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 1)
     bridge, cluster, _ = at(dispatcher=starting, fallback=None, pace=pace)
     starting.words = None
     bridge.cycle()
     starting.words = "compiles kernels"
     cluster.submit(a_job(3))
     modes = []
-    for second in (1.0, 2.0, KEPT_S, KEPT_S + 2.0):
+    for second in (1.0, 2.0, MAX_HELD_WAIT_S, MAX_HELD_WAIT_S + 2.0):
         pace.at_s = second
         report = bridge.cycle()
         assert (report.result, report.decision, report.waits_for) == ("ok", None, "compiles kernels")

@@ -9,7 +9,7 @@ from cpsched_bridge.cycle.real_clock import RealClock
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_loop_and_the_former_handlers_return_with_its_end(number: signal.Signals) -> None:
+def test_signal_stops_loop_and_restores_handlers(number: signal.Signals) -> None:
     both = (signal.SIGTERM, signal.SIGINT)
     former = [signal.getsignal(each) for each in both]
     pace = RealClock()

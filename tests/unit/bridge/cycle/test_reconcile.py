@@ -8,21 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.model import EndedJob
+from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.cycle import reconcile as reconciling
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
-from cpsched_bridge.equivalence import BackoffKey
-from cpsched_bridge.ports import RELEASE_POINTLESS, ClusterReason, Hold, Observation, PendingJob, UnmanagedJob
-from cpsched_bridge.settings import JobStartSettings
-from cpsched_bridge.store.ledger import CLOSED, KEPT, LedgerState, ManagedJobEntry
+from cpsched_bridge.ports import CANNOT_BE_RELEASED, ClusterReason, Hold, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.settings import FailedStartSettings
+from cpsched_bridge.store.ledger import CLOSED_STATES, MANAGED_STATES, LedgerState, ManagedJobEntry
 from tests.builders import a_cluster, a_job, a_running
 
 CLUSTER = a_cluster()
 CONDUCT = ReconcileOptions(start_timeout_s=10, max_failures=3)
 
 
-def reconcile(entry, observation, conduct):
+def reconcile(entry, observation, options):
     known = {1: entry} if entry else {}
-    return reconciling.reconcile(known, {id for id, e in known.items() if e.state not in CLOSED}, observation, conduct)
+    return reconciling.reconcile(
+        known, {id for id, e in known.items() if e.state not in CLOSED_STATES}, observation, options
+    )
 
 
 def seen(now_s=100, **parts):
@@ -33,9 +35,9 @@ def pending(hold, pinned=False, id=1, no_way_back=False):
     return PendingJob(a_job(id), hold, pinned, release_is_pointless=no_way_back)
 
 
-def after(entry, observation, conduct=CONDUCT):
+def after(entry, observation, options=CONDUCT):
     """The entry as it becomes, or None where nothing changes."""
-    found = reconcile(entry, observation, conduct)
+    found = reconcile(entry, observation, options)
     assert len(found) <= 1
     return found[0].entry if found else None
 
@@ -44,22 +46,22 @@ def an_entry(state, since_s=95, **facts):
     return ManagedJobEntry(1, state, since_s, **facts)
 
 
-LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("u", "a")))
-BAD = ClusterReason("BadConstraints", BackoffKey("job", ("1",)))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("u", "a")))
+BAD = ClusterReason("BadConstraints", BackoffGroupKey("job", ("1",)))
 
 
-def test_a_start_whose_nodes_the_cluster_refuses_has_failed_at_once():
+def test_start_with_refused_nodes_fails_at_once():
     """In its first second, and no later than that; one that only waits has its time."""
     refused = replace(pending(Hold.NONE, pinned=True), refused="ReqNodeNotAvail")
     entry = an_entry(LedgerState.STARTING, since_s=100, pinned=True)
     found = reconcile(entry, seen(100, pending=[refused]), CONDUCT)[0]
     assert (found.entry.state, found.failed, found.entry.failures) == (LedgerState.ROLLING_BACK, True, 1)
-    assert found.entry.why == "refused by the cluster: ReqNodeNotAvail"
+    assert found.entry.why == "rejected by the cluster: ReqNodeNotAvail"
     assert after(entry, seen(100, pending=[pending(Hold.NONE, pinned=True)])) is None
     assert after(an_entry(LedgerState.HOLDING), seen(pending=[refused])) is None
 
 
-def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
+def test_start_blocked_by_obstacle_is_undone_without_failure():
     """At once, with any remaining time; the reason is reported."""
     waits = replace(pending(Hold.NONE, pinned=True), obstacle=LIMIT)
     (found,) = reconcile(
@@ -71,7 +73,7 @@ def test_a_start_that_meets_an_obstacle_is_undone_and_is_nobodys_failure():
 
 
 @pytest.mark.parametrize(("since_s", "state"), [(95, None), (85, LedgerState.ROLLING_BACK)])
-def test_an_obstacle_that_may_pass_is_waited_for(since_s, state):
+def test_waits_for_transient_obstacle(since_s, state):
     waits = replace(pending(Hold.NONE), obstacle=replace(LIMIT, transient=True))
     found = reconcile(an_entry(LedgerState.STARTING, since_s=since_s), seen(pending=[waits]), CONDUCT)
     assert [(each.entry.state, each.obstacle) for each in found] == ([(state, waits.obstacle)] if state else [])
@@ -81,7 +83,7 @@ def test_an_obstacle_that_may_pass_is_waited_for(since_s, state):
     "state",
     [LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RUNNING],
 )
-def test_what_the_cluster_holds_is_handed_back_once_and_then_left_to_it(state):
+def test_releases_job_held_by_cluster_once_and_leaves_it(state):
     held = replace(pending(Hold.CLUSTER, pinned=True), obstacle=BAD)
     entry = after(an_entry(state, pinned=True), seen(pending=[held]))
     assert (entry.state, entry.pinned) == (LedgerState.HANDING_BACK, True)
@@ -94,7 +96,7 @@ def test_what_the_cluster_holds_is_handed_back_once_and_then_left_to_it(state):
 
 
 @pytest.mark.parametrize(("hold", "state"), [(Hold.NONE, LedgerState.HOLDING), (Hold.PLUGIN, LedgerState.HELD)])
-def test_a_job_that_the_cluster_held_is_taken_again_when_it_asks_for_something_else(hold, state):
+def test_takes_changed_job_back_from_cluster_hold(hold, state):
     held = replace(pending(Hold.CLUSTER), obstacle=BAD)
     free = after(an_entry(LedgerState.HELD), seen(pending=[held]))
     other = replace(held.job, walltime_s=held.job.walltime_s + 60)
@@ -102,7 +104,7 @@ def test_a_job_that_the_cluster_held_is_taken_again_when_it_asks_for_something_e
     assert (taken.state, taken.leave) == (state, "")
 
 
-def test_out_of_control_what_the_cluster_holds_stays_so():
+def test_keeps_cluster_hold_when_not_in_control():
     held = replace(pending(Hold.CLUSTER), obstacle=BAD)
     away = ReconcileOptions(controlling=False)
     assert after(None, seen(pending=[held]), away) is None
@@ -114,11 +116,11 @@ def test_out_of_control_what_the_cluster_holds_stays_so():
     )
 
 
-def test_after_too_many_failures_a_job_is_left_to_the_cluster():
+def test_leaves_job_after_too_many_failures():
     entry = an_entry(LedgerState.STARTING, since_s=85, failures=2)
     result = after(entry, seen(pending=[pending(Hold.NONE)]))
     assert result.state is LedgerState.HANDING_BACK
-    assert result.leave.startswith("3 attempts in a row failed")
+    assert result.leave.startswith("3 consecutive attempts failed")
 
 
 @pytest.mark.parametrize(
@@ -127,17 +129,17 @@ def test_after_too_many_failures_a_job_is_left_to_the_cluster():
         (
             an_entry(LedgerState.STARTING, failures=2),
             LedgerState.ROLLING_BACK,
-            "3 attempts in a row failed, the last one: held",
+            "3 consecutive attempts failed; last failure: held",
         ),
         (an_entry(LedgerState.HANDING_BACK, failures=3, leave="odd", why="given up"), LedgerState.HOLDING, "given up"),
         (an_entry(LedgerState.FREE, leave="odd"), LedgerState.HOLDING, "odd"),
         (an_entry(LedgerState.RUNNING, leave="odd"), LedgerState.HOLDING, "requeued"),
     ],
 )
-def test_a_job_that_nobody_else_could_start_is_held_on_and_tried_again(entry, becomes, why):
+def test_job_startable_only_by_bridge_is_kept_and_retried(entry, becomes, why):
     found = after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]))
     assert (found.state, found.leave, found.since_s) == (becomes, "", 100)
-    assert found.why.startswith(f"{RELEASE_POINTLESS}: {why}")
+    assert found.why.startswith(f"{CANNOT_BE_RELEASED}: {why}")
     handed_back = after(entry, seen(pending=[pending(Hold.PLUGIN)]))
     assert handed_back is None or handed_back.state is LedgerState.HANDING_BACK
     assert after(found, seen(101, pending=[pending(Hold.PLUGIN, no_way_back=True)])).state is LedgerState.HELD
@@ -155,12 +157,12 @@ def test_a_job_that_nobody_else_could_start_is_held_on_and_tried_again(entry, be
         (an_entry(LedgerState.STARTING), pending(Hold.PLUGIN), ""),
     ],
 )
-def test_transitions_that_leave_a_job_or_keep_it_on_say_so(entry, found, event):
+def test_transitions_report_leaving_or_keeping_job(entry, found, event):
     (transition,) = reconcile(entry, seen(pending=[found]), CONDUCT)
     assert transition.event == event
 
 
-def test_its_failures_go_on_being_counted_and_told():
+def test_counts_and_reports_failures_of_unreleasable_job():
     (found,) = reconcile(
         an_entry(LedgerState.STARTING, failures=7), seen(pending=[pending(Hold.PLUGIN, no_way_back=True)]), CONDUCT
     )
@@ -169,23 +171,23 @@ def test_its_failures_go_on_being_counted_and_told():
 
 @pytest.mark.parametrize("hold", [Hold.NONE, Hold.ADMIN, Hold.USER, Hold.CLUSTER])
 @pytest.mark.parametrize("state", list(LedgerState))
-def test_that_changes_nothing_about_what_is_not_held_for_the_bridge(state, hold):
+def test_unreleasable_job_held_by_others_is_treated_alike(state, hold):
     entry = an_entry(state, failures=2, leave="odd" if state is LedgerState.FREE else "")
     one, other = (after(entry, seen(pending=[pending(hold, no_way_back=stays)])) for stays in (True, False))
     assert one == other
 
 
-@pytest.mark.parametrize("conduct", [replace(CONDUCT, controlling=False), replace(CONDUCT, beside=True)])
+@pytest.mark.parametrize("options", [replace(CONDUCT, controlling=False), replace(CONDUCT, other_in_control=True)])
 @pytest.mark.parametrize("state", list(LedgerState))
-def test_nor_about_what_is_handed_back_out_of_control(state, conduct):
+def test_unreleasable_job_is_treated_alike_out_of_control(state, options):
     entry = an_entry(state)
     one, other = (
-        after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=stays)]), conduct) for stays in (True, False)
+        after(entry, seen(pending=[pending(Hold.PLUGIN, no_way_back=stays)]), options) for stays in (True, False)
     )
     assert one == other
 
 
-@pytest.mark.parametrize("conduct", [ReconcileOptions(), ReconcileOptions(controlling=False)])
+@pytest.mark.parametrize("options", [ReconcileOptions(), ReconcileOptions(controlling=False)])
 @pytest.mark.parametrize(
     ("facts", "free"),
     [
@@ -195,16 +197,16 @@ def test_nor_about_what_is_handed_back_out_of_control(state, conduct):
         ({"why": "hold refused: permission denied"}, False),
     ],
 )
-def test_a_hold_that_came_before_a_refused_one_of_ours_is_not_ours(conduct, facts, free):
+def test_earlier_hold_is_not_ours_if_our_hold_was_refused(options, facts, free):
     entry = replace(an_entry(LedgerState.HOLDING), **facts)
-    result = after(entry, seen(pending=[pending(Hold.ADMIN)]), conduct)
+    result = after(entry, seen(pending=[pending(Hold.ADMIN)]), options)
     assert (result.state is LedgerState.FREE) is free
     if free:
-        assert after(result, seen(pending=[pending(Hold.ADMIN)]), conduct) is None
+        assert after(result, seen(pending=[pending(Hold.ADMIN)]), options) is None
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_a_job_that_the_dead_man_released_is_adopted_again(adopt):
+def test_adopts_job_released_by_deadman(adopt):
     away = replace(CONDUCT, after_dead_man=True, adopt=adopt)
     free = after(an_entry(LedgerState.HELD), seen(pending=[pending(Hold.NONE)]), away)
     assert (free.state, free.leave) == (LedgerState.FREE, "")
@@ -212,32 +214,49 @@ def test_a_job_that_the_dead_man_released_is_adopted_again(adopt):
     assert (again.state if again else None) == (LedgerState.HOLDING if adopt else None)
 
 
-def test_running_tells_whether_the_job_runs_where_it_was_sent():
+def test_running_job_reports_whether_nodes_match_start():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),), failures=1)
     there = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
     elsewhere = after(entry, seen(running=[a_running(a_job(1), ((2, 1),))]))
-    assert (there.state, there.why, there.failures) == (LedgerState.RUNNING, "started where decided", 0)
-    assert elsewhere.why == "started, but on n2"
+    assert (there.state, there.why, there.failures) == (LedgerState.RUNNING, "started on the planned nodes", 0)
+    assert elsewhere.why == "started on different nodes: n2"
 
 
-def test_running_tells_whether_the_job_was_split_as_it_was_sent():
+def test_running_job_reports_whether_split_matches_start():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 16), ("n1", 1)))
     as_sent = after(entry, seen(running=[a_running(a_job(1), ((0, 16), (1, 1)))]))
     other = after(entry, seen(running=[a_running(a_job(1), ((0, 9), (1, 8)))]))
     units = after(entry, seen(running=[a_running(a_job(1), ((0, 1), (1, 1)))]))
-    assert as_sent.why == "started where decided"
-    assert other.why == "started, but split as n0 9, n1 8"
-    assert units.why == "started where decided", "counted in other units"
+    assert as_sent.why == "started on the planned nodes"
+    assert other.why == "started with a different distribution: n0 9, n1 8"
+    assert units.why == "started on the planned nodes", "counted in other units"
 
 
-def test_running_tells_what_the_job_was_given_where_that_is_not_what_it_asked_for():
+def test_running_job_reports_allocation_other_than_request():
     entry = an_entry(LedgerState.STARTING, nodes=(("n0", 1),))
     observation = replace(seen(running=[a_running(a_job(1), ((0, 1),))]), otherwise={1: "n0: 3 cores"})
-    assert after(entry, observation).why == "started, but with n0: 3 cores"
-    assert after(an_entry(LedgerState.HELD), observation).why == "started by someone else"
+    assert after(entry, observation).why == "started with a different allocation: n0: 3 cores"
+    assert after(an_entry(LedgerState.HELD), observation).why == "started by another actor"
 
 
-def test_a_requeued_job_that_also_shows_as_ended_is_pending():
+@pytest.mark.parametrize(
+    ("entry", "state"),
+    [
+        (None, None),
+        (an_entry(LedgerState.RUNNING), LedgerState.HANDING_BACK),
+        (an_entry(LedgerState.RUNNING, pinned=True), LedgerState.HANDING_BACK),
+    ],
+)
+def test_a_job_that_may_preempt_is_never_adopted(entry, state):
+    """The cluster may already be stopping jobs for it."""
+    able = replace(pending(Hold.NONE), may_preempt=True)
+    found = after(entry, seen(pending=[able]), replace(CONDUCT, adopt=True))
+    assert (found.state if found else None) == state
+    held = after(None, seen(pending=[replace(able, hold=Hold.PLUGIN)]))
+    assert held.state is LedgerState.HELD
+
+
+def test_requeued_job_also_shown_as_ended_is_pending():
     """The first run is over, the job is not."""
     observation = seen(ended=[EndedJob(a_job(1), 50, 99)], pending=[pending(Hold.NONE, pinned=True)])
     assert after(an_entry(LedgerState.RUNNING, pinned=True), observation).state is LedgerState.HOLDING
@@ -258,17 +277,17 @@ ENTRIES = st.one_of(
 
 
 @given(ENTRIES, st.sampled_from(Hold), st.booleans(), st.booleans(), st.booleans(), st.booleans())
-def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold, pinned, control, adopt, stays):
+def test_reconciliation_converges_to_one_owner_of_pending_job(entry, hold, pinned, control, adopt, stays):
     """With commands that work, repeated reconciliation comes to rest: held by us and to be started, or not ours.
 
     A user's hold is never touched, nor an administrator's on a job that was not ours; no hold stays without a holder.
     """
-    conduct = ReconcileOptions(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
-    ours = entry is not None and (entry.state in KEPT or entry.state is LedgerState.GONE)
+    options = ReconcileOptions(controlling=control, adopt=adopt, start_timeout_s=10, max_failures=3)
+    ours = entry is not None and (entry.state in MANAGED_STATES or entry.state is LedgerState.GONE)
     first_hold, now_s = hold, 100
     for _ in range(8):
         now_s += 20
-        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned, no_way_back=stays)]), conduct):
+        for transition in reconcile(entry, seen(now_s, pending=[pending(hold, pinned, no_way_back=stays)]), options):
             entry = transition.entry
         if control and stays and hold is Hold.PLUGIN:
             assert entry.state is not LedgerState.HANDING_BACK
@@ -280,7 +299,7 @@ def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold,
             hold, pinned = (Hold.ADMIN if hold is Hold.NONE else hold), False
         if entry is not None and entry.state is LedgerState.HANDING_BACK and hold is not Hold.USER:
             hold, pinned = Hold.NONE, False
-    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned, no_way_back=stays)]), conduct) == []
+    assert reconcile(entry, seen(now_s + 1, pending=[pending(hold, pinned, no_way_back=stays)]), options) == []
     state = entry.state if entry else None
     assert state in (None, LedgerState.HELD, LedgerState.FREE, LedgerState.ENDED, LedgerState.RUNNING, LedgerState.GONE)
     if first_hold is Hold.USER:
@@ -288,11 +307,11 @@ def test_whatever_stands_in_the_ledger_a_pending_job_has_one_master(entry, hold,
     if first_hold is Hold.ADMIN and not ours:
         assert hold is Hold.ADMIN
     if hold is Hold.CLUSTER:
-        assert state not in KEPT
+        assert state not in MANAGED_STATES
     if hold is Hold.PLUGIN:
         assert state is LedgerState.HELD
     if not control:
-        assert state not in KEPT
+        assert state not in MANAGED_STATES
 
 
 def ended(id=1, start_s=5, end_s=95):
@@ -300,7 +319,7 @@ def ended(id=1, start_s=5, end_s=95):
 
 
 @pytest.mark.parametrize("state", [None, *LedgerState])
-def test_a_job_that_ended_is_over_once(state):
+def test_ended_job_ends_once(state):
     entry = None if state is None else an_entry(state, pinned=True)
     found = after(entry, seen(ended=[ended(start_s=96, end_s=99)]))
     if state in (None, LedgerState.ENDED):
@@ -312,7 +331,7 @@ def test_a_job_that_ended_is_over_once(state):
 
 
 @pytest.mark.parametrize("state", [None, *LedgerState])
-def test_a_job_that_runs_is_running_once_whoever_started_it(state):
+def test_running_job_is_running_once_regardless_of_starter(state):
     entry = None if state is None else an_entry(state, failures=2, nodes=(("n0", 1),))
     found = after(entry, seen(running=[a_running(a_job(1), ((0, 1),))]))
     if state in (None, LedgerState.RUNNING):
@@ -320,15 +339,15 @@ def test_a_job_that_runs_is_running_once_whoever_started_it(state):
     else:
         by_us = state in (LedgerState.STARTING, LedgerState.ROLLING_BACK)
         assert (found.state, found.failures) == (LedgerState.RUNNING, 0)
-        assert found.why == ("started where decided" if by_us else "started by someone else")
+        assert found.why == ("started on the planned nodes" if by_us else "started by another actor")
 
 
 @pytest.mark.parametrize("state", [None, *LedgerState])
-@pytest.mark.parametrize("held_for_us", [True, False])
-def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be_on_it(state, held_for_us):
+@pytest.mark.parametrize("held_for_bridge", [True, False])
+def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
     entry = None if state is None else an_entry(state)
-    found = after(entry, seen(left=[UnmanagedJob(1, "het job", held_for_us=held_for_us)]))
-    ours = held_for_us or (state in KEPT)
+    found = after(entry, seen(left=[UnmanagedJob(1, "het job", held_for_bridge=held_for_bridge)]))
+    ours = held_for_bridge or (state in MANAGED_STATES)
     if ours and state is not LedgerState.HANDING_BACK:
         assert (found.job_id, found.state, found.leave) == (1, LedgerState.HANDING_BACK, "het job")
     else:
@@ -336,7 +355,7 @@ def test_a_job_that_cannot_be_modelled_is_handed_back_if_anything_of_ours_may_be
 
 
 @pytest.mark.parametrize("state", [None, *LedgerState])
-def test_a_job_that_cannot_be_modelled_any_more_loses_our_pin(state):
+def test_removes_pin_of_job_that_became_unmodelled(state):
     """A requeued job with the old list: it is Slurm's, and the list must not bind it to nodes that may leave."""
     entry = None if state is None else an_entry(state)
     found = after(entry, seen(left=[UnmanagedJob(1, "het job", pinned=True)]))
@@ -347,21 +366,23 @@ def test_a_job_that_cannot_be_modelled_any_more_loses_our_pin(state):
 
 
 @pytest.mark.parametrize(("known", "becomes"), [(True, LedgerState.HANDING_BACK), (False, None)])
-def test_beside_another_bridge_only_pins_that_the_own_ledger_knows_are_taken_off_what_is_left(known, becomes):
+def test_removes_only_pins_in_own_ledger_with_other_bridge(known, becomes):
     entry = an_entry(LedgerState.RUNNING, pinned=known)
     found = after(
-        entry, seen(left=[UnmanagedJob(1, "het job", pinned=True)]), ReconcileOptions(controlling=False, beside=True)
+        entry,
+        seen(left=[UnmanagedJob(1, "het job", pinned=True)]),
+        ReconcileOptions(controlling=False, other_in_control=True),
     )
     assert (None if found is None else found.state) is becomes
 
 
-@pytest.mark.parametrize("state", [s for s in LedgerState if s not in CLOSED])
-def test_a_job_that_is_nowhere_is_gone_if_it_was_ours_and_else_over(state):
-    assert after(an_entry(state), seen()).state is (LedgerState.GONE if state in KEPT else LedgerState.ENDED)
+@pytest.mark.parametrize("state", [s for s in LedgerState if s not in CLOSED_STATES])
+def test_missing_job_is_gone_if_ours_and_ended_otherwise(state):
+    assert after(an_entry(state), seen()).state is (LedgerState.GONE if state in MANAGED_STATES else LedgerState.ENDED)
 
 
-def test_the_usual_conduct_is_that_of_the_settings():
-    usual, start = ReconcileOptions(), JobStartSettings()
+def test_default_options_match_settings():
+    usual, start = ReconcileOptions(), FailedStartSettings()
     assert (usual.adopt, usual.start_timeout_s, usual.max_failures) == (
         start.adopt,
         start.timeout_s,
@@ -378,7 +399,7 @@ def test_the_usual_conduct_is_that_of_the_settings():
         ("released", True, LedgerState.FREE),
     ],
 )
-def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(cause, apart, becomes):
+def test_identifies_owner_of_hold_on_pinned_job(cause, apart, becomes):
     """Where the pin comes before the release, a hold is the bridge's own of before, until the release was answered."""
     held = seen(pending=[pending(Hold.ADMIN, pinned=True)])
     entry = an_entry(LedgerState.STARTING, cause=cause, pinned=True)
@@ -388,7 +409,7 @@ def test_whose_hold_it_is_on_a_job_with_a_pin_of_ours(cause, apart, becomes):
 
 
 @pytest.mark.parametrize(("now_s", "late"), [(105, False), (106, True)])
-def test_a_start_is_late_after_its_time_and_not_before(now_s, late):
+def test_start_fails_after_timeout_only(now_s, late):
     found = after(an_entry(LedgerState.STARTING, since_s=95), seen(now_s, pending=[pending(Hold.NONE, pinned=True)]))
     assert (found is not None) == late
     if late:
@@ -396,7 +417,7 @@ def test_a_start_is_late_after_its_time_and_not_before(now_s, late):
 
 
 TABLE = Path(__file__).with_name("reconcile_table.txt")
-"""What becomes of a pending job: every state in the ledger, every hold, with a pin and without, and every conduct."""
+"""What becomes of a pending job: every state in the ledger, every hold, with a pin and without, and every options."""
 
 CONDUCTS = {
     "adopt": CONDUCT,
@@ -405,11 +426,11 @@ CONDUCTS = {
 }
 
 
-def outcome(state, leave, hold, pinned, conduct):
+def outcome(state, leave, hold, pinned, options):
     """The transition in words, of a job with one failure and a pin by the ledger, in its state for a second."""
     entry = an_entry(state, since_s=99, pinned=True, failures=1, leave=leave, label="1_1") if state else None
     each = PendingJob(a_job(1), hold, pinned, "1_1")
-    (transition,) = reconcile(entry, seen(pending=[each]), conduct) or [None]
+    (transition,) = reconcile(entry, seen(pending=[each]), options) or [None]
     if transition is None:
         return "stays"
     now = transition.entry
@@ -419,13 +440,13 @@ def outcome(state, leave, hold, pinned, conduct):
 
 
 def table():
-    """A line for each case; cases that differ by the conduct alone and come to the same are one line."""
+    """A line for each case; cases that differ by the options alone and come to the same are one line."""
     left = [
         (state, "no more") for state in (LedgerState.FREE, LedgerState.GONE, LedgerState.RUNNING, LedgerState.ENDED)
     ]
     for state, leave in [(None, ""), *((state, "") for state in LedgerState), *left]:
         for hold, pinned in product(Hold, (True, False)):
-            of = {name: outcome(state, leave, hold, pinned, conduct) for name, conduct in CONDUCTS.items()}
+            of = {name: outcome(state, leave, hold, pinned, options) for name, options in CONDUCTS.items()}
             known = f"{state.value if state else 'unknown'}{' (left)' if leave else ''}"
             case = f"{known}, {hold.value}, {'pinned' if pinned else 'free'}"
             for found in dict.fromkeys(of.values()):
@@ -433,7 +454,7 @@ def table():
                 yield f"{case} | {'always' if len(names) == len(of) else ' or '.join(names)} | {found}"
 
 
-def test_the_table_of_pending_jobs_is_as_written_down():
+def test_pending_job_table_matches_recorded_one():
     """Changed deliberately: `python -m tests.unit.bridge.cycle.test_reconcile`, then read the difference."""
     assert list(table()) == TABLE.read_text().splitlines()
 
@@ -443,7 +464,7 @@ def test_the_table_of_pending_jobs_is_as_written_down():
     [(10, 94, True), (10, 95, True), (95, 95, True), (95, 97, True), (96, 96, False), (96, 99, False)],
 )
 @pytest.mark.parametrize("state", [state for state in LedgerState if state is not LedgerState.ENDED])
-def test_the_end_of_an_earlier_run_ends_no_job_that_waits_again(state, start_s, end_s, earlier):
+def test_earlier_end_does_not_end_requeued_job(state, start_s, end_s, earlier):
     """The entry is of second 95. A job that waits and is seen no more has been cancelled; one that ran has ended.
 
     A held job cannot have run since, whatever clocks say that have stepped meanwhile.
@@ -464,7 +485,7 @@ def test_the_end_of_an_earlier_run_ends_no_job_that_waits_again(state, start_s, 
         ({"exclusive": True, "queue": "q"}, "1 x 1 exclusively for 100 s in q"),
     ],
 )
-def test_what_a_job_asks_for_in_words_that_change_with_it(facts, words):
+def test_request_text_changes_with_request(facts, words):
     held = replace(pending(Hold.CLUSTER), job=a_job(1, **facts))
     found = after(an_entry(LedgerState.HELD), seen(pending=(held,)))
     assert found.leave == f"the cluster holds it: no reason given, while it asks for {words}"

@@ -3,15 +3,15 @@
 import pytest
 
 from cpsched_bridge.cycle import release_jobs
-from cpsched_bridge.cycle.release_jobs import DiskProblem, release_all_jobs
+from cpsched_bridge.cycle.release_jobs import HarmlessDiskProblem, release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Outcome
-from cpsched_bridge.store.ledger import KEPT, Ledger, LedgerState, LedgerTransition, ManagedJobEntry
+from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_job
 from tests.fakes import FakeCluster
 from tests.stores import full_disk, no_room
 
-BLIND = "the cluster cannot be read, the submit plugin may hold more: "
+BLIND = "the cluster cannot be read, so the submit plugin may hold more jobs: "
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def state_of(ledger, id=1):
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-@pytest.mark.parametrize("state", sorted(KEPT))
-def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(cluster, ledger, state, pinned):
+@pytest.mark.parametrize("state", sorted(MANAGED_STATES))
+def test_releases_once_any_job_that_may_have_our_hold(cluster, ledger, state, pinned):
     holding(cluster, ledger, state, pinned=pinned)
     cluster.jobs[1].pin = (("n0", 1),) if pinned else ()
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
@@ -55,7 +55,7 @@ def test_a_job_in_any_state_in_which_our_hold_may_be_on_it_is_handed_back_once(c
 
 
 @pytest.mark.parametrize("hold", [Hold.USER, Hold.ADMIN])
-def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held(cluster, ledger, hold):
+def test_job_held_by_others_after_start_loses_pin_and_stays_held(cluster, ledger, hold):
     holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), hold
     assert release_all_jobs(cluster, ledger, "the bridge stops") == []
@@ -64,7 +64,7 @@ def test_a_job_that_somebody_holds_after_its_start_loses_the_list_and_stays_held
     assert state_of(ledger) == (LedgerState.FREE, False)
 
 
-def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
+def test_reports_pin_that_cannot_be_removed(cluster, ledger):
     holding(cluster, ledger, LedgerState.STARTING, pinned=True)
     cluster.jobs[1].pin, cluster.jobs[1].hold = (("n0", 1),), Hold.USER
     cluster.fail("unpin", BackendTimeout("no answer"), times=3)
@@ -73,14 +73,12 @@ def test_a_list_that_cannot_be_taken_off_is_told(cluster, ledger):
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-@pytest.mark.parametrize("state", sorted(KEPT))
+@pytest.mark.parametrize("state", sorted(MANAGED_STATES))
 @pytest.mark.parametrize(
     ("error", "words"),
     [(BackendTimeout("no answer"), "no answer"), (RuntimeError("a bug"), "RuntimeError: a bug")],
 )
-def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_the_same(
-    cluster, ledger, state, pinned, error, words
-):
+def test_releases_ledger_jobs_if_cluster_is_unreadable(cluster, ledger, state, pinned, error, words):
     holding(cluster, ledger, state, pinned=pinned)
     cluster.fail("observe", error, times=3)
     assert release_all_jobs(cluster, ledger, "the bridge stops") == [BLIND + words]
@@ -88,11 +86,11 @@ def test_where_the_cluster_cannot_be_read_the_ledgers_jobs_are_handed_back_all_t
     assert state_of(ledger) == (LedgerState.FREE, False)
     assert ledger.get(1).since_s == 3, "there is no cluster time to write down"
     whys = [why for _, _, _, _, why in ledger.read_transitions(1)]
-    assert whys[-1] == "handed back"
+    assert whys[-1] == "released to the cluster"
     assert ("the bridge stops" in whys) is (state is not LedgerState.HANDING_BACK)
 
 
-def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
+def test_sends_no_command_if_no_job_is_held(cluster, ledger):
     cluster.submit(a_job(1), hold=Hold.USER)
     cluster.submit(a_job(2), hold=Hold.ADMIN)
     cluster.submit(a_job(3), hold=Hold.NONE)
@@ -102,14 +100,14 @@ def test_nothing_is_asked_of_the_cluster_where_nothing_is_held(cluster, ledger):
     assert ledger.list_held_ids() == []
 
 
-def test_a_job_that_only_the_cluster_knows_to_be_held_for_us_is_handed_back(cluster, ledger):
+def test_releases_job_whose_hold_only_cluster_shows(cluster, ledger):
     cluster.submit(a_job(4))
     assert release_all_jobs(cluster, ledger, "") == []
     assert cluster.jobs[4].hold is Hold.NONE
     assert state_of(ledger, 4) == (LedgerState.FREE, False)
 
 
-def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
+def test_leaves_job_that_has_started(cluster, ledger):
     holding(cluster, ledger, LedgerState.STARTING, 1, 2)
     cluster.run_now(1, ((0, 1),))
     assert release_all_jobs(cluster, ledger, "") == []
@@ -118,7 +116,7 @@ def test_a_job_that_has_started_meanwhile_is_left_alone(cluster, ledger):
 
 
 @pytest.mark.parametrize(("attempts", "asked"), [({}, 3), ({"attempts": 1}, 1), ({"attempts": 2}, 2)])
-def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
+def test_retries_failed_release_a_few_times(cluster, ledger, attempts, asked):
     holding(cluster, ledger, LedgerState.HELD, 1, 2)
     cluster.fail("hand_back", BackendUnavailable("connection refused"), times=5)
     assert release_all_jobs(cluster, ledger, "", **attempts) == [
@@ -130,9 +128,9 @@ def test_what_fails_is_tried_a_few_times(cluster, ledger, attempts, asked):
     assert state_of(ledger) == (LedgerState.HANDING_BACK, False)
 
 
-def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
+def test_continues_while_remaining_jobs_decrease(cluster, ledger, monkeypatch):
     """With a limit on calls each attempt releases some; each batch is a sign of life."""
-    monkeypatch.setattr(release_jobs, "TOGETHER", 4)
+    monkeypatch.setattr(release_jobs, "BATCH_SIZE", 4)
     holding(cluster, ledger, LedgerState.HELD, *range(1, 8))
     give, given = cluster.hand_back_one, []
 
@@ -144,14 +142,14 @@ def test_as_long_as_fewer_are_left_it_goes_on(cluster, ledger, monkeypatch):
 
     cluster.hand_back_one = one_at_a_time
     signs = []
-    assert release_all_jobs(cluster, ledger, "", goes_on=lambda: signs.append(len(ledger.list_held_ids()))) == []
+    assert release_all_jobs(cluster, ledger, "", on_keep_alive=lambda: signs.append(len(ledger.list_held_ids()))) == []
     assert given == list(range(1, 8))
     assert len(cluster.readings) == 7
     assert signs == [7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4, 3, 3, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
-def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
+def test_stops_retrying_after_success(cluster, ledger, failures):
     holding(cluster, ledger)
     cluster.fail("hand_back", BackendUnavailable("connection refused"), times=failures)
     assert release_all_jobs(cluster, ledger, "") == []
@@ -159,7 +157,7 @@ def test_nothing_is_tried_again_once_it_has_worked(cluster, ledger, failures):
 
 
 @pytest.mark.parametrize("result", ["refused", "unknown"])
-def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluster, ledger, result):
+def test_names_jobs_possibly_held_and_frees_others(cluster, ledger, result):
     holding(cluster, ledger, LedgerState.HELD, 1, 2, 3)
     give = cluster.hand_back_one
     cluster.hand_back_one = lambda id: Outcome(id, result, "no") if id == 2 else give(id)
@@ -168,7 +166,7 @@ def test_each_job_that_may_still_be_held_is_named_and_the_others_are_free(cluste
     assert [ledger.get(id).state for id in (1, 2, 3)] == [LedgerState.FREE, LedgerState.HANDING_BACK, LedgerState.FREE]
 
 
-def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, ledger):
+def test_ignores_answer_about_unrequested_job(cluster, ledger):
     holding(cluster, ledger)
     give = cluster.hand_back_one
     cluster.release = lambda ids: [*(give(id) for id in ids), Outcome(77, "done")]
@@ -177,7 +175,7 @@ def test_an_answer_about_a_job_that_nobody_asked_about_changes_nothing(cluster, 
 
 
 @pytest.mark.parametrize("blind", [False, True])
-def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(cluster, ledger, blind):
+def test_readonly_ledger_keeps_no_job_held_and_is_reported_once(cluster, ledger, blind):
     holding(cluster, ledger, LedgerState.HELD, 1, 2)
     cluster.fail("observe", BackendTimeout("no answer"), times=3 if blind else 0)
     with full_disk(ledger):
@@ -188,11 +186,11 @@ def test_a_ledger_that_takes_nothing_keeps_no_job_held_and_is_said_once_each(clu
         assert problems == [BLIND + "no answer"], "of the last attempt, at which nothing was left to be written"
     else:
         assert len(problems) == 2
-        assert all(isinstance(problem, DiskProblem) and "readonly" in problem for problem in problems)
+        assert all(isinstance(problem, HarmlessDiskProblem) and "readonly" in problem for problem in problems)
     assert state_of(ledger) == (LedgerState.FREE, False), "it is remembered, if not written"
 
 
-def test_a_bug_in_writing_is_not_taken_for_a_full_disk(cluster, ledger, monkeypatch):
+def test_programming_error_is_not_taken_for_full_disk(cluster, ledger, monkeypatch):
     holding(cluster, ledger)
 
     def bug(*_, **__):
@@ -203,7 +201,7 @@ def test_a_bug_in_writing_is_not_taken_for_a_full_disk(cluster, ledger, monkeypa
         release_all_jobs(cluster, ledger, "")
 
 
-def test_the_words_for_the_disk_are_sqlites_own(cluster, ledger, monkeypatch):
+def test_reports_disk_error_in_text_of_sqlite(cluster, ledger, monkeypatch):
     holding(cluster, ledger)
 
     no_room(monkeypatch)

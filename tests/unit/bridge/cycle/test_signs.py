@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.command_sender import UNSETTLED
+from cpsched_bridge.cycle.command_sender import TRANSIENT_STATES
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Check, Hold, Outcome
 from cpsched_bridge.store.ledger import LedgerState
@@ -34,9 +34,9 @@ def begin(bridge_at, at_s=0.0, **changes):
     return bridge
 
 
-def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridge_at):
+def test_distinguishes_first_start_restart_and_kill(bridge_at):
     first = begin(bridge_at)
-    assert told(first, "started") == [("started", "there is no record of a previous bridge")]
+    assert told(first, "started") == [("started", "no previous bridge is recorded")]
     assert first.journal.list_events()[-1].kind == "stopped"
     close(first)
     second = begin(bridge_at, 61.0)
@@ -48,12 +48,12 @@ def test_a_first_start_a_restart_and_a_restart_after_a_kill_are_told_apart(bridg
     close(killed)
     last = begin(bridge_at, 130.0)
     assert told(last, "unclean_stop") == [
-        ("unclean_stop", "the previous bridge was killed or died: its last sign of life was 30 s ago")
+        ("unclean_stop", "the previous bridge crashed or was killed; its last recorded activity was 30 s ago")
     ]
     assert told(last, "started")[-1][1] == "after an unclean stop"
 
 
-def test_a_kill_is_noticed_where_rounds_follow_the_last_event(bridge_at):
+def test_detects_kill_by_rounds_after_last_event(bridge_at):
     close(begin(bridge_at))
     killed = bridge_at(FakeCluster(), pace=FakePace(at_s=10.0))
     killed.cycle()
@@ -64,7 +64,7 @@ def test_a_kill_is_noticed_where_rounds_follow_the_last_event(bridge_at):
     assert told(begin(bridge_at, 15.0), "unclean_stop") != []
 
 
-def test_a_stop_tells_what_was_left_undone(bridge_at):
+def test_stop_reports_unfinished_releases(bridge_at):
     cluster = FakeCluster.of(a_job(1))
     cluster.drained = {0, 1, 2, 3}
     bridge = bridge_at(cluster)
@@ -74,7 +74,7 @@ def test_a_stop_tells_what_was_left_undone(bridge_at):
     assert told(bridge, "stopped") == [("stopped", "job 1 may still be held: gone")]
 
 
-def test_a_journal_that_cannot_be_asked_or_written_keeps_no_bridge_from_starting_and_stopping(bridge_at, monkeypatch):
+def test_broken_journal_prevents_neither_start_nor_stop(bridge_at, monkeypatch):
     bridge = bridge_at(FakeCluster())
 
     def broken(*_):
@@ -86,7 +86,7 @@ def test_a_journal_that_cannot_be_asked_or_written_keeps_no_bridge_from_starting
 
 
 @pytest.mark.parametrize(("late_s", "gap"), [(0.0, False), (20.0, False), (20.1, True), (85.0, True)])
-def test_a_cycle_that_begins_much_later_than_planned_is_told(bridge_at, metrics, late_s, gap):
+def test_reports_cycle_that_begins_late(bridge_at, metrics, late_s, gap):
     exporter, metric = metrics
     pace = FakePace(cycles=2)
     bridge = bridge_at(FakeCluster(), pace=pace, cycle={"interval_s": 2.0}, listeners=(exporter,))
@@ -102,7 +102,7 @@ def test_a_cycle_that_begins_much_later_than_planned_is_told(bridge_at, metrics,
     assert metric("cpsched_cycle_late_seconds_total") == pytest.approx(late_s if gap else 0.0)
 
 
-def test_the_pause_after_failures_is_no_gap(bridge_at):
+def test_backoff_after_failures_is_no_gap(bridge_at):
     cluster = FakeCluster()
     cluster.fail("observe", BackendUnavailable("gone"), times=8)
     bridge = bridge_at(cluster, pace=FakePace(cycles=40), cycle={"max_backoff_s": 60})
@@ -117,7 +117,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("unsettled", STATES)
-def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_lasts(bridge_at, metrics, unsettled):
+def test_reports_stuck_command_once_and_counts_it_while_stuck(bridge_at, metrics, unsettled):
     exporter, metric = metrics
     command, changes = STATES[unsettled]
     cluster, pace = FakeCluster(), FakePace()
@@ -143,12 +143,12 @@ def test_a_command_that_never_comes_true_is_told_once_and_counted_as_long_as_it_
     assert metric("cpsched_stuck_jobs") == 0
 
 
-def test_states_in_which_a_job_may_stay_are_not_stuck():
-    assert {LedgerState.HELD, LedgerState.STARTING, LedgerState.RUNNING, LedgerState.FREE}.isdisjoint(UNSETTLED)
-    assert LedgerState.ROLLING_BACK in UNSETTLED
+def test_stable_states_are_not_stuck():
+    assert {LedgerState.HELD, LedgerState.STARTING, LedgerState.RUNNING, LedgerState.FREE}.isdisjoint(TRANSIENT_STATES)
+    assert LedgerState.ROLLING_BACK in TRANSIENT_STATES
 
 
-def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics):
+def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
     exporter, metric = metrics
     cluster, pace = FakeCluster(), FakePace()
     cluster.readiness = [Check("clock", True, "the same"), Check("plugin", False, "absent", "install it", False)]
@@ -156,7 +156,7 @@ def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics
 
     def at(seconds):
         pace.at_s = seconds
-        return [(h.kind, h.detail) for h in bridge.cycle().happenings if h.kind.startswith("check_")]
+        return [(h.kind, h.detail) for h in bridge.cycle().bridge_events if h.kind.startswith("check_")]
 
     assert at(0.0) == at(59.9) == []
     assert metric("cpsched_check_ok", check="clock") is None
@@ -174,17 +174,17 @@ def test_checks_are_repeated_at_a_pace_and_their_changes_told(bridge_at, metrics
     assert at(300.0) == []
 
 
-def test_checks_that_are_not_answered_are_a_failed_check_and_no_failed_cycle(bridge_at):
+def test_unanswered_checks_are_failed_check_only(bridge_at):
     cluster, pace = FakeCluster(), FakePace()
     bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 10})
     cluster.fail("checks", BackendUnavailable("gone"))
     pace.at_s = 10.0
     report = bridge.cycle()
     assert report.result == "ok"
-    assert [(h.kind, h.detail) for h in report.happenings[-1:]] == [("check_failed", "checks: gone")]
+    assert [(h.kind, h.detail) for h in report.bridge_events[-1:]] == [("check_failed", "checks: gone")]
 
 
-def test_no_checks_where_none_are_asked_for(bridge_at, monkeypatch):
+def test_runs_no_checks_if_disabled(bridge_at, monkeypatch):
     cluster, pace = FakeCluster(), FakePace()
     bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 0})
     monkeypatch.delattr(FakeCluster, "checks")

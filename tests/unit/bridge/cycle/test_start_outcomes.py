@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cpsched.model import EndedJob, RunningJob
-from cpsched_bridge.cycle.start_outcomes import StartOutcomes, StartTracker
+from cpsched_bridge.backoff_groups import BackoffGroupKey
+from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
 from cpsched_bridge.cycle_report import CycleEvent, CycleReport
-from cpsched_bridge.equivalence import BackoffKey
 from cpsched_bridge.ports import ClusterReason, Hold, Holder, Observation, PendingJob
-from cpsched_bridge.store.ledger import FOLLOWS, LedgerState, LedgerTransition, ManagedJobEntry
+from cpsched_bridge.store.ledger import PERMITTED_TRANSITIONS, LedgerState, LedgerTransition, ManagedJobEntry
 from tests.builders import a_cluster, a_job
 
 CLUSTER = a_cluster(nodes=3, cores=4)
@@ -26,8 +26,8 @@ def observed(**facts: object) -> Observation:
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> StartOutcomes:
-    return StartTracker().classify_outcomes(transitions, seen)
+def outcomes(transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
+    return StartOutcomeTracker().classify_outcomes(transitions, seen)
 
 
 def a_failure(*nodes: str, after: LedgerState = LedgerState.ROLLING_BACK, id: int = 1) -> LedgerTransition:
@@ -35,7 +35,7 @@ def a_failure(*nodes: str, after: LedgerState = LedgerState.ROLLING_BACK, id: in
     return LedgerTransition(LedgerState.STARTING, entry, failed=True)
 
 
-def test_a_failed_start_lies_with_its_job_its_nodes_or_whoever_runs_there() -> None:
+def test_failed_start_suspects_job_nodes_and_running_users() -> None:
     running = tuple(
         RunningJob(replace(a_job(id), user=user), 0, ((node, 1),))
         for id, user, node in ((2, "bob", 0), (3, "cy", 1), (4, "dee", 2))
@@ -57,21 +57,19 @@ def test_a_failed_start_lies_with_its_job_its_nodes_or_whoever_runs_there() -> N
         ({"pending": (PendingJob(JOB, Hold.ADMIN, lower_priority=True),)}, True),
     ],
 )
-def test_a_start_whose_nodes_are_taken_or_that_comes_after_others_is_one_of_its_job_alone(
-    change: dict[str, object], alone: bool
-) -> None:
+def test_start_on_taken_nodes_or_after_others_blames_only_job(change: dict[str, object], alone: bool) -> None:
     (found,) = outcomes([a_failure("n0")], observed(**change)).failed
     assert found.explained is found.benign is alone
     assert (found.key.kind == "job") == alone
 
 
-def test_a_node_that_has_gone_explains_it() -> None:
+def test_missing_node_explains_failed_start() -> None:
     (found,) = outcomes([a_failure("n0", "n9")], observed()).failed
     assert found.explained
 
 
-@pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
-def test_what_comes_of_a_start(after: LedgerState) -> None:
+@pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
+def test_classifies_outcome_of_start(after: LedgerState) -> None:
     """Seen running, or to have run, it succeeded; with a failure it failed; else neither."""
     plain = outcomes([LedgerTransition(LedgerState.STARTING, ManagedJobEntry(1, after, 9))], observed())
     assert plain.began == ({1: ""} if after in (LedgerState.RUNNING, LedgerState.ENDED) else {})
@@ -79,7 +77,7 @@ def test_what_comes_of_a_start(after: LedgerState) -> None:
     assert len(outcomes([a_failure("n0", after=after)], observed()).failed) == 1
 
 
-def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None:
+def test_takes_users_of_successful_starts_from_reading() -> None:
     moves = [
         LedgerTransition(LedgerState.STARTING, ManagedJobEntry(id, state, 9))
         for id, state in ((1, LedgerState.RUNNING), (2, LedgerState.ENDED))
@@ -89,11 +87,11 @@ def test_the_users_of_starts_that_came_true_are_known_from_the_reading() -> None
     assert outcomes(moves, observed(pending=(), running=running, ended=ended)).began == {1: "ann", 2: "bob"}
 
 
-def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
+def test_obstacle_explains_failed_start_and_backs_off_group() -> None:
     limit = replace(
         a_failure("n0"),
         failed=False,
-        obstacle=ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ann", ""))),
+        obstacle=ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("ann", ""))),
     )
     a_hold = LedgerTransition(LedgerState.HOLDING, ManagedJobEntry(1, LedgerState.HOLDING, 9), failed=True)
     (found,) = outcomes([limit, a_hold], observed()).failed
@@ -105,14 +103,14 @@ def test_an_obstacle_explains_a_failed_start_and_backs_off_its_group() -> None:
     )
 
 
-def test_a_start_that_was_refused_failed_once_if_the_job_still_waits() -> None:
-    tracker = StartTracker(refused=(1, 7))
+def test_refused_start_fails_once_if_job_still_waits() -> None:
+    tracker = StartOutcomeTracker(refused=(1, 7))
     found = tracker.classify_outcomes([], observed()).failed
     assert [(each.pending.job.id, each.explained) for each in found] == [(1, False)]
     assert tracker.classify_outcomes([], observed()).failed == ()
 
 
-def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() -> None:
+def test_start_cancelled_by_owner_is_explained() -> None:
     free = LedgerTransition(LedgerState.STARTING, ManagedJobEntry(1, LedgerState.FREE, 9))
     (found,) = outcomes([free], observed(pending=(PendingJob(JOB, Hold.USER),))).failed
     assert (found.key.kind, found.explained, found.benign) == ("job", True, False)
@@ -120,19 +118,19 @@ def test_a_start_that_its_owner_takes_back_is_in_vain_and_no_sign_of_anything() 
         assert outcomes([free], observed(pending=(held,))).failed == ()
 
 
-def test_a_job_that_is_gone_failed_nothing() -> None:
+def test_vanished_job_has_no_failed_start() -> None:
     assert outcomes([a_failure("n0", id=5)], observed()).failed == ()
 
 
 # ------------------------------------------------------------------------------------- what is timed and reported
 
 
-LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffKey("association", ("ada", "")))
+LIMIT = ClusterReason("AssocMaxJobsLimit", BackoffGroupKey("association", ("ada", "")))
 
 
 @pytest.fixture
 def tracker():
-    return StartTracker()
+    return StartOutcomeTracker()
 
 
 def noted(tracker, *transitions, now_s=7.5):
@@ -146,8 +144,8 @@ def step(before, after, event="", obstacle=None, id=1):
 
 
 @pytest.mark.parametrize("obstacle", [None, LIMIT])
-@pytest.mark.parametrize("after", sorted(FOLLOWS[LedgerState.STARTING]))
-def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
+@pytest.mark.parametrize("after", sorted(PERMITTED_TRANSITIONS[LedgerState.STARTING]))
+def test_measures_latency_of_each_start_once(tracker, after, obstacle):
     tracker.record_decided([1], 5.0)
     report = noted(tracker, step(LedgerState.STARTING, after, "as_decided", obstacle))
     ran = after in (LedgerState.RUNNING, LedgerState.ENDED)
@@ -157,8 +155,8 @@ def test_every_end_of_a_start_is_timed_once(tracker, after, obstacle):
 
 
 @pytest.mark.parametrize("before", [None, *(state for state in LedgerState if state is not LedgerState.STARTING)])
-def test_what_was_not_on_its_way_is_no_start(tracker, before):
-    for after in FOLLOWS[before]:
+def test_ignores_jobs_that_were_not_starting(tracker, before):
+    for after in PERMITTED_TRANSITIONS[before]:
         tracker.record_decided([1], 5.0)
         report = noted(tracker, step(before, after))
         assert report.latencies_s == []
@@ -186,12 +184,12 @@ def test_what_was_not_on_its_way_is_no_start(tracker, before):
         (step(LedgerState.HELD, LedgerState.FREE), []),
     ],
 )
-def test_what_is_worth_telling_of_a_transition(tracker, transition, told):
+def test_reports_notable_transitions(tracker, transition, told):
     report = noted(tracker, transition)
-    assert report.happenings == [CycleEvent(kind, transition.entry.why, 1) for kind in told]
+    assert report.bridge_events == [CycleEvent(kind, transition.entry.why, 1) for kind in told]
 
 
-def test_of_several_jobs_each_has_its_own_time(tracker):
+def test_measures_latency_of_each_job(tracker):
     tracker.record_decided([1, 2], 1.0)
     tracker.record_decided([3], 4.0)
     starts = [step(LedgerState.STARTING, LedgerState.RUNNING, "as_decided", id=id) for id in (3, 1, 9)]

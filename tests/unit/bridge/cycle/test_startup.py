@@ -3,7 +3,12 @@
 import pytest
 
 from cpsched_bridge.cycle import circuit_breaker
-from cpsched_bridge.cycle.startup import KEPT_S, LOOK_S, BridgeStartup, ThrottledProgressReporter
+from cpsched_bridge.cycle.startup import (
+    CHECK_INTERVAL_S,
+    MAX_HELD_WAIT_S,
+    BridgeStartupSteps,
+    ThrottledProgressReporter,
+)
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.telemetry.loop_health import LoopHealth
 from tests.builders import a_job
@@ -15,7 +20,7 @@ class Steps:
 
     def __init__(self, words="compiles kernels: 3 of 23 kernels are ready"):
         self.words, self.told = words, []
-        self.startup = BridgeStartup([lambda: self.words or None], [self.told.append])
+        self.startup = BridgeStartupSteps([lambda: self.words or None], [self.told.append])
 
 
 @pytest.fixture
@@ -28,9 +33,9 @@ def cluster():
     return FakeCluster.of(a_job(1, per_unit=3), a_job(2, per_unit=3))
 
 
-def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
+def test_runs_steps_in_order_and_reports_them_until_end():
     left, told = {"first": ["a", "b"], "second": ["c"]}, []
-    startup = BridgeStartup([lambda: next_of("first"), lambda: next_of("second")], [told.append])
+    startup = BridgeStartupSteps([lambda: next_of("first"), lambda: next_of("second")], [told.append])
 
     def next_of(step):
         return left[step].pop(0) if left[step] else None
@@ -41,10 +46,10 @@ def test_steps_are_done_one_after_the_other_and_told_until_all_are_done():
     assert told == ["a", "b", "c", ""], "its end is reported once"
 
 
-def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(bridge_at, cluster, steps, monkeypatch):
+def test_neither_decides_nor_holds_before_startup_ends(bridge_at, cluster, steps, monkeypatch):
     """A job that the submit plugin held, and one without a hold."""
     cluster.submit(a_job(3), hold=Hold.NONE)
-    monkeypatch.setattr(circuit_breaker, "FAILED_DECISIONS", 1)
+    monkeypatch.setattr(circuit_breaker, "MAX_FAILED_DECISIONS", 1)
     bridge = bridge_at(cluster, startup=steps.startup)
     for _ in range(3):
         report = bridge.cycle()
@@ -61,7 +66,7 @@ def test_a_bridge_decides_and_holds_nothing_before_it_has_begun_and_then_works(b
     assert cluster.jobs[3].starts == 1
 
 
-def test_in_shadow_mode_it_reads_meanwhile(bridge_at, cluster, steps):
+def test_shadow_mode_reads_during_startup(bridge_at, cluster, steps):
     bridge = bridge_at(cluster, startup=steps.startup, mode="shadow")
     report = bridge.cycle()
     assert (report.result, report.mode, report.observation is None) == ("ok", "shadow", False)
@@ -70,16 +75,17 @@ def test_in_shadow_mode_it_reads_meanwhile(bridge_at, cluster, steps):
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "handed_back"), [(0.0, False), (KEPT_S - 1, False), (KEPT_S + 1, True), (10 * KEPT_S, True)]
+    ("takes_s", "handed_back"),
+    [(0.0, False), (MAX_HELD_WAIT_S - 1, False), (MAX_HELD_WAIT_S + 1, True), (10 * MAX_HELD_WAIT_S, True)],
 )
-def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, cluster, takes_s, handed_back):
+def test_releases_jobs_of_previous_run_if_startup_is_slow(bridge_at, cluster, takes_s, handed_back):
     """Before the end of the beginning, so that a bridge that never begins keeps no job."""
     former = bridge_at(cluster, on_stop="keep")
     cluster.submit(a_job(4, per_unit=99))
     former.cycle()
     cluster.commands.clear()
     pace = FakePace(cycles=1000)
-    startup = BridgeStartup([lambda: "compiles" if pace.at_s < takes_s else None])
+    startup = BridgeStartupSteps([lambda: "compiles" if pace.at_s < takes_s else None])
     sent = []
 
     def look(report):
@@ -91,41 +97,41 @@ def test_what_a_former_run_held_waits_for_a_while_and_then_goes_back(bridge_at, 
     bridge.run()
     assert (("paused", ["hand_back"]) in sent) == handed_back
     assert sent[-1][0] == "control"
-    assert pace.waited[0] == (LOOK_S if takes_s else pytest.approx(1.0))
+    assert pace.waited[0] == (CHECK_INTERVAL_S if takes_s else pytest.approx(1.0))
 
 
-def test_a_bridge_gives_signs_of_life_before_its_first_cycle(bridge_at, cluster, steps):
+def test_writes_heartbeat_before_first_cycle(bridge_at, cluster, steps):
     """The dead-man timer must not take a compiler for a death."""
     pace = FakePace(cycles=3)
     bridge = bridge_at(cluster, startup=steps.startup, pace=pace, mode="shadow")
     bridge.run()
-    assert pace.waited == [LOOK_S] * 3, "no cycle has begun"
+    assert pace.waited == [CHECK_INTERVAL_S] * 3, "no cycle has begun"
     assert bridge.settings.heartbeat_path.exists()
 
 
-def test_a_signal_ends_a_beginning_and_gives_back_what_was_held(bridge_at, cluster, steps):
+def test_signal_ends_startup_and_releases_held_jobs(bridge_at, cluster, steps):
     bridge_at(cluster, on_stop="keep").cycle()
     cluster.submit(a_job(5))
     bridge = bridge_at(cluster, startup=steps.startup, pace=FakePace(cycles=3))
     assert bridge.run() == []
     assert cluster.commands[-1] == ("hand_back", (5,))
-    assert bridge.pace.waited == [LOOK_S] * 3
+    assert bridge.pace.waited == [CHECK_INTERVAL_S] * 3
 
 
-@pytest.mark.parametrize(("takes_s", "at_s"), [(7.0, 7.0), (900.0, KEPT_S)])
-def test_systemd_hears_that_the_bridge_is_ready_when_it_has_begun_or_goes_on_without(bridge_at, cluster, takes_s, at_s):
+@pytest.mark.parametrize(("takes_s", "at_s"), [(7.0, 7.0), (900.0, MAX_HELD_WAIT_S)])
+def test_notifies_systemd_when_ready_or_continuing_without(bridge_at, cluster, takes_s, at_s):
     told, pace = [], FakePace(cycles=200)
 
     class Told:
         def notify(self, *words):
             told.append((pace.at_s, words))
 
-    startup = BridgeStartup([lambda: "compiles" if pace.at_s < takes_s else None])
+    startup = BridgeStartupSteps([lambda: "compiles" if pace.at_s < takes_s else None])
     bridge_at(cluster, startup=startup, pace=pace, systemd=Told()).run()
     assert [when_s for when_s, words in told if "READY=1" in words] == [at_s]
 
 
-def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, cluster, steps):
+def test_health_reports_startup_step_and_liveness(bridge_at, cluster, steps):
     now = [0.0]
     health = LoopHealth(bridge_at(cluster).settings.cycle, lambda: now[0])
     for _ in range(5):
@@ -143,7 +149,7 @@ def test_health_says_what_is_waited_for_and_that_the_bridge_is_alive(bridge_at, 
     assert health.list_unready_reasons() == []
 
 
-def test_what_is_told_seldom_is_told_at_once_and_its_end_too():
+def test_throttles_repeated_steps_but_reports_first_and_end():
     told, now = [], [0.0]
     seldom = ThrottledProgressReporter(told.append, 10.0, lambda: now[0])
     for at_s, words in ((0.0, "a"), (9.9, "b"), (10.0, "c"), (10.1, ""), (10.2, "d")):

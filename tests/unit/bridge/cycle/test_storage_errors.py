@@ -92,7 +92,7 @@ MOST_WRITES = 200
 """More than a life has: those beyond its last write are one test that says so."""
 
 
-def test_a_life_has_writes_of_all_kinds(tmp_path):
+def test_scenario_contains_writes_of_all_kinds(tmp_path):
     seen = []
 
     class Listing(Disk):
@@ -118,7 +118,7 @@ def test_a_life_has_writes_of_all_kinds(tmp_path):
 
 
 @pytest.mark.parametrize("group", range(10))
-def test_a_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
+def test_storage_error_at_any_write_costs_one_cycle(tmp_path, group):
     for number in range(1 + group, MOST_WRITES, 10):
         folder = tmp_path / str(number)
         folder.mkdir()

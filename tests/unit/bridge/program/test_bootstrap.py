@@ -81,12 +81,12 @@ def site(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_the_projects_own_are_found_by_name():
+def test_finds_built_in_adapters_by_name():
     assert (load_adapter("mock"), load_adapter("slurm")) == (mock, slurm)
 
 
 @pytest.mark.parametrize("words", ["mine", "mine_site:Here"])
-def test_a_plug_in_is_connected_with_its_options(site, words):
+def test_connects_plugin_adapter_with_its_options(site, words):
     settings = Settings.model_validate({"adapter": words, "options": {"size": 3}})
     assert connect_backend(settings) == ("a backend", 3)
     with pytest.raises(SettingsError, match=r"bridge.yaml:1: options.size: x: must be"):
@@ -106,20 +106,20 @@ def test_a_plug_in_is_connected_with_its_options(site, words):
         ),
         (
             "mine_site:Section",
-            r"mine_site:Section: adapter mine_site:Section: has no Options and no connect$",
+            r"mine_site:Section: adapter mine_site:Section: must define .*; it lacks Options and connect$",
         ),
         (
             "mine_site:Here.connect",
-            r"mine_site:Here.connect: adapter mine_site:Here.connect: has no Options and no connect$",
+            r"mine_site:Here.connect: adapter mine_site:Here.connect: must define .*; it lacks Options and connect$",
         ),
     ],
 )
-def test_what_is_no_adapter_is_one_line(site, words, message):
+def test_rejects_invalid_adapter_in_one_line(site, words, message):
     with pytest.raises(SettingsError, match=f"^bridge.yaml:1: adapter: {message}"):
         connect_backend(Settings(adapter=words), "bridge.yaml")
 
 
-def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_path):
+def test_builds_policy_with_files_named_in_settings(tmp_path):
     (tmp_path / "waits.json").write_text('{"parallel": 600}')
     settings = PolicySettings(
         dispatcher="prb", dispatcher_settings={"ewt_file": str(tmp_path / "waits.json")}, overrun="double"
@@ -130,7 +130,7 @@ def test_the_policy_of_the_settings_is_built_with_the_files_that_it_names(tmp_pa
 
 
 @pytest.mark.parametrize(("said", "rule"), [(None, "walltime"), ("one-second", "one-second")])
-def test_what_the_settings_say_of_overrun_is_in_force_beside_the_default_dispatcher(said, rule):
+def test_overrun_setting_applies_to_default_dispatcher(said, rule):
     assert make_policy(PolicySettings(overrun=said).to_spec()).overrun == rule
 
 
@@ -156,22 +156,22 @@ def systemd(monkeypatch):
     return told
 
 
-def test_under_systemd_a_bridge_waits_for_its_cluster(systemd):
+def test_waits_for_cluster_under_systemd(systemd):
     """A service that ended would be started a few times and then given up for good."""
     pace = FakePace(cycles=10)
     assert check_until_ready(away(), pace, SystemdNotifier(), 60.0)
     assert pace.waited == [2.0, 4.0]
-    assert "STATUS=waits for the cluster" in systemd
+    assert "STATUS=waiting for the cluster" in systemd
     assert any(words.startswith("EXTEND_TIMEOUT_USEC=") for words in systemd)
 
 
-def test_the_wait_is_bounded_and_ends_with_a_signal(systemd):
+def test_wait_is_bounded_and_ends_with_signal(systemd):
     cluster, pace = FakeCluster(readiness=[AWAY]), FakePace(cycles=7)
     assert not check_until_ready(cluster, pace, SystemdNotifier(), 10.0)
     assert pace.waited == [2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 10.0]
 
 
-def test_what_is_configured_wrong_is_not_waited_for(systemd):
+def test_does_not_wait_for_wrong_configuration(systemd):
     pace = FakePace(cycles=10)
     with pytest.raises(NotReady, match="job shrink: allowed; add disable_job_shrink") as caught:
         check_until_ready(FakeCluster(readiness=[AWAY, WRONG]), pace, SystemdNotifier(), 60.0)
@@ -179,14 +179,14 @@ def test_what_is_configured_wrong_is_not_waited_for(systemd):
     assert pace.waited == []
 
 
-def test_by_hand_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch):
+def test_silent_cluster_is_error_at_once_without_systemd(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     for cluster in (away(), FakeCluster(readiness=[AWAY])):
         with pytest.raises(ClusterUnreachable):
             check_until_ready(cluster, FakePace(cycles=10), SystemdNotifier(), 60.0)
 
 
-def test_what_is_missing_is_said_and_keeps_nobody_from_working(monkeypatch):
+def test_failed_optional_check_is_logged_only(monkeypatch):
     with structlog.testing.capture_logs() as lines:
         assert check_until_ready(FakeCluster(readiness=[MISSING]), FakePace(), SystemdNotifier(), 60.0)
     assert [(line["event"], line["name"], line["found"]) for line in lines] == [
@@ -214,18 +214,18 @@ BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, decision_
         (Capabilities(decision_limit_s=2), {}, {"limit_s": "2"}),
     ],
 )
-def test_the_sites_priorities_and_its_clock_count_unless_told_otherwise(can, policy, heeding):
+def test_uses_priorities_and_clock_of_site_by_default(can, policy, heeding):
     settings = Settings.model_validate({"policy": policy})
     assert with_adapter_defaults(settings.policy.to_spec(), can).dispatcher_settings == heeding
 
 
 @pytest.mark.parametrize(("can", "order"), [(BESIDE_SLURM, "priority"), (Capabilities(decision_limit_s=0.1), "reg")])
-def test_so_they_do_in_the_fallback(can, order):
+def test_fallback_uses_priorities_and_clock_of_site(can, order):
     assert make_fallback(Settings(), can).dispatcher.scheme.order == order
     assert make_fallback(Settings.model_validate({"policy": {"fallback": "none"}}), can) is None
 
 
-def test_the_projects_own_say_what_they_can():
+def test_built_in_adapters_have_capabilities():
     assert choose_adapter(Settings(adapter="slurm")).can == BESIDE_SLURM
     assert choose_adapter(Settings(adapter="slurm", options={"site_policy": False})).can == Capabilities(
         boosts=True, decision_limit_s=0.1
@@ -236,7 +236,7 @@ def test_the_projects_own_say_what_they_can():
 @pytest.mark.parametrize("priorities", [True, False])
 @pytest.mark.parametrize("limits", [True, False])
 @pytest.mark.parametrize("decision_limit_s", [None, 0.5])
-def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, priorities, limits, decision_limit_s):
+def test_treats_third_adapter_by_capabilities(site, priorities, limits, decision_limit_s):
     options = {"priorities": priorities, "limits": limits, "decision_limit_s": decision_limit_s}
     ready = prepare_policy(Settings.model_validate({"adapter": "lsf", "options": options, "metrics": {"port": 0}}))
     heeding = ({"site_weight": "1"} if priorities else {}) | ({"limit_s": "0.5"} if decision_limit_s else {})
@@ -244,7 +244,7 @@ def test_a_third_adapter_is_treated_by_what_it_can_and_not_by_its_name(site, pri
     assert ready.fallback.dispatcher.scheme.order == ("priority" if priorities else "reg")
 
 
-def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_nothing(site):
+def test_adapter_without_capabilities_has_none(site):
     assert choose_adapter(Settings(adapter="mine")).can == Capabilities()
 
 
@@ -256,8 +256,8 @@ def test_an_adapter_that_says_nothing_of_what_it_can_is_taken_for_one_that_can_n
         ("much", "SystemExit: I exit"),
     ],
 )
-def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
-    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities are unknown: {told}$"):
+def test_rejects_adapter_with_broken_capabilities_in_one_line(site, says, told):
+    with pytest.raises(SettingsError, match=f"^b.yaml:1: adapter: lsf: its capabilities cannot be read: {told}$"):
         choose_adapter(Settings(adapter="lsf", options={"says": says}), "b.yaml")
 
 
@@ -271,18 +271,18 @@ def test_an_adapter_that_cannot_say_it_is_refused_in_one_line(site, says, told):
         {"decision_limit_s": float("nan")},
     ],
 )
-def test_what_an_adapter_can_is_checked(wrong):
+def test_validates_capabilities(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         Capabilities(**wrong)
 
 
-def test_mode_advise_is_refused_beside_a_cluster_whose_scheduler_cannot_be_told():
-    with pytest.raises(SettingsError, match="mode: advise: the adapter mock does not support advise mode"):
+def test_rejects_advise_mode_without_boost_capability():
+    with pytest.raises(SettingsError, match="mode: advise: is not supported by the adapter mock; use shadow"):
         prepare_policy(Settings(mode="advise", adapter="mock"))
     assert prepare_policy(Settings(mode="advise", adapter="mock", options={"scheduler": "priority"})).chosen.can.boosts
 
 
-def test_no_code_asks_for_an_adapters_name():
+def test_no_code_compares_adapter_names():
     """The name chooses an adapter; nothing else may follow from it."""
     root = Path(cpsched_bridge.__file__).parents[2]
     packages = [root / "cpsched", root / "sim" / "cpsched_sim", root / "bridge" / "cpsched_bridge"]
@@ -304,24 +304,24 @@ def importing():
     """A cluster whose adapter begins for two looks."""
     cluster = FakeCluster(readiness=[MISSING])
     for look in (1, 2):
-        cluster.fail("checks", BackendStarting(f"hello: not asked yet: imports pyslurm, look {look}"))
+        cluster.fail("checks", BackendStarting(f"hello: not sent yet: imports pyslurm, look {look}"))
         cluster.collect_output("not_ready_reason", "imports pyslurm")
     return cluster
 
 
-def test_an_adapter_that_begins_is_waited_for_without_systemd_too_and_named(monkeypatch):
+def test_waits_for_starting_adapter_without_systemd(monkeypatch):
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     pace, told = FakePace(cycles=10), []
     assert check_until_ready(importing(), pace, SystemdNotifier(), 60.0, told.append)
-    assert told[1:] == [f"hello: not asked yet: imports pyslurm, look {look}" for look in (1, 2)]
+    assert told[1:] == [f"hello: not sent yet: imports pyslurm, look {look}" for look in (1, 2)]
     assert pace.waited == [0.0, 0.0], "the adapter itself has waited for a while each time"
 
 
-def test_a_signal_ends_the_wait_for_an_adapter_that_begins():
+def test_signal_ends_wait_for_starting_adapter():
     assert not check_until_ready(importing(), FakePace(cycles=1), SystemdNotifier(), 60.0)
 
 
-def test_doctor_waits_for_an_adapter_that_begins_and_says_so():
+def test_doctor_waits_for_starting_adapter_and_says_so():
     told = []
     assert wait_for_checks(importing(), told.append) == [MISSING]
     assert len(told) == 2
@@ -338,7 +338,7 @@ def all_done(found):
 
 
 @pytest.mark.parametrize("isolation", ["process", "none"])
-def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation):
+def test_kernels_are_ready_in_both_processes_before_deciding(isolation):
     settings = Settings(adapter="mock", policy=PolicySettings(dispatcher="easy", isolation=isolation))
     spec, loaded = settings.policy.to_spec(), []
     policy = make_policy(spec)
@@ -353,7 +353,7 @@ def test_kernels_are_ready_in_both_processes_before_the_first_decision(isolation
     assert beside is None or beside.pid is None, "it ends with the bridge"
 
 
-def test_a_step_of_the_beginning_is_told_everywhere(systemd, tmp_path):
+def test_reports_startup_step_in_all_outputs(systemd, tmp_path):
     settings = Settings(state_dir=tmp_path)
     watch = StatusApplication(settings)
     found = progress_listeners(settings, SystemdNotifier(), watch)

@@ -1,4 +1,4 @@
-"""`cpsched estimate-start` and `cpsched backfill-windows` over a real endpoint."""
+"""`cpsched queue`, `cpsched estimate-start` and `cpsched backfill-windows` over a real endpoint."""
 
 import json
 import re
@@ -6,18 +6,23 @@ import re
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.errors import InvalidValue
 from cpsched_bridge.program.bridge_client import (
     BridgeNotAnswering,
     RequestRejected,
     print_backfill_windows,
+    print_queue,
     print_start_estimate,
+    query_address,
     query_bridge,
 )
 from cpsched_bridge.settings import Settings
+from cpsched_bridge.web.api_v1 import to_jobs
 from cpsched_bridge.web.http_server import HttpServer
 from cpsched_bridge.web.status_application import StatusApplication
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
+from tests.unit.bridge.web.page.views import a_view
 
 
 @pytest.fixture
@@ -26,25 +31,29 @@ def settings(bridge_at):
     watch = StatusApplication(Settings())
     cluster = FakeCluster(cluster=a_cluster(nodes=3, cores=4), now_s=1000)
     bridge = bridge_at(cluster, dispatcher=EasyDispatcher(), listeners=(watch,))
-    cluster.submit(a_job(1, 3, 4, 3600, distinct=True))
+    cluster.submit(a_job(1, 3, 4, 3600, distinct=True, user="ada"))
     for _ in range(2):
         bridge.cycle()
+    cluster.submit(a_job(2, 3, 4, 3600, distinct=True, user="bob", name="waits"))
+    bridge.cycle()
+    watch.outlook.refresh()
+    bridge.cycle()
     endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     yield Settings.model_validate({"metrics": {"port": int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))}})
     endpoint.close()
 
 
-def test_the_answer_is_told_in_lines(settings, capsys):
+def test_prints_start_estimate_as_text(settings, capsys):
     print_start_estimate(query_bridge(settings, "when", {"nodes": 2, "time": "30", "cores": 4}))
     text = capsys.readouterr().out
-    assert re.search(r"this +in 1 h", text)
+    assert re.search(r"as given +in 2 h", text)
     assert "half the time" in text
-    assert "rough" in text
+    assert "Not calibrated yet" in text
     print_backfill_windows(query_bridge(settings, "windows", {}))
     assert "No job could start now" in capsys.readouterr().out
 
 
-def test_windows_are_told_in_lines(capsys):
+def test_prints_windows_as_text(capsys):
     print_backfill_windows(
         [{"whole": True, "units": 1, "walltime_s": 3600}, {"whole": False, "units": 8, "walltime_s": 900}]
     )
@@ -53,19 +62,52 @@ def test_windows_are_told_in_lines(capsys):
     assert re.search(r"8 cores +15 min", text)
 
 
-def test_what_the_bridge_refuses_is_an_error_with_its_words(settings):
+def test_refused_query_is_error_with_reason(settings):
     with pytest.raises(RequestRejected, match="must be one of cores") as raised:
         query_bridge(settings, "when", {"time": "10", "gpus": 1})
     assert raised.value.exit_code == 2
 
 
-def test_a_bridge_that_does_not_run_is_an_error(settings):
+def test_query_without_running_bridge_fails(settings):
     gone = Settings.model_validate({"metrics": {"port": 1}})
-    with pytest.raises(BridgeNotAnswering, match=r"no bridge answers at http://127.0.0.1:1/api/v1/windows: .*refused"):
+    with pytest.raises(
+        BridgeNotAnswering, match=r"http://127.0.0.1:1/api/v1/windows: the bridge does not respond: .*refused; start it"
+    ):
         query_bridge(gone, "windows", {})
     with pytest.raises(BridgeNotAnswering, match=re.escape("page.enabled")):
         query_bridge(Settings.model_validate({"page": {"enabled": False}}), "windows", {})
 
 
-def test_the_answer_is_json(settings):
+def test_prints_json(settings):
     assert json.loads(json.dumps(query_bridge(settings, "windows", {}))) == []
+
+
+def test_a_users_pending_job_has_both_intervals(settings, capsys):
+    found = query_bridge(settings, "jobs", {"user": "bob"})
+    (row,) = found
+    quantiles_s = row["start_quantiles_s"]
+    assert (row["state"], row["name"], row["calibrated"]) == ("waiting", "waits", False)
+    assert [row["likely_from_s"], row["likely_to_s"]] == [quantiles_s[1], quantiles_s[5]]
+    print_queue(found, with_intervals=True)
+    text = capsys.readouterr().out
+    assert re.search(r"waits +bob +day 0, 01:\d\d:\d\d +in .* min.* to .* h", text)
+    assert "Not calibrated yet" in text
+
+
+def test_all_users_jobs_are_listed_with_their_states(settings, capsys):
+    print_queue(query_bridge(settings, "jobs", {}), with_intervals=False)
+    text = capsys.readouterr().out
+    assert re.search(r"bob +waiting +in 1 h", text)
+    assert re.search(r"ada +running +now", text)
+    print_queue([], with_intervals=True)
+    assert "No job is pending" in capsys.readouterr().out
+
+
+def test_a_page_that_hides_names_selects_no_user():
+    with pytest.raises(InvalidValue, match=re.escape("page.users")):
+        to_jobs(a_view(users_hidden=True), "bob")
+
+
+def test_an_address_needs_a_scheme():
+    with pytest.raises(RequestRejected, match="http://"):
+        query_address("bridge.example:9764", "jobs", {})

@@ -8,12 +8,12 @@ import pytest
 from cpsched import metrics
 from cpsched.errors import CpschedError
 from cpsched_bridge.errors import BridgeError
-from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURES, PANELS, exit_codes
+from cpsched_bridge.program.command_help import EXAMPLES, EXIT_CODES, FAILURE_MEANINGS, HELP_GROUPS, exit_codes
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
 from cpsched_sim.cli.name_completion import NAMES
 from cpsched_sim.errors import SimulationError
 from tests.fuzz.command_line import invoke, program
-from tests.unit.sim.test_cli_shell import commands
+from tests.unit.sim.test_command_conventions import commands
 
 COMMANDS = [" ".join(path) for path in commands(program())]
 GROUPS = {name for name, command in program().commands.items() if hasattr(command, "commands")}
@@ -31,13 +31,13 @@ def parsed(words):
     return " ".join(path)
 
 
-def test_every_command_has_an_example_and_no_other():
+def test_only_existing_commands_have_examples():
     assert sorted(EXAMPLES) == sorted({*COMMANDS} - GROUPS)
-    assert not {*FAILURES} - {*EXAMPLES}
+    assert not {*FAILURE_MEANINGS} - {*EXAMPLES}
 
 
 @pytest.mark.parametrize(("command", "example"), EXAMPLES.items())
-def test_an_example_is_understood_as_its_command(command, example, capsys):
+def test_example_parses_as_its_command(command, example, capsys):
     program_name, *words = takewhile(">".__ne__, shlex.split(example))
     assert (program_name, parsed(words)) == ("cpsched", command)
     assert capsys.readouterr().err == ""  # no former name
@@ -54,7 +54,7 @@ def test_help_ends_with_example_and_exit_codes(command):
         assert shown[at - 3] == "Example:" or shown[at - 4] == "Example:"
 
 
-def test_every_exit_code_of_an_error_is_listed():
+def test_lists_exit_code_of_each_error():
     def below(kind):
         return {kind, *(other for each in kind.__subclasses__() for other in below(each))}
 
@@ -62,7 +62,7 @@ def test_every_exit_code_of_an_error_is_listed():
     assert {getattr(kind, "exit_code", 2) for kind in below(CpschedError)} <= {*EXIT_CODES}
 
 
-def test_completed_names_are_those_of_the_catalogues():
+def test_completes_names_of_catalogues():
     known = (*SIMULATION_REGISTRIES, metrics.known_metrics())
     own = {each.group: sorted({*each.names()} - {plugin.name for plugin in each.plugins()}) for each in known}
     assert {group: names.split() for group, names in NAMES.items()} == own
@@ -77,8 +77,8 @@ def test_completed_names_are_those_of_the_catalogues():
         ("gantt x -p q", {"quantile"}),
         ("accuracy x --predictor la", {"last-two"}),
         ("simulate x --metric mean_w", {"mean_wait_s"}),
-        ("promises x --interv", {"--intervals"}),
-        (next(iter(PANELS["Administer"].split()))[:3], {"doctor"}),
+        ("promises x --from-j", {"--from-job"}),
+        (next(iter(HELP_GROUPS["Administer"].split()))[:3], {"doctor"}),
     ],
 )
 def test_shells_complete_commands_options_and_names(monkeypatch, typed, offered):

@@ -11,7 +11,7 @@ from cpsched_bridge.program.deploy_files import FILES, write_files
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_every_file_is_written_as_it_stands_in_the_repository(tmp_path):
+def test_writes_each_file_as_in_repository(tmp_path):
     lines = list(write_files(tmp_path / "new" / "folder"))
     assert len(lines) == len(FILES) + 1
     for file in FILES:
@@ -30,7 +30,7 @@ def anchors(page):
     return made | set(re.findall(r'<a id="(\w+)">', page))
 
 
-def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tmp_path):
+def test_installed_pages_have_valid_links_without_clone(tmp_path):
     list(write_files(tmp_path))
     pages = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
     assert {"INSTALL.md", "OPERATE.md", "SAFETY.md"} <= set(pages)
@@ -46,15 +46,15 @@ def test_pages_are_for_those_who_have_no_clone_and_their_links_lead_somewhere(tm
     assert links > 10
 
 
-def test_what_an_administrator_changed_is_not_overwritten_and_nothing_else_is_written(tmp_path):
+def test_keeps_changed_file_and_then_writes_nothing(tmp_path):
     (tmp_path / "bridge.yaml").write_text("mode: control\n")
-    with pytest.raises(SettingsError, match=r"bridge\.yaml: exists with other content; --force"):
+    with pytest.raises(SettingsError, match=r"bridge\.yaml: exists with different content; use --force"):
         list(write_files(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["bridge.yaml"]
     assert (tmp_path / "bridge.yaml").read_text() == "mode: control\n"
 
 
-def test_force_replaces_what_differs_and_leaves_the_rest(tmp_path):
+def test_force_replaces_only_changed_files(tmp_path):
     list(write_files(tmp_path))
     (tmp_path / "bridge.yaml").write_text("mode: control\n")
     reports = {Path(line.split()[1]).name: line.split()[0] for line in write_files(tmp_path, force=True)}
@@ -63,12 +63,12 @@ def test_force_replaces_what_differs_and_leaves_the_rest(tmp_path):
     assert "mode: shadow" in (tmp_path / "bridge.yaml").read_text()
 
 
-def test_writing_again_changes_nothing(tmp_path):
+def test_second_write_changes_nothing(tmp_path):
     list(write_files(tmp_path))
     assert all(line.startswith("unchanged") for line in write_files(tmp_path))
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_names_unwritable_place(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SettingsError, match=r"file/INSTALL\.md: cannot be written"):
         list(write_files(tmp_path / "file"))
@@ -77,7 +77,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         list(write_files(tmp_path / "folder"))
 
 
-def test_pages_name_every_file_and_no_other():
+def test_pages_name_exactly_the_deployed_files():
     pages = [(ROOT / file.source).read_text() for file in FILES if file.name.endswith(".md")]
     named = {name for page in pages for name in re.findall(r"`([\w./-]+)`", page)}
     names = {file.name for file in FILES}
@@ -86,7 +86,7 @@ def test_pages_name_every_file_and_no_other():
     assert {name for name in named if name.startswith(folders)} <= names
 
 
-def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
+def test_alerts_link_to_runbooks_of_site(tmp_path):
     list(write_files(tmp_path / "plain"))
     list(write_files(tmp_path / "linked", runbooks="https://docs.site.example/hpc/"))
     plain, linked = ((tmp_path / name / "prometheus" / "alerts.yaml").read_text() for name in ("plain", "linked"))
@@ -97,7 +97,7 @@ def test_alerts_link_to_the_runbooks_that_the_site_serves(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["docs.site", "ftp://a", "https://", "https://a b", "https://a/{{ x }}", "http://a\nb"])
-def test_what_is_no_url_of_runbooks_is_refused_before_anything_is_written(tmp_path, url):
+def test_rejects_invalid_runbook_url_before_writing(tmp_path, url):
     with pytest.raises(SettingsError, match=r"(?s)^--runbooks=.*: must be an http or https URL"):
         list(write_files(tmp_path / "new", runbooks=url))
     assert not (tmp_path / "new").exists()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.cycle.leader_election import HANDED_BACK
+from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
 from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, NoLedger, SettingsError
 from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import bootstrap, release_all
@@ -59,24 +59,24 @@ def held(cluster):
     return [id for id, fake in cluster.jobs.items() if fake.pending and fake.hold.value != "none"]
 
 
-def test_release_all_gives_everything_back(stranded):
+def test_release_all_releases_all_jobs(stranded):
     settings, cluster = stranded
     words = release_all.release_all(settings, "bridge.yaml", None, False)
-    assert words == "nothing is held by the bridge any more (3 jobs were by its ledger)"
+    assert words == "the bridge no longer holds any job (before: 3 jobs in its ledger)"
     assert held(cluster) == []
     assert Ledger(state_paths.ledger_path(settings)).list_held_ids() == []
 
 
-def test_release_all_needs_no_byte_of_free_space(stranded):
+def test_release_all_works_on_full_disk(stranded):
     settings, cluster = stranded
     with no_byte_to_write():
         words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
-    assert words.startswith("nothing is held by the bridge any more (3 jobs were by its ledger)\nnote: ")
+    assert words.startswith("the bridge no longer holds any job (before: 3 jobs in its ledger)\nnote: ")
 
 
 @pytest.mark.parametrize("there", ["its own", "none", "another's"])
-def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, there):
+def test_release_all_marks_cluster_if_ledger_is_unwritable(stranded, there):
     """What an administrator holds after that is not the next bridge's, whatever its ledger says."""
     settings, cluster = stranded
     own = bridge_identity.read_bridge_name(settings.state_dir)
@@ -85,7 +85,7 @@ def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, the
     with no_byte_to_write():
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert cluster.claimed.bridge == ("other" if there == "another's" else own)
-    assert (cluster.claimed.run == HANDED_BACK) == (there != "another's")
+    assert (cluster.claimed.run == RELEASE_NOTICE) == (there != "another's")
     cluster.jobs[3].hold = Hold.ADMIN
     if there != "another's":
         after = a_bridge(settings.state_dir, cluster)
@@ -95,27 +95,27 @@ def test_release_all_leaves_word_where_it_could_write_nothing_down(stranded, the
         assert cluster.jobs[3].hold is Hold.ADMIN
 
 
-def test_release_all_leaves_its_mark_where_the_ledger_opens_but_does_not_record(stranded, monkeypatch):
+def test_release_all_marks_cluster_if_ledger_opens_readonly(stranded, monkeypatch):
     """The disk fills up between the two."""
     settings, cluster = stranded
 
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(Ledger, "_write", full)
+    monkeypatch.setattr(Ledger, "_write_transitions", full)
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert words.endswith("note: the ledger cannot be written: database or disk is full")
-    assert cluster.claimed.run == HANDED_BACK
+    assert cluster.claimed.run == RELEASE_NOTICE
 
 
-def test_release_all_leaves_no_word_where_the_ledger_has_it(stranded):
+def test_release_all_leaves_no_mark_if_ledger_is_written(stranded):
     settings, cluster = stranded
     release_all.release_all(settings, "bridge.yaml", None, False)
-    assert cluster.claimed.run != HANDED_BACK
+    assert cluster.claimed.run != RELEASE_NOTICE
 
 
-def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_killed(stranded, tmp_path):
+def test_release_all_reads_wal_of_killed_bridge(stranded, tmp_path):
     settings, cluster = stranded
     path = state_paths.ledger_path(settings)
     killed = Ledger(path)
@@ -127,7 +127,7 @@ def test_release_all_reads_what_is_in_the_write_ahead_log_of_a_bridge_that_was_k
         (tmp_path / name).write_bytes(content)
     with no_byte_to_write():
         words = release_all.release_all(settings, "bridge.yaml", None, False)
-    assert "(2 jobs were by its ledger)" in words
+    assert "(before: 2 jobs in its ledger)" in words
     assert held(cluster) == []
 
 
@@ -165,30 +165,28 @@ LOST = {each.__name__: each for each in (damaged, undecodable, without_a_schema,
 
 @pytest.mark.parametrize("name", LOST)
 @pytest.mark.parametrize("force", [False, True])
-def test_release_all_without_a_ledger_gives_back_what_is_marked_and_what_the_journal_tells(stranded, name, force):
+def test_release_all_uses_marks_and_journal_without_ledger(stranded, name, force):
     settings, cluster = stranded
     LOST[name](state_paths.ledger_path(settings))
     words = release_all.release_all(settings, "bridge.yaml", None, force)
     assert held(cluster) == []
-    assert "note: 3 jobs are known to be held by the journal" in words
+    assert "note: 3 held jobs were recovered from the journal" in words
     assert cluster.jobs[9].running
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_release_all_without_ledger_and_journal_gives_back_by_the_cluster_alone(stranded, name):
+def test_release_all_uses_only_cluster_without_any_file(stranded, name):
     """An administrator's hold may be the bridge's; since this is unknown, it stays."""
     settings, cluster = stranded
     LOST[name](state_paths.ledger_path(settings))
     damaged(state_paths.journal_path(settings))
     words = release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
-    assert words.startswith("nothing is held by the bridge any more (0 jobs were by its ledger)\nnote: ")
+    assert words.startswith("the bridge no longer holds any job (before: 0 jobs in its ledger)\nnote: ")
 
 
 @pytest.mark.parametrize("on_stop", ["release", "keep"])
-def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_where_they_were_kept(
-    tmp_path, monkeypatch, on_stop
-):
+def test_stopped_journal_lists_held_jobs_only_if_kept(tmp_path, monkeypatch, on_stop):
     """An administrator's hold that came after the bridge had handed its jobs back is the administrator's."""
     cluster = FakeCluster.of(a_job(1, per_unit=9), hold=Hold.NONE, cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster, on_stop=on_stop)
@@ -204,7 +202,7 @@ def test_the_journal_of_a_bridge_that_stopped_in_order_tells_of_held_jobs_only_w
     assert held(cluster) == ([1] if on_stop == "release" else [])
 
 
-def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
+def test_bridge_stops_orderly_on_full_disk(tmp_path):
     cluster = FakeCluster.of(*(a_job(id) for id in range(1, 6)), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
@@ -216,7 +214,7 @@ def test_a_bridge_stops_in_order_on_a_full_disk(tmp_path):
     assert [fake.starts for fake in cluster.jobs.values()] == [1, 0, 0, 0, 0, 0]
 
 
-def test_a_bridge_goes_on_when_there_is_room_again(tmp_path):
+def test_bridge_continues_when_disk_has_space_again(tmp_path):
     cluster = FakeCluster.of(a_job(1))
     bridge = a_bridge(tmp_path, cluster)
     with no_byte_to_write():
@@ -227,7 +225,7 @@ def test_a_bridge_goes_on_when_there_is_room_again(tmp_path):
     assert bridge.journal.read_round(bridge.journal.last_round).queue == (a_job(1),)
 
 
-def test_a_pause_needs_no_byte_of_free_space(tmp_path):
+def test_pause_works_on_full_disk(tmp_path):
     pause = PauseFile(tmp_path / "paused")
     with no_byte_to_write():
         pause.pause("maintenance")
@@ -249,7 +247,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
+def test_unreadable_pause_file_means_paused(tmp_path, name):
     cluster = FakeCluster.of(a_job(1))
     bridge = a_bridge(tmp_path, cluster)
     UNREADABLE[name](tmp_path / "paused")
@@ -259,42 +257,40 @@ def test_a_pause_file_that_cannot_be_read_counts_as_paused(tmp_path, name):
     assert cluster.jobs[1].starts == 0
 
 
-def test_where_no_bridge_has_run_nothing_is_done_and_that_is_no_success(tmp_path):
+def test_release_all_fails_without_action_if_no_bridge_ran(tmp_path):
     settings = Settings(state_dir=tmp_path / "misytped")
     for if_stale_s in (None, 1.0):
         with pytest.raises(
-            SettingsError, match=r"misytped: does not exist: the path is mistyped, or the folder was deleted"
+            SettingsError, match=r"misytped: does not exist; check the path, or whether the folder was deleted"
         ):
             release_all.release_all(settings, "bridge.yaml", if_stale_s, False)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("folder", [None, "", "a file"])
-def test_by_force_jobs_are_given_back_by_the_cluster_alone_where_no_bridge_has_run_and_that_is_no_success(
-    stranded, tmp_path, monkeypatch, folder
-):
+def test_forced_release_without_state_uses_cluster_and_fails(stranded, tmp_path, monkeypatch, folder):
     """Beside a bridge whose directory was emptied, this alone helps; with a mistyped path it must not look good."""
     _, cluster = stranded
-    monkeypatch.setattr(release_all, "SPARE_S", 0.02)
+    monkeypatch.setattr(release_all, "LEASE_MARGIN_S", 0.02)
     settings = Settings(state_dir=tmp_path / "other", lease=LeaseSettings(duration_s=0.6))
     if folder == "":
         settings.state_dir.mkdir()
     elif folder is not None:
         settings.state_dir.write_text("")
-    why = {None: "does not exist", "": "contains no file of a bridge", "a file": "Not a directory"}[folder]
-    with pytest.raises(NoLedger, match=f"(?s)nothing is held by the bridge any more .*; but state_dir=.*other: {why}"):
+    why = {None: "does not exist", "": "contains no files of a bridge", "a file": "Not a directory"}[folder]
+    with pytest.raises(NoLedger, match=f"(?s)the bridge no longer holds any job .*; but state_dir=.*other: {why}"):
         release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert not settings.state_dir.is_dir() or list(settings.state_dir.iterdir()) == []
 
 
-def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, monkeypatch):
+def test_beating_heartbeat_means_alive_at_any_time(stranded, monkeypatch):
     settings, cluster = stranded
     settings.heartbeat_path.write_text("")
     os.utime(settings.heartbeat_path, (1, 1))
     monkeypatch.setattr(release_all.time, "sleep", lambda _: touch_file(settings.heartbeat_path))
     words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=5)
-    assert words.endswith("s old, and beats again: the bridge is back, or the clock was set: nothing to do")
+    assert words.endswith("s old and has changed since: the bridge runs again, or the clock was set: nothing to do")
     assert held(cluster) == [1, 2, 3]
 
 
@@ -302,12 +298,12 @@ def test_a_heartbeat_that_beats_is_a_sign_of_life_whatever_its_time(stranded, mo
 def beside(stranded, monkeypatch):
     """Another bridge's claim stands on the cluster of the dead one; it is watched for a moment only."""
     settings, cluster = stranded
-    monkeypatch.setattr(release_all, "SPARE_S", 0.02)
+    monkeypatch.setattr(release_all, "LEASE_MARGIN_S", 0.02)
     cluster.claimed = Lease("other", "1", 0, "login2:/var/lib/cpsched")
     return settings.model_copy(update={"lease": LeaseSettings(duration_s=0.6)}), cluster
 
 
-def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given_back(beside):
+def test_releases_only_own_ledger_jobs_with_other_living_bridge(beside):
     settings, cluster = beside
     observe = cluster.read
 
@@ -318,10 +314,10 @@ def test_beside_another_living_bridge_only_what_this_ledger_alone_knows_is_given
     cluster.read = beating
     words = release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [1, 2], "the submit plugin's"
-    assert "another bridge is in control, and keeps what the submit plugin holds: login2:/var/lib/cpsched" in words
+    assert "another bridge is in control and keeps the jobs held by the submit plugin: login2:/var/lib/cpsched" in words
 
 
-def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
+def test_releases_all_jobs_despite_lease_of_dead_bridge(beside):
     settings, cluster = beside
     words = release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
@@ -331,23 +327,23 @@ def test_beside_the_claim_of_a_dead_bridge_everything_is_given_back(beside):
 @pytest.mark.parametrize(
     ("claim", "found"),
     [
-        (None, "no bridge has the lease on this cluster"),
-        ("own", "no bridge has the lease on this cluster"),
-        (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "the lease belongs to login2:/var/lib/cpsched"),
+        (None, "no other bridge holds the lease on this cluster"),
+        ("own", "no other bridge holds the lease on this cluster"),
+        (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "the lease is held by login2:/var/lib/cpsched"),
     ],
 )
-def test_the_doctor_names_another_bridge_and_what_to_do(stranded, claim, found):
+def test_doctor_names_other_bridge_and_fix(stranded, claim, found):
     settings, cluster = stranded
     if claim != "own":
         cluster.claimed = claim
     (check,) = bootstrap.check_other_leader(cluster, settings)
-    assert (check.ok, check.detail, check.required) == (found.startswith("no bridge"), found, False)
+    assert (check.ok, check.detail, check.required) == (found.startswith("no other bridge"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))
     assert bootstrap.check_other_leader(cluster, settings) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
-def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, tmp_path):
+def test_files_made_by_root_belong_to_state_owner(stranded, tmp_path):
     settings, _ = stranded
     os.chown(tmp_path, 54321, 54321)
     other = tmp_path / "of another user"
@@ -362,7 +358,7 @@ def test_what_root_makes_in_the_state_directory_belongs_to_its_owner(stranded, t
     assert set(owners.values()) == {54321}
 
 
-def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
+def test_only_root_changes_file_owner(tmp_path, monkeypatch):
     settings = Settings(state_dir=tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "chown", lambda *_, **__: pytest.fail("not ours to give"))
@@ -371,7 +367,7 @@ def test_nobody_but_root_gives_files_away(tmp_path, monkeypatch):
         pass
 
 
-def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeypatch):
+def test_reports_if_only_empty_ledger_is_available(tmp_path, monkeypatch):
     """A folder in its place, on a disk that is read-only: it cannot be set aside."""
     settings = Settings(state_dir=tmp_path)
     state_paths.ledger_path(settings).mkdir()
@@ -380,10 +376,10 @@ def test_the_ledger_says_so_where_only_an_empty_one_can_be_had(tmp_path, monkeyp
     with state_paths.open_emergency_ledger(settings) as ledger:
         assert ledger.list_entries() == []
         ledger.record([make_transition(None, LedgerState.HELD, 0, "held", job_id=1)])
-    assert [h.kind for h in ledger.mishaps] == ["ledger_unreadable", "ledger_unwritable"]
+    assert [h.kind for h in ledger.unreported_events] == ["ledger_unreadable", "ledger_unwritable"]
 
 
-def test_a_lock_or_a_heartbeat_that_may_not_be_looked_at_keeps_nobody_from_releasing(stranded):
+def test_unreadable_lock_or_heartbeat_does_not_prevent_release(stranded):
     settings, cluster = stranded
     for name in ("lock", "heartbeat"):
         (settings.state_dir / name).unlink(missing_ok=True)
@@ -399,7 +395,7 @@ def refusing(cluster, ids=None):
 
 
 @pytest.mark.parametrize(("count", "words"), [(5, ""), (6, "; and 1 more"), (8, "; and 3 more")])
-def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(tmp_path, monkeypatch, count, words):
+def test_release_all_names_5_held_jobs_and_counts_others(tmp_path, monkeypatch, count, words):
     cluster = FakeCluster(cluster=a_cluster(nodes=1, cores=1))
     cluster.submit(*(a_job(id, per_unit=4) for id in range(1, count + 1)))
     bridge = a_bridge(tmp_path, cluster)
@@ -416,18 +412,18 @@ def test_release_all_names_five_jobs_that_are_still_held_and_counts_the_others(t
     assert len(held(cluster)) == count
 
 
-def test_a_cluster_that_cannot_be_read_is_given_back_what_the_ledger_names_and_that_is_said(stranded):
+def test_releases_ledger_jobs_of_unreadable_cluster_and_says_so(stranded):
     settings, cluster = stranded
     cluster.fail("observe", BackendTimeout("no answer"), times=4)  # once for the claim
     with pytest.raises(
-        JobsStillHeld, match=r"^the cluster cannot be read, the submit plugin may hold more: no answer$"
+        JobsStillHeld, match=r"^the cluster cannot be read, so the submit plugin may hold more jobs: no answer$"
     ):
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == []
     assert Ledger(state_paths.ledger_path(settings)).get(1).state is LedgerState.FREE
 
 
-def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_heartbeat_is_stale(stranded):
+def test_release_all_needs_force_or_stale_heartbeat_if_alive(stranded):
     settings, cluster = stranded
     alive = state_paths.acquire_instance_lock(settings)
     settings.heartbeat_path.write_text("")
@@ -435,7 +431,7 @@ def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_hea
     with pytest.raises(AlreadyRunning, match=r"use `cpsched pause`, or --force"):
         release_all.release_all(settings, "bridge.yaml", None, False)
     assert held(cluster) == [1, 2, 3]
-    assert "3 jobs were" in release_all.release_all(settings, "bridge.yaml", None, True)
+    assert "before: 3 jobs" in release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == []
     cluster.jobs[1].hold = Hold.PLUGIN
     release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)
@@ -443,7 +439,7 @@ def test_release_all_beside_a_living_bridge_only_where_that_is_forced_or_its_hea
     alive.release()
 
 
-def test_release_all_leaves_neither_lock_nor_connection(stranded):
+def test_release_all_frees_lock_and_connection(stranded):
     settings, cluster = stranded
     closed = []
     cluster.close = lambda: closed.append(True)
@@ -457,20 +453,20 @@ def test_release_all_leaves_neither_lock_nor_connection(stranded):
     assert closed == [True, True]
 
 
-def test_without_a_heartbeat_there_is_no_sign_of_life(stranded):
+def test_missing_heartbeat_means_not_alive(stranded):
     settings, cluster = stranded
     settings.heartbeat_path.unlink(missing_ok=True)
     release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=60)
     assert held(cluster) == []
 
 
-def test_a_heartbeat_that_is_young_enough_says_how_old_it_is(stranded):
+def test_reports_age_of_recent_heartbeat(stranded):
     settings, _ = stranded
     touch_file(settings.heartbeat_path)
     assert release_all.release_all(settings, "bridge.yaml", 60.0, False) == "the heartbeat is 0 s old: nothing to do"
 
 
-def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkeypatch):
+def test_unwritable_lock_does_not_prevent_release(stranded, monkeypatch):
     settings, cluster = stranded
 
     def full(_):
@@ -484,7 +480,7 @@ def test_a_lock_that_cannot_be_made_keeps_nobody_from_releasing(stranded, monkey
 @pytest.mark.parametrize(
     ("age_s", "done"), [(59.9, False), (60.0, False), (60.1, True), (-59.9, False), (-60.0, False), (-60.1, True)]
 )
-def test_a_heartbeat_of_just_the_age_that_counts_is_not_stale(stranded, monkeypatch, age_s, done):
+def test_heartbeat_of_exact_limit_is_not_stale(stranded, monkeypatch, age_s, done):
     settings, cluster = stranded
     monkeypatch.setattr(state_paths, "heartbeat_age_s", lambda _: age_s)
     words = release_all.release_all(settings, "bridge.yaml", 60.0, False, confirm_s=0.01)

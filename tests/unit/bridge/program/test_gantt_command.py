@@ -24,7 +24,7 @@ def written(tmp_path):
     return write
 
 
-def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written):
+def test_reads_schedule_with_nodes_in_order(written):
     path = written(*ROWS)
     assert gantt_command.is_schedule(path)
     found = gantt_command.read_schedule(path)
@@ -43,17 +43,17 @@ def test_a_schedule_is_read_with_its_nodes_in_the_order_of_their_numbers(written
         ("1,0,0,1,1,n1", ":2: nodes: n1: must be NAME:UNITS"),
     ],
 )
-def test_a_damaged_line_is_named(written, row, rule):
+def test_names_damaged_line(written, row, rule):
     with pytest.raises(InvalidTrace, match=rule):
         gantt_command.read_schedule(written(row))
 
 
-def test_a_schedule_without_jobs_cannot_be_used(written):
+def test_rejects_schedule_without_jobs(written):
     with pytest.raises(InputError, match="contains no jobs"):
         gantt_command.read_schedule(written())
 
 
-def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
+def test_draws_schedule_between_two_times(written, tmp_path):
     found = gantt_command.read_schedule(written(*ROWS))
     out = tmp_path / "g.svg"
     assert "1 job on 2 nodes" in gantt_command.write_drawing(found, out, "110", "150s")
@@ -65,7 +65,7 @@ def test_a_schedule_is_drawn_between_two_times(written, tmp_path):
     assert (tmp_path / "g.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
+def test_does_not_overwrite_existing_file(written, tmp_path):
     out = tmp_path / "g.svg"
     out.write_text("mine")
     with pytest.raises(InputError, match=r"g.svg: already exists: remove it, or choose another"):
@@ -86,19 +86,19 @@ def test_a_drawing_is_not_written_over_another_file(written, tmp_path):
         (None, None, "g.png", "must end in .svg or .html"),
     ],
 )
-def test_what_makes_no_sense_is_refused(written, tmp_path, from_, to, out, message):
+def test_rejects_invalid_arguments(written, tmp_path, from_, to, out, message):
     with pytest.raises(InvalidValue, match=message):
         gantt_command.write_drawing(gantt_command.read_schedule(written(*ROWS)), tmp_path / out, from_, to)
 
 
 @pytest.mark.parametrize("option", [["--serve"], ["--port", "0"]])
-def test_a_retired_option_names_the_new_way(written, option):
+def test_removed_option_names_replacement(written, option):
     result = CliRunner().invoke(app, ["gantt", str(written(*ROWS)), *option])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "is retired; --out FILE.html" in result.stderr
+    assert "was removed; use --out FILE.html" in result.stderr
 
 
-def test_a_trace_is_replayed_with_its_users(tmp_path):
+def test_replays_trace_with_users(tmp_path):
     from cpsched_sim.workloads.load import load
 
     trace = tmp_path / "t.swf"

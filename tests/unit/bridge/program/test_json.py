@@ -21,7 +21,7 @@ from tests.fuzz.command_line import invoke
 @pytest.fixture
 def bridge(tmp_path):
     cluster = FakeCluster.of(a_job(1, user="ada"), a_job(2, units=4, per_unit=4, walltime_s=60, user="ben", submit_s=1))
-    cluster.left = [UnmanagedJob(9, "array job", "9_[1-3]", "eve"), UnmanagedJob(10, "asks for licenses", "10", "ada")]
+    cluster.left = [UnmanagedJob(9, "array job", "9_[1-3]", "eve"), UnmanagedJob(10, "requests licenses", "10", "ada")]
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     assert bridge.cycle().result == "ok"
     bridge.journal.write_events(
@@ -46,7 +46,7 @@ def an_event(kind, detail, job_id):
     return {"at_unix_s": 7.0, "round": 1, "kind": kind, "job_id": job_id, "detail": detail, "label": label}
 
 
-def test_events(printed):
+def test_prints_events(printed):
     odd, second, even = an_event("odd", "first", 1), an_event("odd", "second", None), an_event("even", "", None)
     assert printed("events")[-3:] == [odd, second, even]
     assert printed("events", "--last", "1") == [even]
@@ -54,15 +54,15 @@ def test_events(printed):
     assert printed("events", "--job", "1", "--kind", "odd") == [odd]
 
 
-def test_unsupported(printed):
+def test_prints_unsupported_jobs(printed):
     assert printed("unmanaged") == [
         {"job_id": 9, "kind": "unsupported", "reason": "array job", "label": "9_[1-3]", "user": "eve"},
-        {"job_id": 10, "kind": "unsupported", "reason": "asks for licenses", "label": "10", "user": "ada"},
+        {"job_id": 10, "kind": "unsupported", "reason": "requests licenses", "label": "10", "user": "ada"},
     ]
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
-def test_doctor(printed, monkeypatch, ok, code):
+def test_prints_doctor_checks(printed, monkeypatch, ok, code):
     checks = [
         Check("clock", False, "late", "set it", required=False),
         Check("privileges", ok, "may hold", "ask", True, True),
@@ -74,7 +74,13 @@ def test_doctor(printed, monkeypatch, ok, code):
     assert of_policy.keys() == of_backend[0].keys()
 
 
-def test_journal_replay(printed, monkeypatch):
+def test_doctor_names_adapter_without_accounting(printed, monkeypatch):
+    monkeypatch.setattr(bootstrap, "wait_for_checks", lambda backend, tell: [])
+    monkeypatch.setattr(bootstrap, "check_other_leader", lambda backend, settings, where: [])
+    assert printed("doctor", "--accounting", "7")[-1]["detail"] == "this adapter does not read accounting records"
+
+
+def test_prints_journal_replay(printed, monkeypatch):
     """A decision that comes out otherwise gives exit code 1."""
     same = {"round": 1, "same": True, "differences": [], "skipped": None}
     assert printed("journal", "replay", "--all") == [same]
@@ -83,11 +89,11 @@ def test_journal_replay(printed, monkeypatch):
     assert printed("journal", "replay", code=1) == [{**same, "same": False, "differences": ["start of job 1"]}]
 
 
-def test_journal_list(printed, bridge):
+def test_prints_journal_list(printed, bridge):
     assert printed("journal", "list") == [asdict(line) for line in bridge.journal.list_rounds()]
 
 
-def test_journal_show(printed, bridge):
+def test_prints_journal_show(printed, bridge):
     found = printed("journal", "show", "1")
     record = bridge.journal.read_round(1)
     assert (found["round"], found["mode"], found["policy"]["dispatcher"]) == (1, "control", "easy")

@@ -25,7 +25,7 @@ WRONG = [
     ("heartbeat: [a]", 3, "heartbeat: list: must be a path"),
     ("colour: red", 3, "colour: red: no such setting"),
     ("metric: {enabled: false}", 3, "metric: dict: no such setting; did you mean 'metrics'?"),
-    ("policy:", 3, "policy: nothing: must be a mapping of settings; leave the line out for the defaults"),
+    ("policy:", 3, "policy: nothing: must be a mapping of settings; omit the line for the defaults"),
     ("policy: easy", 3, "policy: easy: must be a mapping of settings"),
     ("policy: [easy]", 3, "policy: list: must be a mapping of settings"),
     ("policy:\n  dispatcher: esy", 4, "policy.dispatcher: esy: unknown dispatcher 'esy'; known: "),
@@ -119,9 +119,9 @@ WRONG = [
     (
         "page:\n  trusted_proxies: [10.0.0.1, 10.0.0.2]",
         4,
-        "page.trusted_proxies: [10.0.0.1, 10.0.0.2]: needs page.user",
+        "page.trusted_proxies: [10.0.0.1, 10.0.0.2]: requires page.user_header",
     ),
-    ("page:\n  operators: [root]", 4, "page.operators: [root]: needs page.user_header"),
+    ("page:\n  operators: [root]", 4, "page.operators: [root]: requires page.user_header"),
     ("cycle:\n  trigger_files: [/run/w]", 4, "cycle.trigger_files: [/run/w]: requires cycle.interval_s above"),
     ("options: [1]", 3, "options: list: must be a mapping"),
     ("options: {colour: red}", 3, "options.colour: red: no such setting"),
@@ -134,36 +134,36 @@ WRONG = [
     ),
     ("mode: shadow: control", 3, "yaml: mode: shadow: control: must be YAML: mapping values are not allowed here"),
     ("mode shadow", 3, "yaml: mode shadow: must be YAML: could not find expected ':'"),
-    ("mode: !!str shadow", 3, "yaml: tag:yaml.org,2002:str: must not be used: tags are not supported"),
+    ("mode: !!str shadow", 3, "yaml: tag:yaml.org,2002:str: must be removed: tags are not supported"),
 ]
 OF_ONE_ADAPTER = [
     ("slurm", "options:\n  deadline_s: 0", 4, "options.deadline_s: 0: must be above 0"),
     ("slurm", "options: {boost: -1}", 3, "options.boost: -1: must be at least 0"),
     ("slurm", "options: {site_policy: 0}", 3, "options.site_policy: 0: must be true or false"),
     ("slurm", "options: {history_deadline_s: .inf}", 3, "options.history_deadline_s: inf: must be a finite number"),
-    ("slurm", "options: {site_policy: false, boost: 3}", 3, "options.boost: 3: needs options.site_policy"),
-    ("mock", "options: {format: swf}", 3, "options.format: swf: needs options.trace"),
-    ("mock", "options:\n  trace: a\n  seed: 2", 5, "options.seed: 2: contradicts options.trace"),
-    ("mock", "options: {days: 2, trace: a}", 3, "options.days: 2.0: contradicts options.trace"),
-    ("mock", "options: {load: 2, trace: a}", 3, "options.load: 2.0: contradicts options.trace"),
+    ("slurm", "options: {site_policy: false, boost: 3}", 3, "options.boost: 3: requires options.site_policy: true"),
+    ("mock", "options: {format: swf}", 3, "options.format: swf: requires options.trace"),
+    ("mock", "options:\n  trace: a\n  seed: 2", 5, "options.seed: 2: must not be set together with options.trace"),
+    ("mock", "options: {days: 2, trace: a}", 3, "options.days: 2.0: must not be set together with options.trace"),
+    ("mock", "options: {load: 2, trace: a}", 3, "options.load: 2.0: must not be set together with options.trace"),
     ("mock", "options: {days: -1}", 3, "options.days: -1: must be above 0"),
     ("mock", "options:\n  speed: 0", 4, "options.speed: 0: must be above 0"),
     ("mock", "options:\n  trace: /none.swf", 4, "options.trace: /none.swf: /none.swf: No such file or directory"),
-    ("mock", "options: {system: pool}", 3, "options.system: pool: needs options.trace"),
+    ("mock", "options: {system: pool}", 3, "options.system: pool: requires options.trace"),
     (
         "mock",
         "options:\n  maintenance: [{name: m, nodes: [n999], from_s: 0, for_s: 5}]",
         4,
-        "options.maintenance: n999: there is no such node",
+        "options.maintenance: n999: must be a node of the system",
     ),
 ]
 OF_THE_FIRST_LINES = [
     ("adapter: slum\nmode: shadow", 1, "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mea"),
-    ("adapter: os.path\nmode: shadow", 1, "adapter: os.path: adapter os.path: has no Options and no connect"),
+    ("adapter: os.path\nmode: shadow", 1, "adapter: os.path: adapter os.path: must define Options and connect; it l"),
     ("adapter: mock\nstate_dir: /dev/null/state", 2, "state_dir: /dev/null/state: must be a folder: /dev/null is a f"),
     ("adapter: mock\nstate_dir: 5", 2, "state_dir: 5: must be a path"),
     ("- adapter", 1, "file: list: must be a mapping of settings"),
-    ("", 1, "file: empty: must name a setting, at least `adapter: slurm` or `adapter: mock`"),
+    ("", 1, "file: empty: must contain at least `adapter: slurm` or `adapter: mock`"),
 ]
 
 
@@ -200,35 +200,35 @@ def written(tmp_path, text):
 
 @pytest.mark.parametrize("adapter", ["mock", "slurm"])
 @pytest.mark.parametrize(("text", "line", "told"), WRONG)
-def test_what_a_bridge_refuses_the_doctor_tells_in_the_same_words(tmp_path, adapter, text, line, told):
+def test_bridge_and_doctor_reject_settings_alike(tmp_path, adapter, text, line, told):
     first = f"adapter: {adapter}\nstate_dir: {tmp_path / 'state'}\n"
     assert_refused_alike(written(tmp_path, first + text + "\n"), line, told)
     assert not (tmp_path / "state").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize(("adapter", "text", "line", "told"), OF_ONE_ADAPTER)
-def test_so_are_the_options_of_an_adapter(tmp_path, adapter, text, line, told):
+def test_bridge_and_doctor_reject_adapter_options_alike(tmp_path, adapter, text, line, told):
     first = f"adapter: {adapter}\nstate_dir: {tmp_path / 'state'}\n"
     assert_refused_alike(written(tmp_path, first + text + "\n"), line, told)
 
 
 @pytest.mark.parametrize(("text", "line", "told"), OF_THE_FIRST_LINES)
-def test_so_are_adapter_and_state_directory(tmp_path, text, line, told):
+def test_bridge_and_doctor_reject_adapter_and_state_dir_alike(tmp_path, text, line, told):
     assert_refused_alike(written(tmp_path, text + "\n"), line, told)
 
 
-def test_so_is_a_cap_of_power_that_names_what_the_cluster_lacks(tmp_path, monkeypatch):
+def test_bridge_and_doctor_reject_unknown_power_resource_alike(tmp_path, monkeypatch):
     """The first reading shows it; no command has been sent by then."""
     monkeypatch.setattr(Bridge, "run", lambda self: self.cycle() and [])
     first = f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
     path = written(tmp_path, first + "policy:\n  power:\n    cap_w: 900\n    watts: {cores: 8, fans: 3}\n")
-    told = "policy.power.watts.fans: 3: must name a resource of the cluster: cores, memory_mib, gpus, mics"
+    told = "policy.power.watts.fans: 3: must be a resource of the cluster: cores, memory_mib, gpus, mics"
     for command in ("doctor", "bridge"):
         code, words = verdict(command, path)
         assert (code, words.splitlines()[-1]) == (2, f"error: {path}:8: {told}")
 
 
-def test_what_a_bridge_takes_the_doctor_takes(tmp_path):
+def test_doctor_accepts_settings_that_bridge_accepts(tmp_path):
     text = f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
     path = written(tmp_path, text + "cycle: {decide_timeout_s: 119}\n")
     assert verdict("doctor", path)[0] == 0
@@ -250,13 +250,13 @@ def test_what_a_bridge_takes_the_doctor_takes(tmp_path):
         ("slurm", "mode: shadow\nstart: {timeout_s: 30}"),
     ],
 )
-def test_a_default_and_what_has_an_effect_are_accepted(tmp_path, adapter, text):
+def test_accepts_defaults_and_effective_settings(tmp_path, adapter, text):
     """A copied default is no choice, and a switch may be off for a while."""
     path = written(tmp_path, f"adapter: {adapter}\nstate_dir: {tmp_path}\nmetrics: {{port: 0}}\n{text}\n")
     assert verdict("policy", path)[0] == 0
 
 
-def test_a_longer_watchdog_allows_longer_decisions(tmp_path, monkeypatch):
+def test_longer_watchdog_allows_longer_decisions(tmp_path, monkeypatch):
     text = f"adapter: mock\nstate_dir: {tmp_path / 'state'}\nmetrics: {{port: 0}}\noptions: {{days: 0.01}}\n"
     path = written(tmp_path, text + "cycle: {decide_timeout_s: 200}\n")
     monkeypatch.setenv("WATCHDOG_USEC", "300000000")
@@ -265,7 +265,7 @@ def test_a_longer_watchdog_allows_longer_decisions(tmp_path, monkeypatch):
     assert_refused_alike(path, 5, "cycle.decide_timeout_s: 200: must be less than systemd's watchdog, 200 s")
 
 
-def test_a_port_in_use_is_no_fault_of_the_settings(tmp_path):
+def test_doctor_accepts_port_in_use(tmp_path):
     """It may be that of the bridge beside which the doctor is asked."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -280,11 +280,11 @@ def test_a_port_in_use_is_no_fault_of_the_settings(tmp_path):
 @pytest.mark.parametrize(
     ("span", "seconds"), [("2min", 120), ("1h 30s", 3630), ("500ms", 0.5), ("0", None), ("infinity", None), ("", None)]
 )
-def test_time_spans_of_systemctl(span, seconds):
+def test_parses_systemd_time_spans(span, seconds):
     assert parse_time_span_s(span) == seconds
 
 
-def test_a_state_directory_that_is_there_may_be_on_a_read_only_disk(tmp_path, monkeypatch):
+def test_existing_state_dir_may_be_readonly(tmp_path, monkeypatch):
     monkeypatch.setattr(settings_validation.os, "access", lambda path, mode: False)
     there, missing = (Settings(adapter="mock", state_dir=tmp_path / name) for name in ("", "missing"))
     settings_validation.check_state_dir(there)

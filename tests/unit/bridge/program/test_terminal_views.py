@@ -5,16 +5,19 @@ import dataclasses
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.forecast import StartCalibrator
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import CycleEvent
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Lease, Outcome
 from cpsched_bridge.program import json_output, terminal_views
-from cpsched_bridge.store import state_paths
+from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.process_files import StartupFile
+from cpsched_bridge.telemetry.learned_forecast_state import LearnedForecastState, memory_to_json
+from cpsched_bridge.web.explain import NOT_CALIBRATED
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -33,7 +36,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_lists_show_names_as_they_are(name, capsys):
+def test_lists_show_names_unchanged(name, capsys):
     words, shown = HOSTILE[name]
     terminal_views.print_unmanaged([UnscheduledJob(1, "unsupported", words, words, words)])
     assert capsys.readouterr().out.splitlines()[-1].split() == [*shown.split()] * 3
@@ -42,7 +45,7 @@ def test_lists_show_names_as_they_are(name, capsys):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
+def test_rounds_jobs_and_status_show_names_unchanged(name, tmp_path, capsys):
     words, shown = HOSTILE[name]
     cluster = FakeCluster.of(a_job(1, user=words, name=words, queue=words), a_job(2, per_unit=99, user=words))
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
@@ -59,7 +62,7 @@ def test_rounds_jobs_and_status_show_names_as_they_are(name, tmp_path, capsys):
     terminal_views.print_why("1", bridge.settings)
     terminal_views.print_status(bridge.settings)
     assert f"paused: {shown}" in capsys.readouterr().out
-    assert terminal_views.print_replays(terminal_views.replays(journal, [1]))
+    assert terminal_views.print_replays(terminal_views.replay_recorded_rounds(journal, [1]))
 
 
 def lines_of(capsys):
@@ -91,7 +94,7 @@ def array(tmp_path):
     return bridge, cluster
 
 
-def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
+def test_why_uses_job_labels(array, capsys):
     bridge, _ = array
     terminal_views.print_why("7_2", bridge.settings)
     out = capsys.readouterr().out
@@ -105,7 +108,21 @@ def test_why_speaks_of_jobs_by_the_names_that_people_use(array, capsys):
     assert "800" not in out
 
 
-def test_why_names_the_nodes_that_a_job_may_use(tmp_path, capsys):
+@pytest.mark.parametrize("outcomes", [None, 29, 30])
+def test_why_says_that_forecasts_are_not_calibrated(array, capsys, outcomes):
+    """Without a file of learned state, the bridge has not learned anything yet."""
+    settings = array[0].settings
+    if outcomes is not None:
+        calibration = StartCalibrator.from_memory([((0.0,) * 6, 0.0)] * outcomes, StartCalibrator().levels)
+        kept = memory_to_json(LearnedForecastState(calibration=calibration))
+        forecast_state_file.write_forecast_state(state_paths.forecast_state_path(settings), kept)
+    terminal_views.print_why("7_2", settings)
+    assert (NOT_CALIBRATED in lines_of(capsys)) == (outcomes != 30)
+    terminal_views.print_why("7_1", settings)
+    assert NOT_CALIBRATED not in lines_of(capsys), "the job runs"
+
+
+def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
     """With them the reservation that it would run into."""
     cluster = FakeCluster(cluster=Cluster.of([[4]] * 2, ["cores"], node_sets={"main & not maint": [0]}))
     cluster.submit(a_job(1, units=2, distinct=True, node_set=1), a_job(2, per_unit=4))
@@ -119,7 +136,7 @@ def test_why_names_the_nodes_that_a_job_may_use(tmp_path, capsys):
     assert "may use the nodes of" not in capsys.readouterr().out
 
 
-def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
+def test_why_reports_outcome_of_ended_jobs(array, capsys):
     bridge, cluster = array
     terminal_views.print_why("7_1", bridge.settings)
     assert lines_of(capsys)[1:4] == [
@@ -145,17 +162,17 @@ def test_why_knows_what_became_of_jobs_that_ended(array, capsys):
     assert lines_of(capsys)[1:3] == expected
 
 
-def test_a_job_whose_nodes_have_another_name_now_runs_on_no_empty_name(array, capsys):
+def test_running_job_on_unknown_nodes_has_clear_text(array, capsys):
     """The placement is empty: the adapter knows none of the nodes, or they are drained."""
     bridge, cluster = array
     cluster.jobs[8001].placement = ()
     bridge.cycle()
     capsys.readouterr()
     terminal_views.print_why("7_1", bridge.settings)
-    assert "It runs on nodes that take no jobs now, or have another name." in lines_of(capsys)
+    assert "It runs on nodes that currently accept no jobs or were renamed." in lines_of(capsys)
 
 
-def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp_path, capsys):
+def test_running_job_never_seen_pending_has_its_name(tmp_path, capsys):
     cluster = FakeCluster.of(a_job(8001), cluster=a_cluster(nodes=1), labels={8001: "7_1"})
     cluster.run_now(8001, ((0, 1),))
     bridge = a_bridge(tmp_path, cluster)
@@ -170,14 +187,14 @@ def test_a_running_job_that_was_never_seen_waiting_has_its_name_nevertheless(tmp
     assert lines_of(capsys)[2].startswith("job 7_1: started at")
 
 
-def test_status_tells_by_what_the_cluster_is_asked(tmp_path, capsys):
+def test_status_reports_transport(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster(transport_info="cli: pyslurm is not installed"))
     bridge.cycle()
     terminal_views.print_status(bridge.settings)
     assert "transport since 2001-09-09 01:46:40 UTC: cli: pyslurm is not installed" in lines_of(capsys)
 
 
-def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings(tmp_path, capsys):
+def test_status_reports_mode_and_why_it_differs_from_settings(tmp_path, capsys):
     cluster = FakeCluster(claimed=Lease("other", "1", 5, "login2:/var/lib/cpsched"))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
@@ -186,14 +203,14 @@ def test_status_tells_the_present_mode_and_why_it_is_not_the_one_of_the_settings
     assert f"mode since 2001-09-09 01:46:40 UTC: {told}" in lines_of(capsys)
 
 
-def test_nobody_knows_a_job_that_never_was(array):
-    with pytest.raises(UnknownJob, match=r"job=7_9: neither ledger nor journal knows it"):
+def test_why_rejects_unknown_job(array):
+    with pytest.raises(UnknownJob, match=r"job=7_9: not in the ledger or the journal"):
         terminal_views.print_why("7_9", array[0].settings)
     with pytest.raises(UnknownJob):
         terminal_views.print_why("9" * 30, array[0].settings)
 
 
-def test_events_are_shown_by_kind_and_by_job(array, capsys):
+def test_lists_events_by_kind_and_job(array, capsys):
     bridge, _ = array
     told = [CycleEvent("gap", "85 s without a cycle"), CycleEvent("start_failed", "not running", 8002)]
     bridge.journal.write_events(0.0, 2, told)
@@ -202,7 +219,7 @@ def test_events_are_shown_by_kind_and_by_job(array, capsys):
     terminal_views.print_events(bridge.settings, 50, "7_2", "")
     assert lines_of(capsys) == ["1970-01-01 00:00:00 round 2 job 7_2 start_failed: not running"]
     terminal_views.print_events(bridge.settings, 50, "", "no such kind")
-    assert lines_of(capsys) == ["no such event"]
+    assert lines_of(capsys) == ["no matching event"]
 
 
 @pytest.mark.parametrize(
@@ -211,15 +228,15 @@ def test_events_are_shown_by_kind_and_by_job(array, capsys):
         (None, "never"),
         (4.2, "4 s ago"),
         (-1.0, "0 s ago"),
-        (-3600.0, "unknown: the heartbeat lies 1 h 00 min in the future"),
+        (-3600.0, "unknown: the heartbeat is 1 h 00 min in the future"),
     ],
 )
-def test_a_heartbeat_in_the_future_is_no_good_cycle_just_now(age_s, words):
+def test_heartbeat_in_future_is_reported(age_s, words):
     assert terminal_views.format_last_good_cycle(age_s).startswith(words)
 
 
 @pytest.mark.parametrize(("broken", "shown"), [("journal", "held by the bridge: 1"), ("ledger", "last round: 2")])
-def test_status_shows_what_can_be_read_of_damaged_files(array, capsys, broken, shown):
+def test_status_shows_readable_part_of_damaged_files(array, capsys, broken, shown):
     bridge, _ = array
     bridge.journal.close()
     bridge.ledger.close()
@@ -228,12 +245,12 @@ def test_status_shows_what_can_be_read_of_damaged_files(array, capsys, broken, s
     assert not terminal_views.print_status(bridge.settings)
     out = capsys.readouterr().out
     assert shown in out
-    assert f"{file}: file is not a database; the bridge sets a damaged file aside" in out
+    assert f"{file}: file is not a database; the bridge moves a damaged file aside" in out
     terminal_views.print_why("7_2", bridge.settings)
     assert "file is not a database" in capsys.readouterr().out
 
 
-def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
+def test_replays_round_for_plan_no_longer_stored(array, capsys):
     bridge, _ = array
     terminal_views.print_round(bridge.journal.read_round(2))
     told = capsys.readouterr().out
@@ -242,11 +259,11 @@ def test_a_plan_that_is_no_longer_kept_is_worked_out_again(array, capsys):
     stores.change(path, "delete from explanations")
     terminal_views.print_round(Journal(path, read_only=True).read_round(2))
     shown = lines_of(capsys)
-    shown.remove("plan and reasons: repeated, with the same result")
+    shown.remove("plan and reasons: from a replay with the same result")
     assert shown == told.splitlines()
 
 
-def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
+def test_status_reports_startup_step(tmp_path, capsys):
     bridge = a_bridge(tmp_path, FakeCluster())
     bridge.cycle()
     file = state_paths.startup_file(bridge.settings)
@@ -258,14 +275,14 @@ def test_status_says_what_a_bridge_does_before_it_decides(tmp_path, capsys):
     assert "no decision yet" not in capsys.readouterr().out
 
 
-def test_a_state_directory_that_takes_nothing_keeps_no_bridge_from_beginning(tmp_path):
+def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
     file = StartupFile(tmp_path / "gone" / "beginning")
     file.write_step("compiles")
     file.write_step("")
     assert file.read_step() is None
 
 
-def test_json_of_why_holds_values(array):
+def test_why_json_contains_values(array):
     bridge, _ = array
     found = json_output.explain_job("7_2", bridge.settings)
     assert found["waiting"] == {
@@ -288,7 +305,7 @@ def test_json_of_why_holds_values(array):
     assert json_output.explain_job("7_1", bridge.settings)["running"]["nodes"] == {"n0": 1}
 
 
-def test_json_of_status_holds_values_or_null(array):
+def test_status_json_contains_values_or_null(array):
     bridge, _ = array
     found = json_output.collect_status(bridge.settings)
     parts = ("configured_mode", "paused", "ledger", "held", "put_off", "left", "unreadable")

@@ -35,7 +35,7 @@ from cpsched_bridge.store.round_records import (
     decision_to_json,
     job_from_json,
     job_to_json,
-    wait_from_text,
+    parse_wait,
 )
 from cpsched_bridge.store.round_replay import replay_round
 from tests.builders import a_cluster, a_job, a_running
@@ -64,7 +64,7 @@ def write(journal, number, scene, policy=None, record=POLICY, **facts):
     return report.decision
 
 
-def test_a_round_is_read_back_as_it_was(tmp_path):
+def test_reads_round_back_unchanged(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     queue = [a_job(1, units=2, per_unit=3, user="ada", name="run1", queue="long"), a_job(2, per_unit=4, distinct=True)]
     running = [a_running(a_job(9, per_unit=4), ((0, 1),), start_s=50)]
@@ -82,7 +82,7 @@ def test_a_round_is_read_back_as_it_was(tmp_path):
     assert record.seconds == {"decide": 0.5}
 
 
-def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
+def test_unwritten_round_leaves_later_ones_complete(tmp_path):
     """What changed since a round that is not there would be no use: the next one is written in full."""
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
@@ -93,7 +93,7 @@ def test_a_round_that_the_disk_did_not_take_leaves_later_rounds_whole(tmp_path):
     assert journal.read_round(3).queue == (a_job(1), a_job(2), a_job(3))
 
 
-def test_what_a_job_waits_for_is_kept(tmp_path):
+def test_stores_wait_reasons(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1, per_unit=9)]), Policy(WalltimePredictor(), FirstFit()))
     assert journal.read_round(1).waits == {1: Wait("resources")}
@@ -103,7 +103,7 @@ def test_what_a_job_waits_for_is_kept(tmp_path):
     ("text", "wait"),
     [
         ('7,9 ["resources", 0, 2]', Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))),
-        (' ["never", "asks for 9"]', Wait(PendingReason(PendingCode.NEVER, ("asks for 9",)))),
+        (' ["never", "requests 9"]', Wait(PendingReason(PendingCode.NEVER, ("requests 9",)))),
         (' ["other", "not enough luck"]', Wait("not enough luck")),
         ("1 not planned yet: would delay a job that has a plan", Wait(PendingReason(PendingCode.RESERVED), (1,))),
         (" would delay a job that holds a reservation", Wait(PendingReason(PendingCode.RESERVED))),
@@ -121,18 +121,18 @@ def test_what_a_job_waits_for_is_kept(tmp_path):
         (' ["resources"]', Wait('["resources"]')),
     ],
 )  # fmt: skip
-def test_a_wait_is_read_from_its_code_or_from_what_0_1_wrote(text, wait):
-    assert wait_from_text(text) == wait
+def test_reads_wait_from_code_or_text_of_0_1(text, wait):
+    assert parse_wait(text) == wait
 
 
-def test_a_wait_is_written_as_its_code():
+def test_writes_wait_as_code():
     wait = Wait(PendingReason(PendingCode.RESOURCES, (0, 2)), (7, 9))
     decision = Decision(NO_STARTS, Effort("test"), None, {1: wait})
     recorded = decision_to_json(decision, POLICY.build().add_estimates(a_scene(queue=[a_job(1)])))
     assert recorded["explained"]["waits"] == {"1": '7,9 ["resources", 0, 2]'}
 
 
-def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_since(tmp_path):
+def test_replays_decision_regardless_of_later_learning(tmp_path):
     journal, policy = Journal(tmp_path / "journal.sqlite"), POLICY.build()
     running = [a_running(a_job(9, per_unit=4, user="ada"), ((0, 1),), start_s=50)]
     queue = [a_job(1, units=4, per_unit=4, user="ada"), a_job(2, per_unit=4, walltime_s=40)]
@@ -143,7 +143,7 @@ def test_a_recorded_decision_is_taken_again_whatever_the_predictor_has_learned_s
     assert len(result.starts) == len(first.starts) == 1
 
 
-def test_a_replay_that_differs_says_where(tmp_path):
+def test_differing_replay_names_difference(tmp_path):
     """The journal says that job 1 was started elsewhere than the policy would."""
     journal = Journal(tmp_path / "journal.sqlite")
 
@@ -159,7 +159,7 @@ def test_a_replay_that_differs_says_where(tmp_path):
     assert result.differences[0] == "start of job 1: recorded ((3, 1),), now ((0, 1),)"
 
 
-def test_rounds_of_a_dispatcher_that_keeps_its_memory_to_itself_are_not_replayed(tmp_path):
+def test_does_not_replay_dispatcher_with_private_memory(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]), replayable=False)
     assert not replay_round(journal.read_round(1)).is_same_decision
@@ -171,7 +171,7 @@ class Amnesiac(FirstFit):
         raise ValueError("no idea")
 
 
-def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(tmp_path):
+def test_does_not_replay_dispatcher_that_cannot_recall(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     amnesiac = PolicySpec(f"{__name__}:Amnesiac")
     write(journal, 1, a_scene(queue=[a_job(1)]), record=amnesiac, memory={"ada": 1})
@@ -179,16 +179,16 @@ def test_a_round_whose_dispatcher_cannot_recall_what_it_learned_is_not_replayed(
     assert skipped.startswith("the memory cannot be restored: dispatcher Amnesiac: ValueError: no idea")
 
 
-def test_an_unknown_round_is_an_error_that_tells_what_there_is(tmp_path):
+def test_unknown_round_error_names_stored_range(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    with pytest.raises(UnknownRound, match="round=3: not in the journal; it is empty"):
+    with pytest.raises(UnknownRound, match="round=3: must be in the journal; the journal is empty"):
         journal.read_round(3)
     write(journal, 5, a_scene())
-    with pytest.raises(UnknownRound, match="it holds rounds 5 to 5"):
+    with pytest.raises(UnknownRound, match="the journal contains rounds 5 to 5"):
         journal.read_round(3)
 
 
-def test_a_quiet_hour_costs_next_to_nothing(tmp_path):
+def test_hour_of_unchanged_rounds_is_small(tmp_path):
     """Rounds in which nothing changes but the time share what they depended on; what is left is under a kilobyte."""
     journal = Journal(tmp_path / "journal.sqlite")
     running = [a_running(a_job(99, units=4, per_unit=4, walltime_s=10_000), tuple((n, 1) for n in range(4)))]
@@ -201,7 +201,7 @@ def test_a_quiet_hour_costs_next_to_nothing(tmp_path):
     assert journal.read_round(600).queue == tuple(queue)
 
 
-def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
+def test_size_is_bounded_and_rest_is_complete(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite", max_mib=0.25)
     for number in range(1, 1025):
         queue = [a_job(number + i, units=2, per_unit=3, user=f"user{number}") for i in range(15)]
@@ -215,7 +215,7 @@ def test_the_size_is_bounded_and_what_is_left_is_whole(tmp_path):
     assert min(event.round for event in journal.list_events(limit=10_000)) >= numbers[0]
 
 
-def test_the_list_of_jobs_not_decided_on_is_replaced_as_a_whole(tmp_path):
+def test_replaces_whole_list_of_unscheduled_jobs(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     journal.write_unscheduled_jobs(
         [UnscheduledJob(1, "unsupported", "array"), UnscheduledJob(2, "ineligible", "dependency")]
@@ -227,7 +227,7 @@ def test_the_list_of_jobs_not_decided_on_is_replaced_as_a_whole(tmp_path):
     assert [a.job_id for a in journal.list_unscheduled_jobs("held")] == [3]
 
 
-def test_jobs_and_clusters_survive_json():
+def test_json_roundtrip_of_jobs_and_clusters():
     cluster = Cluster.of([[4, 8], [2, 0]], ("cores", "gpus"), ("a", "b"), {"gpu": [0]})
     back = cluster_from_json(as_plain_json(cluster_to_json(cluster)))
     assert (back.node_names, back.resources, back.node_set_names) == (("a", "b"), ("cores", "gpus"), ("all", "gpu"))
@@ -235,12 +235,14 @@ def test_jobs_and_clusters_survive_json():
     assert np.array_equal(back.node_sets, cluster.node_sets)
     dated = dataclasses.replace(cluster, epoch_s=7)
     assert cluster_from_json(as_plain_json(cluster_to_json(dated))).epoch_s == 7
+    weighted = cluster_from_json(as_plain_json(cluster_to_json(dataclasses.replace(cluster, weights=np.array([5, 1])))))
+    assert (back.weights, weighted.weights.tolist()) == (None, [5, 1])
     reason = PendingReason(PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 taken"))
     job = a_job(3, units=2, per_unit=(1, 2), exclusive=True, node_set=1, user="ada", account="x", ineligible=reason)
     assert job_from_json(as_plain_json(job_to_json(job))) == job
 
 
-def test_a_sentence_in_a_job_of_an_earlier_version_is_a_reason_of_the_code_other():
+def test_old_ineligible_text_becomes_reason_other():
     row = as_plain_json(job_to_json(a_job(3)))
     row[8] = "held"
     assert job_from_json(row).ineligible == PendingReason(PendingCode.OTHER, ("held",))
@@ -266,7 +268,7 @@ class Rotating(FirstFit):
         return Decision(Starts.of({int(slot): ((0, 1),)}), Effort("rotating"))
 
 
-def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_round(bridge_at):
+def test_replays_each_round_of_learning_dispatcher(bridge_at):
     """Recorded is what it knew before it decided, not after."""
     cluster = FakeCluster.of(*(a_job(id) for id in (1, 2, 3)), cluster=a_cluster(nodes=1, cores=1))
     bridge = bridge_at(cluster, mode="shadow", dispatcher=Rotating(), policy_spec=PolicySpec(f"{__name__}:Rotating"))
@@ -276,8 +278,8 @@ def test_a_dispatcher_that_goes_on_from_the_round_before_is_replayed_round_by_ro
     assert all(replay_round(bridge.journal.read_round(number)).is_same_decision for number in (3, 1, 5, 2, 4))
 
 
-def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 4)
+def test_reads_rounds_in_any_order_across_segments(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 4)
     journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 15):
         write(journal, number, a_scene(now_s=number, queue=[a_job(i) for i in range(number, number + 5)]))
@@ -289,7 +291,7 @@ def test_rounds_are_read_in_any_order_across_segments(tmp_path, monkeypatch):
         assert replay_round(record).is_same_decision
 
 
-def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_not(tmp_path):
+def test_new_cluster_or_policy_starts_segment(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     other = PolicySpec("fcfs")
     small, same, large = a_cluster(), a_cluster(), a_cluster(nodes=5)
@@ -301,8 +303,8 @@ def test_another_cluster_or_policy_begins_a_segment_and_an_equal_cluster_does_no
     assert [record.policy for record in found] == [POLICY, POLICY, POLICY, other]
 
 
-def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 10)
+def test_prunes_old_rounds_with_their_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 10)
     journal = Journal(tmp_path / "journal.sqlite", keep_days=1.0)
     for number in range(1, 41):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]), started=[(a_job(900 + number), number)])
@@ -317,9 +319,9 @@ def test_rounds_go_when_they_are_too_old_with_all_that_belongs_to_them(tmp_path,
     assert journal.read_round(40).queue == (a_job(40),)
 
 
-def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 4)
-    monkeypatch.setattr(journals, "EXPLAINED_ROUNDS", 8)
+def test_prunes_plan_before_round_but_keeps_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 4)
+    monkeypatch.setattr(journals, "MIN_EXPLAINED_ROUNDS", 8)
     journal = Journal(tmp_path / "journal.sqlite")
     for number in range(1, 31):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number, units=4, per_unit=4), a_job(99, per_unit=3)]))
@@ -332,10 +334,12 @@ def test_plan_and_reasons_go_before_the_rounds_do_and_a_digest_of_the_plan_stays
     assert replay_round(old).is_same_decision
     assert replay_round(old).plan == {2: 2, 99: 102}
     other = dataclasses.replace(old, plan_digest="0" * 16)
-    assert replay_round(other).differences == ("plan: differs from the recorded one, of which only a digest is stored",)
+    assert replay_round(other).differences == (
+        "plan: differs from the recorded plan, of which only a digest is stored",
+    )
 
 
-def test_a_journal_that_is_opened_again_goes_on_in_a_segment_of_its_own(tmp_path):
+def test_reopened_journal_continues_in_new_segment(tmp_path):
     for number in (1, 2):
         journal = Journal(tmp_path / "journal.sqlite")
         assert journal.last_round == number - 1
@@ -345,7 +349,7 @@ def test_a_journal_that_is_opened_again_goes_on_in_a_segment_of_its_own(tmp_path
     assert [journal.read_round(number).queue for number in (1, 2)] == [(a_job(1),), (a_job(2),)]
 
 
-def test_space_that_is_given_up_is_given_back(tmp_path):
+def test_file_shrinks_after_pruning(tmp_path):
     """The file shrinks with its data: a journal that is too large must not fill the disk for good."""
     journal = Journal(tmp_path / "journal.sqlite")
     write(journal, 1, a_scene(queue=[a_job(1)]))
@@ -369,7 +373,7 @@ def named(job, label):
     return PendingJob(job, Hold.PLUGIN, label=label)
 
 
-def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_seen(tmp_path):
+def test_past_job_keeps_name_nodes_and_times(tmp_path):
     """The name is known while the job waits, its nodes while it runs, its end afterwards."""
     journal = Journal(tmp_path / "journal.sqlite")
     task, plain = a_job(7, units=3, user="ada", submit_s=5), a_job(8, user="bob")
@@ -387,7 +391,7 @@ def test_past_jobs_keep_name_place_and_times_over_the_rounds_in_which_they_are_s
     assert (journal.get_job_name(7), journal.get_job_name(8)) == ("19_3", "8")
 
 
-def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
+def test_escapes_invalid_text_when_writing(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     job = a_job(7, user="u\udcff")
     write(journal, 1, a_scene(queue=[job]), observation=observed(named(job, "l\udcff")))
@@ -400,7 +404,7 @@ def test_words_that_are_no_text_are_escaped_wherever_they_are_written(tmp_path):
     assert journal.list_unscheduled_jobs() == [UnscheduledJob(1, "held", "r\\udcff", "l\\udcff", "u\\udcff")]
 
 
-def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp_path):
+def test_unscheduled_list_is_complete_after_disk_error(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     first, second, third = (UnscheduledJob(id, "held", "by its owner") for id in (1, 2, 3))
     journal.write_unscheduled_jobs([first, second])
@@ -423,7 +427,7 @@ def test_the_list_of_jobs_not_decided_on_is_whole_after_an_error_of_the_disk(tmp
     assert again.list_unscheduled_jobs() == [second], "what an earlier bridge wrote goes"
 
 
-def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
+def test_segment_ends_at_one_sixteenth_of_bound(tmp_path):
     """So that a journal of large rounds is made of segments that can go one by one."""
     journal = Journal(tmp_path / "journal.sqlite", max_mib=1 / 16)
     for number in range(1, 13):
@@ -443,9 +447,9 @@ def test_a_segment_ends_when_its_rounds_take_a_sixteenth_of_the_bound(tmp_path):
     assert all(before < bound for before in last.values())
 
 
-def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
-    monkeypatch.setattr(journals, "PRUNE_EVERY", 4)
+def test_prunes_old_rounds_periodically(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 1)
+    monkeypatch.setattr(journals, "PRUNE_INTERVAL_ROUNDS", 4)
     journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
     kept = []
     for number in range(1, 10):
@@ -455,8 +459,8 @@ def test_every_so_many_rounds_those_that_are_too_old_go(tmp_path, monkeypatch):
     assert kept == [1, 2, 3, 1, 2, 3, 4, 5, 6]
 
 
-def test_the_newest_segment_stays_however_small_the_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 2)
+def test_keeps_newest_segment_for_any_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 2)
     journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
     for number in range(1, 6):
         write(journal, number, a_scene(now_s=number, queue=[a_job(number)]))
@@ -467,7 +471,7 @@ def test_the_newest_segment_stays_however_small_the_bound(tmp_path, monkeypatch)
     assert journal.read_round(5).queue == (a_job(5),)
 
 
-def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
+def test_prunes_cluster_without_rounds(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite", max_mib=0.001)
     write(journal, 1, a_scene(cluster=a_cluster(nodes=3)))
     write(journal, 2, a_scene(cluster=a_cluster(nodes=5)))
@@ -476,7 +480,7 @@ def test_a_cluster_of_which_no_round_is_left_goes_too(tmp_path):
     assert journal.read_round(2).cluster.size == 5
 
 
-def test_a_round_without_a_decision_is_listed_by_the_name_of_its_failure(tmp_path):
+def test_lists_failed_round_with_failure_name(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     report = CycleReport(3, "control", 1e9, policy_failure="decision_timeout")
     report.snapshot = POLICY.build().add_estimates(a_scene(queue=[a_job(1)]))
@@ -487,8 +491,8 @@ def test_a_round_without_a_decision_is_listed_by_the_name_of_its_failure(tmp_pat
 
 
 @pytest.mark.parametrize(("age_s", "left"), [(43_199.75, [1, 2]), (43_200.0, [1, 2]), (43_200.25, [2])])
-def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, monkeypatch, age_s, left):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
+def test_keeps_round_for_exact_number_of_days(tmp_path, monkeypatch, age_s, left):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 1)
     journal = Journal(tmp_path / "journal.sqlite", keep_days=0.5)
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
@@ -497,8 +501,8 @@ def test_a_round_is_kept_for_as_many_days_as_are_set_to_the_second(tmp_path, mon
     assert list(journal.iterate_round_numbers()) == left
 
 
-def test_a_journal_of_just_the_bound_keeps_all_its_rounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(journals, "SEGMENT_ROUNDS", 1)
+def test_journal_of_exact_bound_keeps_all_rounds(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MAX_SEGMENT_ROUNDS", 1)
     journal = Journal(tmp_path / "journal.sqlite")
     for number in (1, 2):
         write(journal, number, a_scene(now_s=number))
@@ -508,7 +512,7 @@ def test_a_journal_of_just_the_bound_keeps_all_its_rounds(tmp_path, monkeypatch)
     assert Journal(tmp_path / "journal.sqlite", (size - 1) / 2**20).prune(0.0) == 1
 
 
-def test_a_round_need_not_reach_the_disk_at_once(tmp_path):
+def test_only_ledger_writes_are_synchronous(tmp_path):
     """That of the ledger must: a lost round costs nothing but its explanation."""
     journal, ledger = Journal(tmp_path / "journal.sqlite"), Ledger(tmp_path / "ledger.sqlite")
     normal, full = 1, 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.json_deltas import JsonDeltaReader, JsonDeltaWriter, apply_delta, compute_delta, encode_json
 from cpsched_bridge.store.round_records import as_plain_json
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.benchmarks.journal import World
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "b", ""]) | st.sampled_from([0.5, 1.0])
@@ -27,8 +27,8 @@ def strictly(value):
 
 
 @given(st.lists(values, max_size=5))
-@tries(300)
-def test_a_series_of_any_values_is_read_back_as_it_was(series):
+@scaled_example_settings(300)
+def test_series_of_values_is_read_back_unchanged(series):
     writer, reader = JsonDeltaWriter(), JsonDeltaReader()
     for value in series:
         reader.decode_next(writer.encode_next(value))
@@ -38,31 +38,31 @@ def test_a_series_of_any_values_is_read_back_as_it_was(series):
 
 @given(orders, orders)
 @settings(max_examples=200, deadline=None)  # a quarter missed a fault that all notice
-def test_any_order_is_made_of_any_other(before, after):
+def test_delta_transforms_any_order_into_any_other(before, after):
     kept = list(before)
     assert apply_delta(before, compute_delta(before, after)) == list(after)
     assert before == kept, "what is changed is a copy"
 
 
 @pytest.mark.parametrize("length", range(5))
-def test_every_order_of_a_few_is_made_of_every_other(length):
+def test_delta_transforms_each_small_permutation(length):
     before = list(range(length))
     for after in map(list, permutations(before)):
         assert apply_delta(before, compute_delta(before, after)) == after
 
 
-def test_equal_values_cost_nothing():
+def test_equal_values_have_no_delta():
     assert compute_delta({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
     assert apply_delta([1, 2], None) == [1, 2]
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), ([1, 2], [True, 2]), ({"a": 1}, {"a": True})])
-def test_a_number_is_no_truth(before, after):
+def test_distinguishes_numbers_from_booleans(before, after):
     assert strictly(apply_delta(before, compute_delta(before, after))) == strictly(after)
     assert strictly(apply_delta(after, compute_delta(after, before))) == strictly(before)
 
 
-def test_an_order_in_which_few_jobs_move_costs_few_numbers():
+def test_delta_of_few_moves_is_small():
     """A search that swaps and inserts a few jobs of 2,000: what is written is proportional to the moves."""
     rng, before = random.Random(1), list(range(100_000, 102_000))
     after = list(before)
@@ -74,42 +74,42 @@ def test_an_order_in_which_few_jobs_move_costs_few_numbers():
     assert len(encode_json(change)) < 300
 
 
-def test_one_element_of_many_costs_one_element():
+def test_delta_of_one_element_is_one_element():
     free = [[16, 64000] for _ in range(500)]
     assert compute_delta(free, [*free[:7], [0, 1], *free[8:]]) == [2, [[7, [0, [0, 1]]]]]
 
 
-def test_elements_are_written_one_by_one_where_less_than_half_of_them_changed():
+def test_writes_elements_one_by_one_below_half():
     rows = [[n] for n in range(5)]
     assert compute_delta(rows, [[7], [8], *rows[2:]]) == [2, [[0, [0, [7]]], [1, [0, [8]]]]]
     assert compute_delta(rows[:4], [[7], [8], *rows[2:4]]) == [0, [[7], [8], [2], [3]]]
 
 
-def test_what_is_all_other_is_written_as_it_is():
+def test_writes_completely_changed_list_whole():
     assert compute_delta([1, 2, 3], [4, 5, 6]) == [0, [4, 5, 6]]
 
 
-def test_the_way_is_written_as_long_as_it_is_no_longer_than_the_list():
+def test_delta_is_never_longer_than_list():
     """Taking out costs one number, putting in two."""
     assert compute_delta([1, 2, 3], [1, 2, 4]) == [3, [2], [[2, 4]]]
     assert compute_delta([1, 2, 3, 4], [1, 2, 5, 6]) == [0, [1, 2, 5, 6]]
 
 
 @pytest.mark.parametrize("part", [b"", b"\xff" * 20])
-def test_a_damaged_part_is_a_value_error(part):
+def test_damaged_part_is_value_error(part):
     reader = JsonDeltaReader()
     with pytest.raises(ValueError, match=r"."):
         reader.decode_next(part)
 
 
-def test_a_part_out_of_order_is_a_value_error():
+def test_part_out_of_order_is_value_error():
     writer, reader = JsonDeltaWriter(), JsonDeltaReader()
     writer.encode_next({"a": {"b": list(range(100))}})
     with pytest.raises(ValueError, match=r"."):
         reader.decode_next(writer.encode_next({"a": {"b": list(range(1, 101))}}))
 
 
-def test_what_lookahead_remembers_is_written_down_as_what_changed():
+def test_writes_changes_of_lookahead_memory_only():
     """A memory that is written whole each round fills a journal of a month in two days."""
     policy, world, changed, whole, before = PolicySpec("lookahead", "walltime").build(), World(100), 0, 0, None
     for number in range(80):

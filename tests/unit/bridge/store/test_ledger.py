@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.ledger import (
-    CLOSED,
-    FOLLOWS,
-    KEPT,
+    CLOSED_STATES,
+    MANAGED_STATES,
+    PERMITTED_TRANSITIONS,
     IllegalLedgerTransition,
     Ledger,
     LedgerState,
@@ -18,15 +18,15 @@ from cpsched_bridge.store.ledger import (
     ManagedJobEntry,
     make_caused_transition,
     make_transition,
-    unmanaged_fields,
+    make_unmanaged_fields,
 )
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.stores import change, nobody_is_writing, rows, setting
 
 
-def test_every_field_of_an_entry_survives_a_restart(tmp_path):
+def test_each_entry_field_survives_restart(tmp_path):
     """What a job is left to the cluster for, above all: it would be taken again."""
-    left = unmanaged_fields("2 x 4 for 60 s in main", "the cluster holds it")
+    left = make_unmanaged_fields("2 x 4 for 60 s in main", "the cluster holds it")
     refused = make_caused_transition(
         ManagedJobEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
     ).entry
@@ -49,7 +49,7 @@ def test_every_field_of_an_entry_survives_a_restart(tmp_path):
         (LedgerState.HOLDING, "hold refused: is RUNNING", ""),
     ],
 )
-def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why, cause):
+def test_reads_causes_of_old_ledger(tmp_path, state, why, cause):
     """The columns of the file are those of the first version, which goes on with the file after a downgrade."""
     first = Ledger(tmp_path / "ledger.sqlite")
     first.replace_entries(
@@ -60,19 +60,19 @@ def test_the_causes_of_an_earlier_versions_ledger_are_read(tmp_path, state, why,
     assert (found.cause, found.asked) == (cause, "1 x 2")
 
 
-def test_a_cause_is_that_of_its_transition_alone():
+def test_cause_belongs_to_its_transition():
     entry = make_caused_transition(
         ManagedJobEntry(7, LedgerState.STARTING, 5), LedgerState.STARTING, 6, "released"
     ).entry
     assert make_transition(entry, LedgerState.STARTING, 7, "decided").entry.cause == ""
     left = make_transition(
-        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **unmanaged_fields("1 x 2", "held")
+        ManagedJobEntry(7, LedgerState.HELD, 5), LedgerState.FREE, 6, "", **make_unmanaged_fields("1 x 2", "held")
     ).entry
     assert make_transition(left, LedgerState.HOLDING, 7, "").entry.asked == "1 x 2"
     assert make_transition(left, LedgerState.HOLDING, 7, "", leave="").entry.asked == ""
 
 
-def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
+def test_writes_invalid_user_text_escaped(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record(
         [make_transition(None, LedgerState.HELD, 1, "why \udc80", job_id=7, leave="leave \udc80", label="\udc80")]
@@ -81,7 +81,7 @@ def test_what_a_user_wrote_that_is_no_text_is_written_escaped(tmp_path):
     assert (entry.why, entry.leave, entry.label) == (r"why \udc80", r"leave \udc80", r"\udc80")
 
 
-def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written(tmp_path):
+def test_reads_ledger_without_seals_and_seals_on_write(tmp_path):
     path = tmp_path / "ledger.sqlite"
     first = Ledger(path)
     first.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)])
@@ -92,12 +92,12 @@ def test_a_ledger_of_a_version_without_seals_is_read_and_sealed_as_it_is_written
     with state_paths.open_ledger(Settings(state_dir=tmp_path), read_only=True) as looked_at:
         assert looked_at.list_held_ids() == [1, 2]
     ledger = Ledger(path)
-    assert (ledger.list_held_ids(), ledger.mishaps, ledger.whole) == ([1, 2], [], True)
+    assert (ledger.list_held_ids(), ledger.unreported_events, ledger.whole) == ([1, 2], [], True)
     ledger.record([make_transition(ledger.get(1), LedgerState.FREE, 6, "handed back")])
     assert dict(rows(path, "select id, seal is null from jobs")) == {1: 0, 2: 1}
 
 
-def test_what_is_committed_is_in_the_file_itself(tmp_path):
+def test_committed_data_is_in_main_file(tmp_path):
     """So a log that is damaged, or was not copied, takes nothing along."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=7)])
@@ -109,7 +109,7 @@ def test_what_is_committed_is_in_the_file_itself(tmp_path):
     "damage",
     ["delete from jobs where id = 1", "drop table jobs", "drop table transitions", "update transitions set round = -1"],
 )
-def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
+def test_detects_missing_rows_or_tables_at_start(tmp_path, damage):
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger(path)
     ledger.record([make_transition(None, LedgerState.HELD, 5, "held", job_id=id) for id in (1, 2)], 3)
@@ -119,10 +119,10 @@ def test_what_is_missing_is_noticed_at_the_start(tmp_path, damage):
     anew = Ledger(path)
     assert not anew.whole
     assert anew.list_held_ids() == {"delete": [2], "drop table jobs": []}.get(damage.split(" from")[0], [1, 2])
-    assert [mishap.kind for mishap in anew.mishaps] == ["ledger_damaged"]
+    assert [mishap.kind for mishap in anew.unreported_events] == ["ledger_damaged"]
 
 
-def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
+def test_transition_must_start_from_current_state(tmp_path):
     """All or none: a batch with one transition from a state the job is not in changes nothing."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
@@ -133,31 +133,33 @@ def test_a_transition_must_start_where_the_ledger_stands(tmp_path):
     assert Ledger(tmp_path / "ledger.sqlite").get(2) is None
 
 
-def test_states_that_cannot_follow_are_refused():
+def test_rejects_illegal_state_change():
     with pytest.raises(IllegalLedgerTransition, match="job 3: running cannot become starting"):
         make_transition(ManagedJobEntry(3, LedgerState.RUNNING, 0), LedgerState.STARTING, 1, "")
 
 
-def test_every_state_can_be_left_for_running_and_for_an_end():
+def test_every_state_can_become_running_or_ended():
     """Whatever the bridge believes, the cluster may have started, ended or lost the job."""
-    for state in set(LedgerState) - CLOSED - {LedgerState.RUNNING}:
-        assert {LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE} <= FOLLOWS[state]
+    for state in set(LedgerState) - CLOSED_STATES - {LedgerState.RUNNING}:
+        assert {LedgerState.RUNNING, LedgerState.ENDED, LedgerState.GONE} <= PERMITTED_TRANSITIONS[state]
 
 
-def test_every_kept_state_can_be_handed_back():
-    for state in KEPT - {LedgerState.HANDING_BACK}:
-        assert LedgerState.HANDING_BACK in FOLLOWS[state]
+def test_every_kept_state_can_be_released():
+    for state in MANAGED_STATES - {LedgerState.HANDING_BACK}:
+        assert LedgerState.HANDING_BACK in PERMITTED_TRANSITIONS[state]
 
 
 @given(walk=st.lists(st.tuples(st.integers(1, 3), st.sampled_from(LedgerState), st.booleans()), max_size=40))
-@tries(60)
-def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, walk):
+@scaled_example_settings(60)
+def test_legal_transitions_survive_restart(tmp_path_factory, walk):
     """The ledger on disk is the ledger in memory after every step; illegal steps leave no trace."""
     path = tmp_path_factory.mktemp("walk") / "ledger.sqlite"
     ledger, model = Ledger(path, durable=False), {}
     for at_s, (job_id, state, pinned) in enumerate(walk):
         before = model.get(job_id)
-        legal = state in FOLLOWS[before.state if before else None] or (before is not None and state == before.state)
+        legal = state in PERMITTED_TRANSITIONS[before.state if before else None] or (
+            before is not None and state == before.state
+        )
         if not legal:
             with pytest.raises(IllegalLedgerTransition):
                 make_transition(before, state, at_s, "", job_id=job_id, pinned=pinned)
@@ -167,22 +169,22 @@ def test_any_walk_along_legal_transitions_survives_a_restart(tmp_path_factory, w
         model[job_id] = step.entry
     fresh = Ledger(path, durable=False)
     assert {e.job_id: e for e in fresh.list_entries()} == {e.job_id: e for e in ledger.list_entries()} == model
-    assert set(fresh.list_held_ids()) == {id for id, e in model.items() if e.state in KEPT}
+    assert set(fresh.list_held_ids()) == {id for id, e in model.items() if e.state in MANAGED_STATES}
 
 
-def test_a_transition_checks_itself():
+def test_transition_validates_itself():
     with pytest.raises(IllegalLedgerTransition):
         LedgerTransition(None, ManagedJobEntry(1, LedgerState.RUNNING, 0))
 
 
 @pytest.mark.parametrize(("options", "level"), [({}, 2), ({"durable": True}, 2), ({"durable": False}, 1)])
-def test_a_durable_commit_reaches_the_disk_and_that_is_the_default(tmp_path, options, level):
+def test_commits_are_durable_by_default(tmp_path, options, level):
     """SQLite's levels: 2 is FULL, which survives a power failure; 1 is NORMAL, which does not in WAL mode."""
     ledger = Ledger(tmp_path / "ledger.sqlite", **options)
     assert (setting(ledger, "synchronous"), setting(ledger, "journal_mode")) == (level, "wal")
 
 
-def test_a_ledger_can_be_looked_at_while_it_is_written_but_not_written_twice(tmp_path):
+def test_ledger_has_many_readers_and_one_writer(tmp_path):
     writer = Ledger(tmp_path / "ledger.sqlite")
     writer.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
     reader = Ledger(tmp_path / "ledger.sqlite", read_only=True)
@@ -200,21 +202,21 @@ def test_a_ledger_can_be_looked_at_while_it_is_written_but_not_written_twice(tmp
     assert reader.counts_by_state()[LedgerState.GONE] == 0
 
 
-def test_looking_at_a_ledger_that_is_not_there_makes_none(tmp_path, monkeypatch):
+def test_reading_missing_ledger_creates_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sqlite3.OperationalError):
         Ledger("ledger.sqlite", read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_ledger_is_closed(tmp_path):
+def test_closed_ledger_rejects_use(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.close()
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])
 
 
-def test_a_new_entry_is_as_bare_as_can_be():
+def test_new_entry_has_empty_defaults():
     assert make_transition(None, LedgerState.HELD, 5, "", job_id=7).entry == ManagedJobEntry(7, LedgerState.HELD, 5)
     entry = ManagedJobEntry(7, LedgerState.HELD, 5)
     assert (entry.pinned, entry.failures, entry.nodes, entry.leave, entry.label, entry.why) == (
@@ -227,7 +229,7 @@ def test_a_new_entry_is_as_bare_as_can_be():
     )
 
 
-def test_the_history_of_a_job_tells_when_in_which_round_and_why(tmp_path):
+def test_history_has_time_cycle_states_and_reason(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record(
         [
@@ -239,8 +241,8 @@ def test_the_history_of_a_job_tells_when_in_which_round_and_why(tmp_path):
     assert ledger.read_transitions(7) == [(5, 0, None, "held", "submitted"), (6, 3, "held", "starting", "decided")]
 
 
-@pytest.mark.parametrize("state", sorted(CLOSED))
-def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, state):
+@pytest.mark.parametrize("state", sorted(CLOSED_STATES))
+def test_prunes_job_that_ended_long_ago(tmp_path, state):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     for id, since_s in ((1, 49), (2, 50), (3, 51)):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id)])
@@ -254,7 +256,7 @@ def test_a_job_is_forgotten_once_it_has_been_over_for_long_enough(tmp_path, stat
     assert Ledger(tmp_path / "ledger.sqlite").list_entries() == ledger.list_entries()
 
 
-def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(tmp_path):
+def test_lists_entries_by_state_and_pins_of_open_jobs(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     for id, state in enumerate(LedgerState, start=1):
         ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=id, pinned=True)])
@@ -264,11 +266,15 @@ def test_entries_are_asked_for_by_state_and_pins_only_of_jobs_that_are_not_over(
     assert [e.job_id for e in ledger.list_entries(LedgerState.FREE, LedgerState.GONE)] == [
         id for id, state in states.items() if state in (LedgerState.FREE, LedgerState.GONE)
     ]
-    assert ledger.get_pinned_ids() == ledger.open_ids() == {id for id, state in states.items() if state not in CLOSED}
-    assert ledger.list_held_ids() == [id for id, state in states.items() if state in KEPT]
+    assert (
+        ledger.get_pinned_ids()
+        == ledger.open_ids()
+        == {id for id, state in states.items() if state not in CLOSED_STATES}
+    )
+    assert ledger.list_held_ids() == [id for id, state in states.items() if state in MANAGED_STATES]
 
 
-def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accident(tmp_path):
+def test_ledger_is_durable_unless_opened_for_emergency(tmp_path):
     for asked, synchronous in ((Settings(state_dir=tmp_path), 2), (Settings(state_dir=tmp_path, durable=False), 1)):
         with state_paths.open_ledger(asked) as ledger:
             assert setting(ledger, "synchronous") == synchronous
@@ -276,7 +282,7 @@ def test_the_settings_make_the_ledger_durable_and_leave_no_other_choice_by_accid
             assert setting(ledger, "synchronous") == synchronous
 
 
-def test_a_batch_is_on_disk_before_record_returns(tmp_path):
+def test_record_returns_after_commit(tmp_path):
     """Another process sees it: a transaction that is left open would be lost with the process."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.record([make_transition(None, LedgerState.HELD, 0, "", job_id=1)])

@@ -8,7 +8,7 @@ from cpsched_bridge.store import process_files
 from cpsched_bridge.store.process_files import InstanceLock, PauseFile
 
 
-def test_a_second_bridge_is_refused_and_told_who_runs(tmp_path):
+def test_second_bridge_is_rejected_with_running_process(tmp_path):
     first = InstanceLock(tmp_path / "lock")
     with pytest.raises(AlreadyRunning, match=f"process {os.getpid()}"):
         InstanceLock(tmp_path / "lock")
@@ -16,7 +16,7 @@ def test_a_second_bridge_is_refused_and_told_who_runs(tmp_path):
     InstanceLock(tmp_path / "lock").release()
 
 
-def test_a_pause_outlives_the_bridge_and_keeps_its_reason(tmp_path):
+def test_pause_survives_bridge_and_keeps_reason(tmp_path):
     PauseFile(tmp_path / "paused").pause("maintenance")
     assert PauseFile(tmp_path / "paused").read_reason() == "maintenance"
     assert PauseFile(tmp_path / "paused").resume()
@@ -25,9 +25,7 @@ def test_a_pause_outlives_the_bridge_and_keeps_its_reason(tmp_path):
 
 
 @pytest.mark.parametrize(("code", "pauses"), [("ENOSPC", True), ("EDQUOT", True), ("EFBIG", True), ("EROFS", False)])
-def test_a_disk_without_room_takes_a_pause_without_its_reason_and_any_other_error_is_told(
-    tmp_path, monkeypatch, code, pauses
-):
+def test_full_disk_allows_pause_without_reason(tmp_path, monkeypatch, code, pauses):
     def refuse(*_, **__):
         raise OSError(getattr(errno, code), "refused")
 
@@ -40,6 +38,6 @@ def test_a_disk_without_room_takes_a_pause_without_its_reason_and_any_other_erro
             PauseFile(tmp_path / "paused").pause("maintenance")
 
 
-def test_a_pause_file_made_by_hand_pauses(tmp_path):
+def test_manually_created_pause_file_pauses(tmp_path):
     (tmp_path / "paused").touch()
     assert PauseFile(tmp_path / "paused").read_reason() == "paused"

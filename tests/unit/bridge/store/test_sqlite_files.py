@@ -7,13 +7,13 @@ from contextlib import closing
 import pytest
 
 from cpsched_bridge.store import sqlite_files
-from cpsched_bridge.store.sqlite_files import connect, read_rows
+from cpsched_bridge.store.sqlite_files import connect_sqlite, read_rows
 
 
 def a_copy(tmp_path, in_log):
     """A file with the row 1, and its log, which has the row 2 where `in_log`."""
     path, copy = tmp_path / "x.sqlite", tmp_path / "copy.sqlite"
-    with closing(connect(path, durable=False)) as db:
+    with closing(connect_sqlite(path, durable=False)) as db:
         db.executescript("create table t (a); insert into t values (1); pragma wal_checkpoint(truncate)")
         if in_log:
             with db:
@@ -26,23 +26,23 @@ def a_copy(tmp_path, in_log):
 @pytest.fixture
 def nobody_writes(monkeypatch):
     """SQLite opens only a file that cannot change, as on a read-only disk."""
-    opened = sqlite_files._opened  # noqa: SLF001
+    opened = sqlite_files._connect  # noqa: SLF001
 
     def only_immutable(name, uri=False):
         if "immutable" not in str(name):
             raise sqlite3.OperationalError("unable to open database file")
         return opened(name, uri)
 
-    monkeypatch.setattr(sqlite_files, "_opened", only_immutable)
+    monkeypatch.setattr(sqlite_files, "_connect", only_immutable)
 
 
-def test_a_file_whose_log_is_empty_is_read_where_nobody_can_write(tmp_path, request):
+def test_reads_file_with_empty_wal_without_write_access(tmp_path, request):
     copy = a_copy(tmp_path, in_log=False)
     request.getfixturevalue("nobody_writes")
     assert read_rows(copy, "select a from t") == [(1,)]
 
 
-def test_what_is_in_the_log_alone_is_not_overlooked(tmp_path, request):
+def test_does_not_overlook_data_in_wal(tmp_path, request):
     copy = a_copy(tmp_path, in_log=True)
     assert read_rows(copy, "select a from t") == [(1,), (2,)]
     request.getfixturevalue("nobody_writes")

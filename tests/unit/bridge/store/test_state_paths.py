@@ -38,41 +38,41 @@ def somebody_else(folder: Path) -> Iterator[None]:
         folder.chmod(0o700)
 
 
-def test_a_directory_that_is_not_there_may_be_a_mistyped_path(tmp_path):
-    with pytest.raises(SettingsError, match="does not exist: the path is mistyped, or the folder was deleted"):
+def test_missing_directory_may_be_mistyped_path(tmp_path):
+    with pytest.raises(SettingsError, match="does not exist; check the path, or whether the folder was deleted"):
         state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "mistyped"))
 
 
-def test_a_file_is_no_state_directory(tmp_path):
+def test_file_is_no_state_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="Not a directory"):
         state_paths.require_used_state_dir(Settings(state_dir=tmp_path / "file"))
 
 
-def test_a_directory_without_a_file_of_a_bridge_is_one_where_none_has_run_or_that_was_emptied(tmp_path):
+def test_empty_directory_is_unused_or_was_emptied(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(
-        SettingsError, match="contains no file of a bridge: no bridge ran there, or the folder was emptied"
+        SettingsError, match="contains no files of a bridge; check the path, or whether the folder was emptied"
     ):
         state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
-def test_a_directory_that_one_may_not_look_into_is_called_that(tmp_path):
+def test_reports_unreadable_directory(tmp_path):
     settings = Settings(state_dir=tmp_path)
     touch_file(settings.heartbeat_path)
     with somebody_else(tmp_path), pytest.raises(SettingsError) as error:
         state_paths.require_used_state_dir(settings)
-    assert f"state_dir={tmp_path}: is not readable for " in str(error.value)
-    assert ": it belongs to " in str(error.value)
+    assert f"state_dir={tmp_path}: is not readable by " in str(error.value)
+    assert "; it belongs to " in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id"])
-def test_any_file_of_a_bridge_is_a_sign_that_one_has_run(tmp_path, name):
+def test_any_bridge_file_shows_that_bridge_ran(tmp_path, name):
     (tmp_path / name).touch()
     state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
-def test_a_heartbeat_elsewhere_is_a_sign_of_a_bridge_whose_directory_was_emptied(tmp_path):
+def test_external_heartbeat_shows_that_directory_was_emptied(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     settings = Settings(state_dir=state, heartbeat=tmp_path / "heartbeat")
@@ -80,23 +80,23 @@ def test_a_heartbeat_elsewhere_is_a_sign_of_a_bridge_whose_directory_was_emptied
     state_paths.require_used_state_dir(settings)
 
 
-def test_beside_a_living_bridge_whose_files_are_gone_nobody_says_that_no_bridge_has_run(tmp_path, capsys):
+def test_living_bridge_with_deleted_files_is_reported(tmp_path, capsys):
     settings = Settings(state_dir=tmp_path)
     touch_file(settings.heartbeat_path)
     assert not terminal_views.print_status(settings)
     said = capsys.readouterr().out
     assert "last good cycle: 0 s ago" in said
     for name in ("ledger.sqlite", "journal.sqlite"):
-        assert f"{name}: does not exist, though a bridge has run there; a running one creates it again" in said
+        assert f"{name}: does not exist, although a bridge has run there; a running bridge creates it again" in said
     with (
-        pytest.raises(CorruptFile, match="does not exist, though"),
+        pytest.raises(CorruptFile, match="does not exist, although"),
         state_paths.open_ledger(settings, read_only=True),
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["heartbeat"]
 
 
-def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next_cycle(tmp_path):
+def test_living_bridge_recreates_deleted_files(tmp_path):
     cluster = FakeCluster.of(a_job(1), a_job(2), a_job(3), cluster=a_cluster(nodes=1, cores=1))
     bridge = a_bridge(tmp_path, cluster)
     bridge.cycle()
@@ -109,12 +109,12 @@ def test_a_living_bridge_whose_files_are_taken_away_writes_them_anew_in_its_next
     with state_paths.open_journal(bridge.settings) as journal:
         assert journal.last_round == 2
         told = {event.kind: event.detail for event in journal.list_events()}
-    assert told["ledger_gone"].endswith("ledger.sqlite: it was deleted, 3 jobs written again from memory")
-    assert told["journal_gone"].endswith("journal.sqlite: it was deleted; started a new file")
-    assert bridge.cycle().happenings == [], "reported once"
+    assert told["ledger_gone"].endswith("ledger.sqlite: was deleted, wrote 3 jobs from memory to a new file")
+    assert told["journal_gone"].endswith("journal.sqlite: was deleted; started a new file")
+    assert bridge.cycle().bridge_events == [], "reported once"
 
 
-def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_is_there_again(tmp_path):
+def test_fails_cycles_until_state_directory_returns(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     cluster = FakeCluster.of(a_job(1), a_job(2), cluster=a_cluster(nodes=1, cores=1))
@@ -128,8 +128,10 @@ def test_a_bridge_whose_directory_is_gone_fails_its_cycles_and_goes_on_when_it_i
         assert {entry.job_id for entry in ledger.list_entries()} == {1, 2}
 
 
-@pytest.mark.parametrize(("owner", "words"), [(0, ""), (1, "; the file belongs to uid {}, this is uid {}")])
-def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written(tmp_path, monkeypatch, owner, words):
+@pytest.mark.parametrize(
+    ("owner", "words"), [(0, ""), (1, "; the file belongs to uid {}, but this process has uid {}")]
+)
+def test_names_foreign_owner_only_if_relevant(tmp_path, monkeypatch, owner, words):
     """On a read-only disk no user may write, not even the owner."""
     (tmp_path / "ledger.sqlite").touch()
     uid = os.geteuid()
@@ -137,7 +139,7 @@ def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written
     def refuse(*_, **__):
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr(ledgers, "connect", refuse)
+    monkeypatch.setattr(ledgers, "connect_sqlite", refuse)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: uid + owner)
     with pytest.raises(CorruptFile) as told, state_paths.open_ledger(Settings(state_dir=tmp_path)):
@@ -146,7 +148,7 @@ def test_only_a_file_of_somebody_else_is_called_that_where_it_may_not_be_written
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
-def test_nobody_else_reads_what_a_bridge_writes_whatever_the_umask(tmp_path, umask):
+def test_files_are_private_for_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
         settings = Settings(state_dir=tmp_path / "var" / "state")

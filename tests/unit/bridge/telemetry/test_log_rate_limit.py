@@ -27,7 +27,7 @@ def logger(log):
     found.handlers = []
 
 
-def test_the_first_is_told_at_once_and_the_others_are_counted_at_the_end_of_the_minute(log):
+def test_logs_first_at_once_and_counts_rest_per_minute(log):
     for _ in range(1000):
         log.said.log("bad")
     assert log.told == [("bad", 1, "")]
@@ -39,14 +39,14 @@ def test_the_first_is_told_at_once_and_the_others_are_counted_at_the_end_of_the_
     assert log.told == [("bad", 1, ""), ("bad", 999, "")]
 
 
-def test_while_it_goes_on_there_is_one_line_a_minute(log):
+def test_logs_one_line_a_minute_while_repeating(log):
     for second in range(601):
         log.now_s = 100.0 + second
         log.said.log("bad")
     assert [times for _, times, _ in log.told] == [1, 59, *[60] * 9]
 
 
-def test_after_a_quiet_minute_it_is_told_at_once_again(log):
+def test_logs_at_once_after_quiet_minute(log):
     log.said.log("bad")
     for _ in range(2):
         log.now_s += 60
@@ -55,14 +55,14 @@ def test_after_a_quiet_minute_it_is_told_at_once_again(log):
     assert log.told == [("bad", 1, "")] * 2
 
 
-def test_kinds_are_counted_apart_and_there_are_never_many(log):
+def test_counts_kinds_separately_up_to_limit(log):
     for n in range(10_000):
         log.said.log(f"kind {n}")
     assert len(log.told) == 33
     assert log.told[-1][0] == "other lines"
 
 
-def test_lines_of_a_library_are_one_kind_whatever_they_name(log, logger):
+def test_library_messages_of_one_kind_are_merged(log, logger):
     for n in range(100):
         logger.warning("client %s is rude", n)
     logger.error("Exception in a request\n", exc_info=ValueError("x"))
@@ -76,17 +76,17 @@ def test_lines_of_a_library_are_one_kind_whatever_they_name(log, logger):
     assert "ValueError" in log.told[1][2]
 
 
-def test_that_an_answer_was_given_up_at_the_end_is_not_told(log, logger):
+def test_does_not_log_cancelled_response(log, logger):
     logger.error("Exception in a request\n", exc_info=CancelledError())
     assert log.told == []
 
 
-def test_a_line_has_a_bounded_length(log):
+def test_truncates_long_line(log):
     log.said.log("x" * 100_000)
     assert len(log.told[0][0]) == 300
 
 
-def test_nothing_that_a_client_says_steers_a_terminal(capsys):
+def test_escapes_client_text_for_terminal(capsys):
     write_log_line("\x1b[2J", 1, "Traceback\n\x1b[31m")
     printed = "".join(capsys.readouterr())
     assert "\\x1b[2J" in printed

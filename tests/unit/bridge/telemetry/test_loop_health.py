@@ -13,20 +13,20 @@ from cpsched_bridge.telemetry.loop_health import LoopHealth
     ("interval_s", "max_backoff_s", "longest_s"),
     [(1, 60, 10 + 60 + 30), (600, 60, 10 + 3000 + 30), (60, 60, 10 + 300 + 30)],
 )
-def test_a_loop_is_alive_as_long_as_its_rests_and_its_decisions_may_last(interval_s, max_backoff_s, longest_s):
+def test_loop_is_alive_within_maximum_cycle_time(interval_s, max_backoff_s, longest_s):
     now_s = [1000.0]
     cycle = CycleSettings(interval_s=interval_s, max_backoff_s=max_backoff_s, decide_timeout_s=10)
     health = LoopHealth(cycle, lambda: now_s[0])
     now_s[0] += longest_s
     assert health.list_stall_reasons() == []
     now_s[0] += 1
-    assert health.list_stall_reasons() == [f"no cycle ended for {longest_s + 1} s; the limit is {longest_s} s"]
+    assert health.list_stall_reasons() == [f"no cycle has ended for {longest_s + 1} s; the limit is {longest_s} s"]
     health(CycleReport(1, "control", 0.0))
     assert health.list_stall_reasons() == []
 
 
-def test_a_failed_cycle_is_explained_by_what_failed_it_alone():
+def test_failed_cycle_is_explained_by_its_own_failure():
     health = LoopHealth(CycleSettings())
     happened = [CycleEvent("start_failed", "job 7 did not start"), CycleEvent("backend_timeout", "no answer")]
-    health(CycleReport(5, "control", 0.0, result="backend_timeout", happenings=happened))
+    health(CycleReport(5, "control", 0.0, result="backend_timeout", bridge_events=happened))
     assert health.list_unready_reasons() == ["round 5 failed: backend_timeout", "no answer"]

@@ -9,16 +9,16 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import OBJECT_KINDS, Check, Hold, UnmanagedJob, UnusableObject
 from cpsched_bridge.settings import Settings
-from cpsched_bridge.telemetry.cycle_follower import (
+from cpsched_bridge.telemetry.forecast_outcomes import (
     BridgeTelemetryContext,
-    CycleSample,
+    CycleReportWithOutcomes,
     RunTimeOutcome,
     StartTimeOutcome,
 )
 from cpsched_bridge.telemetry.metric_families import (
     FORMER_NAMES,
+    MAX_PARTITION_SERIES,
     METRICS,
-    PARTITIONS,
     MetricFamily,
     list_former_families,
 )
@@ -43,7 +43,7 @@ def partition(name):
     return (("partition", name),)
 
 
-def test_what_a_bridge_does_can_be_scraped(bridge_at, watch):
+def test_exports_activity_of_bridge(bridge_at, watch):
     cluster = FakeCluster(cluster=a_cluster(nodes=2, cores=4), now_s=100)
     cluster.submit(a_job(1, per_unit=4, queue="a"), a_job(2, per_unit=4, queue="b"))
     cluster.submit(a_job(3, per_unit=4, submit_s=20, queue="a,b"))
@@ -83,7 +83,7 @@ def test_what_a_bridge_does_can_be_scraped(bridge_at, watch):
     assert found["process_resident_memory_bytes", ()] > 1e6
 
 
-def test_names_follow_the_conventions_and_nothing_is_labelled_by_job_user_or_node():
+def test_metric_names_follow_conventions_without_job_labels():
     for metric in METRICS:
         assert metric.name.startswith("cpsched_")
         assert metric.name.rpartition("_")[2] != "total"
@@ -106,13 +106,13 @@ def full(partitions):
     return exporter
 
 
-@pytest.mark.parametrize("partitions", [PARTITIONS, 500])
-def test_there_are_never_more_than_540_series(partitions):
+@pytest.mark.parametrize("partitions", [MAX_PARTITION_SERIES, 500])
+def test_exports_at_most_540_series(partitions):
     series = scrape(full(partitions))
     own = [name for name, _ in series if name.startswith("cpsched_")]
     assert len(series) <= 540  # 500, and those under former names
     assert len(own) <= sum(metric.max_series for metric in (*METRICS, *list_former_families()))
-    if partitions > PARTITIONS:
+    if partitions > MAX_PARTITION_SERIES:
         assert len(own) == sum(metric.max_series for metric in (*METRICS, *list_former_families()))
 
 
@@ -120,37 +120,41 @@ def a_gauge(merged):
     row = MetricFamily("gauge", "cpsched_test", "Text.", lambda c: [(("a",), 1.0), (("b",), 5.0), (("c",), 3.0)], ("x",), 1,  # noqa: E501
                  merged=merged)  # fmt: skip
     exporter = PrometheusExporter([row])
-    exporter(CycleSample(CycleReport(1, "control", 0.0)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0)))
     return scrape(exporter)
 
 
-def test_labels_beyond_the_bound_fall_together():
+def test_merges_labels_beyond_bound():
     assert a_gauge(float.__add__)["cpsched_test", (("x", "other"),)] == 8
     assert a_gauge(max)["cpsched_test", (("x", "other"),)] == 5
     assert a_gauge(max)["cpsched_test", (("x", "a"),)] == 1
 
 
 @pytest.mark.parametrize("submits_s", [(20, 60), (60, 20)])
-def test_the_oldest_waiting_job_counts_wherever_in_the_queue_it_stands(submits_s):
+def test_oldest_pending_job_counts_at_any_position(submits_s):
     exporter, seen = PrometheusExporter(), FakeCluster(now_s=100).observe()
     waiting = [a_job(id, submit_s=submit_s, queue="a") for id, submit_s in enumerate(submits_s)]
-    exporter(CycleSample(CycleReport(1, "control", 0.0, observation=seen, waiting=waiting)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, observation=seen, waiting=waiting)))
     assert scrape(exporter)["cpsched_oldest_pending_seconds", partition("a")] == 80
 
 
-def test_a_check_that_nobody_requires_has_a_metric_too():
+def test_exports_optional_checks():
     exporter = PrometheusExporter()
     checks = [Check("plugin", False, "", required=False), Check("clock", False, "", required=True)]
-    exporter(CycleSample(CycleReport(1, "control", 0.0, checks=checks)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, checks=checks)))
     found = scrape(exporter)
     assert [found["cpsched_check_ok", (("check", name),)] for name in ("plugin", "clock")] == [0, 0]
 
 
-def test_checks_are_told_when_they_were_made_and_one_that_is_gone_is_no_fault():
+def test_exports_time_of_checks_and_forgets_removed_ones():
     exporter = PrometheusExporter()
 
     def cycle(*checks):
-        exporter(CycleSample(CycleReport(1, "control", 0.0, checks=[Check(n, ok, "") for n, ok in checks] or None)))
+        exporter(
+            CycleReportWithOutcomes(
+                CycleReport(1, "control", 0.0, checks=[Check(n, ok, "") for n, ok in checks] or None)
+            )
+        )
         return scrape(exporter)
 
     assert cycle(("plugin", False), ("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 0
@@ -158,14 +162,16 @@ def test_checks_are_told_when_they_were_made_and_one_that_is_gone_is_no_fault():
     assert cycle(("clock", True))["cpsched_check_ok", (("check", "plugin"),)] == 1
 
 
-def test_a_decision_of_the_fallback_is_counted():
+def test_counts_fallback_decision():
     exporter = PrometheusExporter()
     decision = Decision(NO_STARTS, Effort("easy", considered=1))
-    exporter(CycleSample(CycleReport(1, "control", 0.0, decision=decision, fallback=True, stuck=2, gap_s=3.5)))
+    exporter(
+        CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=decision, fallback=True, stuck=2, gap_s=3.5))
+    )
     found = scrape(exporter)
     assert found["cpsched_decision_fallbacks_total", ()] == found["cpsched_fallback", ()] == 1
     assert found["cpsched_cycle_late_seconds_total", ()] == 3.5
-    exporter(CycleSample(CycleReport(2, "control", 0.0, decision=decision)))
+    exporter(CycleReportWithOutcomes(CycleReport(2, "control", 0.0, decision=decision)))
     assert scrape(exporter)["cpsched_fallback", ()] == 0
 
 
@@ -173,7 +179,7 @@ def solved(status, solver_s=0.1, objective=None, bound=None):
     """What an exporter serves after one decision of a solver."""
     exporter = PrometheusExporter()
     effort = Effort("solver", 5, 70, status, objective, bound, solver_s)
-    exporter(CycleSample(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
     return scrape(exporter)
 
 
@@ -181,7 +187,7 @@ def solved(status, solver_s=0.1, objective=None, bound=None):
     ("status", "solver_s", "searches", "hits"),
     [("optimal", 0.1, 1, 0), ("feasible", 0.1, 1, 1), ("unverified", 0.1, 1, 1), ("unverified", 0.0, 0, 0)],
 )
-def test_a_search_without_a_proof_ended_at_its_limit(status, solver_s, searches, hits):
+def test_search_without_proof_hit_its_limit(status, solver_s, searches, hits):
     found = solved(status, solver_s)
     assert found["cpsched_decision_searches_total", ()] == searches
     assert found["cpsched_decision_limit_hits_total", ()] == hits
@@ -189,29 +195,44 @@ def test_a_search_without_a_proof_ended_at_its_limit(status, solver_s, searches,
 
 
 @pytest.mark.parametrize(("objective", "bound", "gap"), [(100, 80, 0.2), (100, 100, 0), (0, 0, 0), (10, 20, 0)])
-def test_the_gap_is_a_share_of_the_objective(objective, bound, gap):
+def test_gap_is_share_of_objective(objective, bound, gap):
     found = solved("feasible", objective=objective, bound=bound)
     assert found["cpsched_decision_gap_ratio_count", ()] == 1
     assert found["cpsched_decision_gap_ratio_sum", ()] == pytest.approx(gap)
     assert solved("feasible", objective=5.0)["cpsched_decision_gap_ratio_count", ()] == 0
 
 
+def test_ratios_to_easy_and_area_weight_are_gauges():
+    effort = Effort("searched", 5, ratios={"large": 0.98, "waits": 0.71, "area": 1.5})
+    exporter = PrometheusExporter()
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0, decision=Decision(NO_STARTS, effort))))
+    exporter(CycleReportWithOutcomes(CycleReport(2, "control", 0.0)))
+    found = scrape(exporter)
+    ratios = {
+        labels: value
+        for (name, labels), value in found.items()
+        if name == "cpsched_easy_ratio" and dict(labels)["measure"] in ("large", "waits")
+    }
+    assert sorted(ratios.values()) == [0.71, 0.98]
+    assert found["cpsched_area_weight", ()] == 1.5
+
+
 @pytest.mark.parametrize(
     ("estimate_s", "run_s", "direction", "log2"),
     [(100, 400, "longer", 2), (400, 100, "shorter", 2), (7, 7, "shorter", 0)],
 )
-def test_a_prediction_error_is_a_logarithm_with_a_direction(estimate_s, run_s, direction, log2):
+def test_prediction_error_is_log_ratio_with_direction(estimate_s, run_s, direction, log2):
     exporter = PrometheusExporter()
-    exporter(CycleSample(CycleReport(1, "control", 0.0), predicted=(RunTimeOutcome(1, estimate_s, run_s),)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0), predicted=(RunTimeOutcome(1, estimate_s, run_s),)))
     found = scrape(exporter)
     assert found["cpsched_prediction_error_log2_ratio_sum", (("direction", direction),)] == pytest.approx(log2)
     assert found["cpsched_prediction_error_log2_ratio_count", (("direction", direction),)] == 1
 
 
 @pytest.mark.parametrize(("start_s", "direction"), [(160, "late"), (40, "early"), (100, "early")])
-def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
+def test_start_delay_is_time_with_direction(start_s, direction):
     exporter = PrometheusExporter()
-    exporter(CycleSample(CycleReport(1, "control", 0.0), kept=(StartTimeOutcome(1, 100, start_s),)))
+    exporter(CycleReportWithOutcomes(CycleReport(1, "control", 0.0), kept=(StartTimeOutcome(1, 100, start_s),)))
     found = scrape(exporter)
     assert found["cpsched_start_time_error_seconds_sum", (("direction", direction),)] == abs(start_s - 100)
     counts = {
@@ -220,7 +241,7 @@ def test_a_promise_error_is_a_time_with_a_direction(start_s, direction):
     assert counts == {"late": 0, "early": 0} | {direction: 1}
 
 
-def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
+def test_counts_failed_cycle_only_as_failure(bridge_at, watch):
     cluster = FakeCluster.of(a_job(1, per_unit=4), a_job(2, per_unit=100, queue="q"))
     bridge = bridge_at(cluster, listeners=(watch,))
     bridge.cycle()
@@ -235,7 +256,7 @@ def test_a_failed_cycle_is_counted_and_not_a_success(bridge_at, watch):
     assert found["cpsched_queued_jobs", partition("q")] == 1, "what was known of the queue stays"
 
 
-def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
+def test_counts_job_that_ended_unseen_as_started(bridge_at, watch):
     cluster = FakeCluster()
     bridge = bridge_at(cluster, listeners=(watch,), mode="shadow")
     bridge.cycle()
@@ -248,13 +269,13 @@ def test_a_job_that_ended_unseen_counts_as_started(bridge_at, watch):
     assert np.isclose(found["cpsched_job_wait_seconds_sum", partition("none")], 30)
 
 
-def test_jobs_left_to_the_clusters_scheduler_wait_for_that_reason(bridge_at, watch):
+def test_unmanaged_jobs_wait_with_own_reason(bridge_at, watch):
     cluster = FakeCluster(left=[UnmanagedJob(9, "array"), UnmanagedJob(10, "array")])
     bridge_at(cluster, listeners=(watch,)).cycle()
     assert scrape(watch.exporter)["cpsched_waiting_jobs", (("reason", "left_to_slurm"),)] == 2
 
 
-def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
+def test_counts_unusable_objects_by_kind(bridge_at, watch):
     cluster = FakeCluster()
     report = bridge_at(cluster, listeners=(watch,)).cycle()
     odd = [UnusableObject(kind, "x", "f", "unreadable") for kind in ("node", "node", "qos")]
@@ -265,7 +286,7 @@ def test_objects_that_are_left_out_are_counted_by_kind(bridge_at, watch):
     assert counts == {"node": 2, "partition": 0, "reservation": 0, "job": 0, "association": 0, "qos": 1}
 
 
-def test_sizes_and_restarts_of_the_child(bridge_at):
+def test_exports_file_sizes_and_child_restarts(bridge_at):
     around = [BridgeTelemetryContext(1.0, 10, 20, child_starts=1), BridgeTelemetryContext(1.0, 11, 21, child_starts=3)]
     watch = StatusApplication(Settings(), lambda: around.pop(0))
     bridge = bridge_at(FakeCluster(), listeners=(watch,))
@@ -279,7 +300,7 @@ def test_sizes_and_restarts_of_the_child(bridge_at):
 
 
 @pytest.mark.parametrize(("name", "former"), FORMER_NAMES.items())
-def test_a_renamed_metric_has_both_names(name, former):
+def test_renamed_metric_has_both_names(name, former):
     """Alerts and dashboards of a site go on working for one release."""
     found = scrape(full(2))
     ours = {

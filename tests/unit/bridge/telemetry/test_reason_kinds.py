@@ -8,8 +8,8 @@ from cpsched.policy_spec import PolicySpec, setting_names
 from cpsched.registry import DISPATCHERS
 from cpsched_bridge.ports import Hold, Holder, PendingJob
 from cpsched_bridge.telemetry.reason_kinds import (
-    KINDS,
     OTHER,
+    REASON_KINDS,
     classify_reason,
     classify_unscheduled,
     format_reason,
@@ -28,7 +28,7 @@ def crowded():
 
 
 @pytest.mark.parametrize("name", [listing.name for listing in DISPATCHERS.iterate_registrations()])
-def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
+def test_built_in_dispatchers_give_no_free_text_reason(name):
     options = {"limit_s": 0.02} if "limit_s" in setting_names(DISPATCHERS.find(name)) else {}
     decision = PolicySpec.of(name, options=options).build(lambda *_: None).decide(crowded(), "plan")
     assert decision.waits
@@ -40,25 +40,25 @@ def test_no_reason_of_a_listed_dispatcher_is_free_text(name):
     ("code", "arguments", "distinct", "kind", "text"),
     [
         (PendingCode.RESOURCES, (0, 1), True, "resources", "no node has enough free"),
-        (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have room now"),
-        (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has room now"),
+        (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have enough free"),
+        (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has enough free"),
         (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "no node is completely free"),
         (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is wholly free"),
         (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
         (PendingCode.RESERVED, (), False, "reserved", "would fit, but would delay a job ahead of it"),
-        (PendingCode.PRIORITY, (), False, "priority", "others go first"),
+        (PendingCode.PRIORITY, (), False, "priority", "other jobs go first"),
         (PendingCode.OTHER, ("mercury is in retrograde",), False, "other", "mercury is in retrograde"),
     ],
 )
-def test_a_reason_has_a_kind_and_a_text(code, arguments, distinct, kind, text):
+def test_reason_has_kind_and_text(code, arguments, distinct, kind, text):
     reason = PendingReason(code, arguments)
     assert (classify_reason(reason), format_reason(reason, distinct)) == (kind, text)
 
 
-def test_every_code_has_a_kind_and_a_text():
+def test_every_code_has_kind_and_text():
     for code in PendingCode:
         reason = PendingReason(code, tuple(kind(8) for kind in ARGUMENTS.get(code, ())))
-        assert classify_reason(reason) in KINDS
+        assert classify_reason(reason) in REASON_KINDS
         assert format_reason(reason, True)
         assert format_reason(redact_reason(reason), True)
 
@@ -66,7 +66,10 @@ def test_every_code_has_a_kind_and_a_text():
 @pytest.mark.parametrize(
     ("code", "arguments", "text", "in_general"),
     [
-        (PendingCode.DEPENDENCY, (), "dependency", "dependency"),
+        (
+            PendingCode.DEPENDENCY, (),
+            "its dependencies are not satisfied", "its dependencies are not satisfied",
+        ),
         (PendingCode.CLUSTER, ("QOSMaxJobs", "8 of 8 of ada"), "QOSMaxJobs: 8 of 8 of ada", "QOSMaxJobs"),
         (PendingCode.BACKED_OFF, ("QOSMaxJobs", "user ada"), "QOSMaxJobs (user ada)", "QOSMaxJobs"),
         (PendingCode.HELD_FOR_JOBS, ("s",), "held (s) until other jobs end", "held"),
@@ -79,16 +82,16 @@ def test_every_code_has_a_kind_and_a_text():
         (PendingCode.OTHER, ("Venus: ada (and ben); all",), "Venus: ada (and ben); all", "Venus"),
     ],
 )  # fmt: skip
-def test_what_may_name_other_users_can_be_left_out(code, arguments, text, in_general):
+def test_redacts_reasons_that_name_other_users(code, arguments, text, in_general):
     reason = PendingReason(code, arguments)
     assert (format_reason(reason), format_reason(redact_reason(reason))) == (text, in_general)
 
 
-def test_jobs_that_are_not_decided_on():
+def test_classifies_unscheduled_jobs():
     depends = a_job(1, ineligible="Dependency")
     assert classify_unscheduled(PendingJob(depends, Hold.USER)) == "held_by_owner"
     assert classify_unscheduled(PendingJob(depends, Hold.USER, holder=Holder.ADMINISTRATOR)) == "set_aside"
     assert classify_unscheduled(PendingJob(depends, Hold.USER, holder=Holder.CLUSTER)) == "ineligible"
     assert classify_unscheduled(PendingJob(depends, Hold.PLUGIN)) == "ineligible"
     assert classify_unscheduled(PendingJob(a_job(1), Hold.ADMIN)) == "set_aside"
-    assert {"held_by_owner", "ineligible", "set_aside"} <= set(KINDS)
+    assert {"held_by_owner", "ineligible", "set_aside"} <= set(REASON_KINDS)

@@ -5,7 +5,7 @@ import pytest
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 
-def test_messages_reach_the_socket_systemd_named(tmp_path, monkeypatch):
+def test_sends_messages_to_systemd_socket(tmp_path, monkeypatch):
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
@@ -15,12 +15,12 @@ def test_messages_reach_the_socket_systemd_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/at/all"])
-def test_without_systemd_nothing_happens(monkeypatch, address):
+def test_does_nothing_without_systemd(monkeypatch, address):
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     SystemdNotifier().notify("READY=1")
 
 
-def test_the_watchdog_interval_is_in_seconds(monkeypatch):
+def test_watchdog_interval_is_in_seconds(monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "30000000")
     assert SystemdNotifier().watchdog_s == 30.0
     monkeypatch.delenv("WATCHDOG_USEC")

@@ -20,14 +20,14 @@ NOT_OURS = [
 
 
 @pytest.mark.parametrize("host", OURS)
-def test_addresses_localhost_and_listed_names_are_ours_with_or_without_a_port(host):
+def test_allows_addresses_localhost_and_listed_names(host):
     assert is_allowed_host(host, ["head1.example"])
 
 
 @pytest.mark.parametrize("host", NOT_OURS)
-def test_everything_else_is_somebody_elses(host):
+def test_rejects_all_other_hosts(host):
     assert not is_allowed_host(host, ["head1.example"])
 
 
-def test_a_name_is_listed_in_any_case():
+def test_ignores_case_of_listed_name():
     assert is_allowed_host("head1.example", ["Head1.EXAMPLE"])

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from cpsched_bridge.web import connection_limiter as gates
-from cpsched_bridge.web.connection_limiter import MOST_CLIENTS, ConnectionLimiter, max_connections
+from cpsched_bridge.web.connection_limiter import MAX_CLIENTS, ConnectionLimiter, max_connections
 
 
 class Guest:
@@ -33,10 +33,10 @@ class House:
     def __init__(self, most):
         self.listening = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.told, self.guests, self.most_open = [], [], 0
-        self.gate = ConnectionLimiter(self.listening, self._let_in, self.told.append, most)
+        self.gate = ConnectionLimiter(self.listening, self._accept_connection, self.told.append, most)
         self.visitors = ExitStack()
 
-    def _let_in(self, accepted):
+    def _accept_connection(self, accepted):
         self.guests.append(Guest(self.gate, accepted, len(self.guests)))
         self.gate.on_connect(self.guests[-1])
         self.most_open = max(self.most_open, len(self.gate.clients))
@@ -77,20 +77,20 @@ def within(most, visit):
     return asyncio.run(run())
 
 
-def test_all_come_in_while_there_is_room_and_never_more(monkeypatch):
-    monkeypatch.setattr(gates, "PAUSE_S", 0.0)
+def test_accepts_connections_up_to_maximum(monkeypatch):
+    monkeypatch.setattr(gates, "ACCEPT_PAUSE_S", 0.0)
 
     async def visit(house):
         await house.come(40)
         assert house.most_open == 8
         assert len(house.guests) == 40, "everybody had a turn"
         assert house.inside() == list(range(32, 40)), "the longest idle went first"
-        assert set(house.told) == {"the server closed a connection to accept another: 8 were open"}
+        assert set(house.told) == {"the server closed a connection to accept another; 8 connections were open"}
 
     within(8, visit)
 
 
-def test_who_is_being_answered_stays_as_long_as_anybody_is_idle():
+def test_keeps_active_connections_while_others_are_idle():
     async def visit(house):
         await house.come(3)
         house.guests[0].activity = (True, 0.0)
@@ -100,7 +100,7 @@ def test_who_is_being_answered_stays_as_long_as_anybody_is_idle():
     within(3, visit)
 
 
-def test_nobody_is_accepted_before_somebody_has_gone():
+def test_accepts_only_after_connection_is_closed():
     """A descriptor is in use until it is closed."""
 
     async def visit(house):
@@ -118,17 +118,17 @@ def test_nobody_is_accepted_before_somebody_has_gone():
 
 
 @pytest.mark.parametrize("most", [64, 2], ids=["there is room", "others go"])
-def test_few_are_accepted_at_a_time_so_that_the_loop_has_the_interpreter(monkeypatch, most):
-    monkeypatch.setattr(gates, "PAUSE_S", 1000.0)
+def test_accepts_few_at_a_time(monkeypatch, most):
+    monkeypatch.setattr(gates, "ACCEPT_PAUSE_S", 1000.0)
 
     async def visit(house):
         await house.come(40)
-        assert len(house.guests) == gates.AT_ONCE
+        assert len(house.guests) == gates.ACCEPTS_PER_BURST
 
     within(most, visit)
 
 
-def test_without_descriptors_it_says_so_and_rests(monkeypatch):
+def test_reports_and_pauses_without_file_descriptors(monkeypatch):
     """Others in the process may have taken all of them."""
 
     class Exhausted:
@@ -140,14 +140,14 @@ def test_without_descriptors_it_says_so_and_rests(monkeypatch):
         monkeypatch.setattr(house.gate._loop, "remove_reader", lambda _, r=house.gate._loop.remove_reader: r(real))  # noqa: SLF001
         await house.come(1)
         assert house.told == ["the server cannot accept a connection: Too many open files"]
-        assert house.gate._resting  # noqa: SLF001
+        assert house.gate._is_paused  # noqa: SLF001
 
     within(8, visit)
 
 
 @pytest.mark.parametrize(
     ("open_files", "clients"),
-    [(resource.RLIM_INFINITY, MOST_CLIENTS), (524_288, 64), (1024, 64), (256, 64), (128, 32), (20, 5), (3, 4)],
+    [(resource.RLIM_INFINITY, MAX_CLIENTS), (524_288, 64), (1024, 64), (256, 64), (128, 32), (20, 5), (3, 4)],
 )
-def test_clients_have_a_quarter_of_the_files_at_most(open_files, clients):
+def test_connections_use_at_most_quarter_of_descriptors(open_files, clients):
     assert max_connections(open_files) == clients

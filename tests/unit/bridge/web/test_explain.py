@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cpsched.model import Effort, NodeSetPart, PendingCode, PendingReason, Wait
+from cpsched.model import Effort, NodeSetCondition, PendingCode, PendingReason, Wait
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.web.explain import PageLink, explain, explain_hidden_task, view_from_round
+from cpsched_bridge.web.explain import NOT_CALIBRATED, PageLink, explain, explain_hidden_task, view_from_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside
@@ -23,13 +23,13 @@ def links(view, job="1"):
     return [(each.to, each.key) for said in explain(view, job).sentences for each in said if isinstance(each, PageLink)]
 
 
-def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
+def test_pending_job_shows_position_reason_and_predecessors():
     reason = PendingReason(PendingCode.RESOURCES, (3, 4))
     job = a_queued(1, units=4, distinct=True, reason=reason, behind=[50, 51], expected_s=4600)
     view = a_view(queue=[job, a_queued(2, position=2)], running=[a_running(50), a_running(51, expected_end_s=4600)])
     assert sentences(view) == [
         "It is first in the queue of 2 pending jobs, and has waited for 16 min 40 s.",
-        "Why it waits: 3 of its 4 nodes have room now.",
+        "Why it waits: 3 of its 4 nodes have enough free.",
         "It can start when these jobs end, expected in 1 h 00 min: 50, 51.",
         "It is expected to start in 1 h 00 min.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
@@ -37,25 +37,27 @@ def test_a_waiting_job_says_its_place_the_reason_and_whom_it_waits_for():
     assert links(view) == [("job", "50"), ("job", "51")]
 
 
-def test_a_moved_start_and_an_interval_that_has_begun():
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_explains_delayed_start_and_started_interval(calibrated):
     """No sentence speaks of a time that is past; a reader sees the place among the own jobs."""
     facts = {"position": 2, "submit_s": 940, "estimate_s": 600, "expected_s": 1000, "first_expected_s": 1600}
-    job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120)
+    job = a_queued(1, **facts, likely_from_s=900, likely_to_s=1120, calibrated=calibrated)
     view = a_view(queue=[a_queued(2), job], predictor="last-two", now_s=1000)
     expected = [
         "It is 2nd in the queue of 2 pending jobs, and has waited for 1 min.",
-        "Why it waits: others go first.",
+        "Why it waits: other jobs go first.",
         "It is expected to start now, which is 10 min earlier than first expected.",
         "It starts between now and in 2 min with a probability of 80 %.",
+        *([] if calibrated else [NOT_CALIBRATED]),
         "Its time limit is 1 h 00 min; last-two predicts a run time of 10 min.",
     ]
     assert sentences(view) == expected
     own = view.model_copy(update={"status": view.status.model_copy(update={"reader": "ada"})})
-    assert sentences(own)[0] == "Of your pending jobs it is 2nd of 2. It has waited for 1 min."
+    assert sentences(own)[0] == "It is the 2nd of your 2 pending jobs, and has waited for 1 min."
     alone = a_view(queue=[a_queued(1, submit_s=940)])
     assert sentences(alone) == [
         "It is the only pending job, and has waited for 1 min.",
-        "Why it waits: others go first.",
+        "Why it waits: other jobs go first.",
         "Its start is not known: the dispatcher has no plan for it yet.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
@@ -65,11 +67,19 @@ def test_a_moved_start_and_an_interval_that_has_begun():
     ("submitted_s", "expected_s", "words"),
     [
         (5, 900, "Submitted later, but running or planned before it: 2."),
-        (5, 2100, "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."),
-        (0, 900, "No job submitted later starts before it: jobs run longer than expected, or nodes are missing."),
+        (
+            5,
+            2100,
+            "No job submitted later starts before it, so other jobs run longer than expected or nodes are missing.",
+        ),
+        (
+            0,
+            900,
+            "No job submitted later starts before it, so other jobs run longer than expected or nodes are missing.",
+        ),
     ],
 )
-def test_a_job_whose_start_slipped_names_those_that_overtook_it(submitted_s, expected_s, words):
+def test_delayed_job_names_those_that_overtook_it(submitted_s, expected_s, words):
     slipped = a_queued(1, expected_s=2000, first_expected_s=1800)
     view = a_view(queue=[slipped, a_queued(2, submit_s=submitted_s, expected_s=expected_s)])
     assert words in sentences(view)
@@ -86,10 +96,10 @@ def test_a_job_whose_start_slipped_names_those_that_overtook_it(submitted_s, exp
     [
         ("control", "It starts now on n1."),
         ("shadow", "It would start now on n1."),
-        ("advise", "It is first by the plan and fits now on n1."),
+        ("advise", "It is first in the plan and fits now on n1."),
     ],
 )
-def test_what_starts_now_depends_on_the_mode(mode, words):
+def test_text_for_current_starts_depends_on_mode(mode, words):
     view = a_view(queue=[a_queued(1, reason=None, starts_on=[("n1", 1)])], mode=mode)
     assert sentences(view)[1] == words
     assert any(each.startswith("The cluster's scheduler decides") for each in sentences(view)) == (mode == "advise")
@@ -107,7 +117,7 @@ def a_record(**given):
     return RoundRecord(**facts | given)
 
 
-def test_a_recorded_round_is_explained_in_the_same_sentences():
+def test_recorded_round_has_same_sentences():
     view = view_from_round(a_record())
     assert sentences(view, "1")[1] == "It would start now on n1."
     assert sentences(view, "2")[1:5] == [
@@ -119,12 +129,12 @@ def test_a_recorded_round_is_explained_in_the_same_sentences():
     assert sentences(view, "4_1")[0] == "It runs on n0."
 
 
-def test_a_round_without_reasons_says_so():
+def test_reports_round_without_reasons():
     view = view_from_round(a_record(waits={}, starts={}))
-    assert sentences(view, "1")[1] == "Why it waits: its dispatcher gives no reason."
+    assert sentences(view, "1")[1] == "Why it waits: the dispatcher gives no reason."
 
 
-def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
+def test_explains_ended_and_unscheduled_jobs_of_round():
     past = JournalJobRecord(7, 2, "", "ada", 0, 20, 80, "n0")
     view = view_from_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
@@ -133,7 +143,7 @@ def test_jobs_of_a_round_that_ended_or_are_not_decided_on():
     assert explain(view_from_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
 
 
-def test_a_job_that_has_ended_and_one_that_nobody_knows():
+def test_explains_ended_and_unknown_jobs():
     bar = a_plan(1, 400, 0).model_copy(update={"kind": "past", "label": "9_4"})
     view = a_view(bars=[bar, a_plan(2, 2000, 0)])
     ended = explain(view, " 9_4 ")
@@ -145,21 +155,21 @@ def test_a_job_that_has_ended_and_one_that_nobody_knows():
     ]  # fmt: skip
 
 
-def test_jobs_that_wait_go_before_it_and_jobs_that_are_gone_are_not_named():
+def test_names_pending_predecessors_but_no_missing_jobs():
     view = a_view(queue=[a_queued(2), a_queued(1, position=2, behind=[2, 777])])
     assert "This job starts before it: 2." in sentences(view)
     assert links(view) == [("job", "2")]
     assert not any("777" in each for each in sentences(view))
 
 
-def test_a_job_is_called_by_its_label_and_led_to_by_its_id():
+def test_link_has_label_as_text_and_job_id_as_key():
     view = a_view(queue=[a_queued(1, behind=[50])], running=[a_running(50, label="9_4")])
     (link,) = [each for said in explain(view, "1").sentences for each in said if isinstance(each, PageLink)]
     assert (link.words, link.key) == ("9_4", "50")
     assert explain(view, "9_4").id == 50
 
 
-def test_a_running_job_leads_to_its_nodes():
+def test_running_job_links_to_its_nodes():
     view = a_view(running=[a_running(1, submit_s=440, nodes=[(f"n{n}", 1 + n) for n in range(17)])])
     assert sentences(view) == [
         "It runs on n0, " + ", ".join(f"n{n} ({n + 1} parts)" for n in range(1, 16)) + " and 1 more node.",
@@ -169,34 +179,44 @@ def test_a_running_job_leads_to_its_nodes():
     assert links(view)[:2] == [("node", "n0"), ("node", "n1")]
 
 
+def test_preemption_is_named_on_both_sides():
+    view = a_view(running=[a_running(1, preemptors="QOS high")])
+    assert sentences(view)[-1] == "It may be preempted by jobs of QOS high."
+    view = a_view(running=[a_running(1, preemptors="QOS high", checkpoint_s=view.status.now_s - 300)])
+    assert sentences(view)[-1] == "Its last checkpoint was 5 min ago."
+    reason = PendingReason(PendingCode.PREEMPTION, ("QOS low",))
+    view = a_view(aside=[an_aside(1, kind="left_to_slurm", reason=reason)])
+    assert sentences(view) == ["It is left to the cluster's own scheduler: it may start by preempting jobs of QOS low."]
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("ineligible", "It may not start yet: dependency."),
-        ("held_by_owner", "It does not start before its owner or the cluster releases it: dependency."),
-        ("held", "It is not decided on at the moment: dependency."),
-        ("put off", "It backs off after a failed start: dependency."),  # as journals have it
+        ("ineligible", "It may not start yet"),
+        ("held_by_owner", "It does not start before its owner or the cluster releases it"),
+        ("held", "It is currently not considered"),
+        ("put off", "It backs off after a failed start"),  # as journals have it
     ],
 )
-def test_a_job_that_is_not_decided_on_says_why(kind, words):
-    assert sentences(a_view(aside=[an_aside(1, kind=kind)])) == [words]
+def test_unscheduled_job_gives_reason(kind, words):
+    assert sentences(a_view(aside=[an_aside(1, kind=kind)])) == [f"{words}: its dependencies are not satisfied."]
 
 
 @pytest.mark.parametrize(
     ("asked", "shown", "known"),
     [("7_700", 500, True), ("7_499", 500, False), ("7_700", 499, False), ("8_700", 500, False), ("700", 500, False)],
 )
-def test_a_task_behind_the_first_ones_of_its_array_is_told_so(asked, shown, known):
+def test_explains_later_task_of_array(asked, shown, known):
     words = explain_hidden_task(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
     expected = "It may follow the first 500 pending tasks of array 7: further tasks appear as these start."
     assert words == (expected if known else "")
 
 
-def test_a_job_that_would_run_into_a_reservation_names_it():
+def test_names_reservation_that_blocks_job():
     parts = (
-        NodeSetPart("partition", "main"),
-        NodeSetPart("reservation", "maint"),
-        NodeSetPart("reservation", "course"),
+        NodeSetCondition("partition", "main"),
+        NodeSetCondition("reservation", "maint"),
+        NodeSetCondition("reservation", "course"),
     )
     job = a_queued(1, reason=PendingReason(PendingCode.RESOURCES, (0, 1)), nodes_from=parts)
     assert "It cannot use nodes that are reserved before its end: maint, course." in sentences(a_view(queue=[job]))

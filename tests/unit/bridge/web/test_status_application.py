@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cpsched_bridge.cycle.startup import BridgeStartup
+from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.errors import AddressInUse, BackendTimeout
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit
@@ -51,20 +51,20 @@ def get(endpoint, path):
         return error.code, error.headers["content-type"], error.read().decode()
 
 
-def test_metrics_come_in_prometheus_text_format(endpoint):
+def test_serves_prometheus_text_format(endpoint):
     status, kind, text = get(endpoint, "metrics")
     assert status == 200
     assert kind.startswith("text/plain; version=")
     assert "# TYPE cpsched_cycles_total counter" in text
 
 
-def test_a_port_in_use_is_a_clear_error(endpoint):
+def test_port_in_use_is_clear_error(endpoint):
     port = int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))
     with pytest.raises(AddressInUse, match=f"metrics.port={port}: cannot listen on 127.0.0.1: Address already in use"):
         HttpServer(None, "127.0.0.1", port)
 
 
-def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, bridge_at):
+def test_ready_after_successful_cycle_only(endpoint, watch, bridge_at):
     status, _, text = get(endpoint, "readyz")
     assert (status, text) == (503, "no cycle has ended yet\n")
     cluster = FakeCluster()
@@ -78,18 +78,18 @@ def test_ready_after_a_good_cycle_and_not_after_a_failed_one(endpoint, watch, br
     assert get(endpoint, "healthz")[0] == 200, "a loop whose cluster is away is alive"
 
 
-def test_a_good_cycle_of_some_time_ago_does_not_make_the_bridge_ready(endpoint, watch, bridge_at):
+def test_old_successful_cycle_is_not_ready(endpoint, watch, bridge_at):
     watch.health.clock = lambda: 1000.0
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
     now_s = 1011.0  # a cycle that is some intervals late is reported only as an event
     watch.health.clock = lambda: now_s
     assert get(endpoint, "readyz")[0] == 200
     watch.health.clock = lambda: now_s + 12.0
-    assert get(endpoint, "readyz")[::2] == (503, "the last good cycle ended 23 s ago; one ends every 1 s\n")
+    assert get(endpoint, "readyz")[::2] == (503, "the last good cycle ended 23 s ago; cycle.interval_s is 1 s\n")
     assert get(endpoint, "healthz")[0] == 200, "it may be a long decision"
 
 
-def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
+def test_stalled_loop_is_not_healthy(endpoint, watch, bridge_at):
     watch.health.clock = lambda: 1000.0
     bridge_at(FakeCluster(), listeners=(watch,)).cycle()
     now_s = 1000.0 + watch.health.max_cycle_gap_s
@@ -99,10 +99,10 @@ def test_a_loop_that_stalls_is_not_healthy(endpoint, watch, bridge_at):
     for path in ("healthz", "readyz"):
         status, _, text = get(endpoint, path)
         assert status == 503
-        assert text.startswith("no cycle ended for 151 s")
+        assert text.startswith("no cycle has ended for 151 s")
 
 
-def test_metrics_can_be_off():
+def test_metrics_can_be_disabled():
     endpoint = HttpServer(
         StatusApplication(Settings.model_validate({"metrics": {"enabled": False}})).build_app(), "127.0.0.1", 0
     )
@@ -137,7 +137,7 @@ def crowd(endpoint):
 @pytest.mark.parametrize(
     "said", [b"", b"GET / HTTP/1.1\r\nHost: x", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"]
 )
-def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, crowd, said):
+def test_idle_and_slow_clients_do_not_block_others(endpoint, crowd, said):
     """Some say nothing, some stop in the middle of a request, some never read their answer."""
     crowd(max_connections() + 40, said)
     for path in ("metrics", "healthz"):
@@ -145,7 +145,7 @@ def test_clients_that_keep_their_connections_do_not_keep_others_out(endpoint, cr
         assert get(endpoint, path)[2].strip() not in ("", "Service Unavailable")
 
 
-def test_no_more_connections_are_kept_than_there_is_room_for(endpoint, crowd):
+def test_bounds_number_of_connections(endpoint, crowd):
     crowd(max_connections() + 40)
     assert get(endpoint, "metrics")[0] == 200
     assert len(endpoint._server.server_state.connections) <= max_connections()  # noqa: SLF001
@@ -160,33 +160,33 @@ def sent_for_ever(endpoint, first, then, pause_s=0.0):
             time.sleep(pause_s)
 
 
-def test_a_request_that_never_ends_is_given_up(watch, monkeypatch):
+def test_drops_request_that_never_ends(watch, monkeypatch):
     """Byte after byte, so that something always comes."""
-    monkeypatch.setattr(endpoints, "REQUEST_S", 0.3)
+    monkeypatch.setattr(endpoints, "REQUEST_TIMEOUT_S", 0.3)
     with serving(watch) as endpoint:
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             sent_for_ever(endpoint, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"x", 0.02)
         assert get(endpoint, "metrics")[0] == 200
 
 
-def test_an_answer_that_nobody_reads_is_given_up(watch, monkeypatch):
-    monkeypatch.setattr(endpoints, "ANSWER_S", 0.3)
+def test_drops_answer_that_client_does_not_read(watch, monkeypatch):
+    monkeypatch.setattr(endpoints, "RESPONSE_TIMEOUT_S", 0.3)
     with serving(watch) as endpoint:
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             sent_for_ever(endpoint, b"", b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
         assert get(endpoint, "metrics")[0] == 200
 
 
-def test_requests_that_are_none_are_told_once(watch, monkeypatch):
+def test_logs_invalid_requests_once(watch, monkeypatch):
     told = []
-    monkeypatch.setattr(endpoints, "SAID", LogRateLimit(lambda *line: told.append(line)))
+    monkeypatch.setattr(endpoints, "CLIENT_LOG_LIMIT", LogRateLimit(lambda *line: told.append(line)))
     with serving(watch) as endpoint:
         for _ in range(50):
             assert answer_to(endpoint, b"\x16\x03\x01\r\n\r\n").startswith("HTTP/1.1 400")
     assert told == [("Invalid HTTP request received.", 1, "")]
 
 
-def test_it_ends_although_clients_keep_their_connections(watch):
+def test_closes_despite_open_client_connections(watch):
     endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     clients = [socket.create_connection(address(endpoint), timeout=ENOUGH_S) for _ in range(20)]
     closing = threading.Thread(target=endpoint.close, daemon=True)
@@ -209,13 +209,13 @@ def answer_to(endpoint, request):
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9764", "127.0.0.1:9764", "[::1]:9764", "10.0.0.1"])
 @pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
-def test_addresses_and_localhost_get_the_page(endpoint, path, host):
+def test_serves_page_to_addresses_and_localhost(endpoint, path, host):
     assert "421" not in answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:9764", "evil.example@127.0.0.1", "[", "a b"])
 @pytest.mark.parametrize("path", ["/", "/jobs/1", "/api/v1/jobs/1", "/api/queue"])
-def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, path, host):
+def test_rejects_page_for_foreign_host_name(endpoint, path, host):
     """A browser asks so where a web site has its own name lead to the reader's machine (DNS rebinding)."""
     first = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split("\r\n")[0]
     assert first.split(" ")[1] in ("421", "400")
@@ -236,11 +236,11 @@ def test_somebody_elses_name_for_this_address_does_not_get_the_page(endpoint, pa
         "CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-def test_a_request_names_one_host_and_a_path(endpoint, asked):
+def test_request_must_name_one_host_and_path(endpoint, asked):
     assert answer_to(endpoint, asked.encode()).split(" ")[1] in ("400", "421")
 
 
-def test_a_proxys_name_is_answered():
+def test_serves_configured_proxy_name():
     settings = Settings.model_validate({"page": {"hosts": ["Cluster.Example"]}})
     endpoint = HttpServer(StatusApplication(settings).build_app(), "127.0.0.1", 0)
     try:
@@ -250,7 +250,7 @@ def test_a_proxys_name_is_answered():
         endpoint.close()
 
 
-def test_metrics_are_asked_for_by_any_name(endpoint):
+def test_serves_metrics_for_any_host_name(endpoint):
     assert answer_to(endpoint, b"GET /metrics HTTP/1.1\r\nHost: head1.example\r\n\r\n").startswith("HTTP/1.1 200 ")
 
 
@@ -258,7 +258,7 @@ def test_metrics_are_asked_for_by_any_name(endpoint):
     "path",
     ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"],
 )
-def test_no_address_leads_anywhere_else(endpoint, path):
+def test_redirects_to_no_other_address(endpoint, path):
     """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""
     said = answer_to(endpoint, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert said.startswith("HTTP/1.1 404 ")
@@ -266,14 +266,14 @@ def test_no_address_leads_anywhere_else(endpoint, path):
 
 
 @pytest.mark.parametrize("size", [1000, 60_000, 200_000])
-def test_an_address_of_any_length_is_answered_shortly(endpoint, size):
+def test_answers_long_address_with_short_response(endpoint, size):
     said = answer_to(endpoint, b"GET /jobs/" + b"9" * size + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert said.split(" ")[1] in ("200", "400", "404")
     assert len(said) < 3000
     assert get(endpoint, "metrics")[0] == 200
 
 
-def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
+def test_empty_page_gives_reason(endpoint, watch, bridge_at):
     """At its address, at a job's, and in the JSON."""
     watch.on_startup_step("compiles kernels: 3 of 23 <kernels> are ready")
     for path in ("", "jobs/7"):
@@ -292,8 +292,8 @@ def test_a_page_with_nothing_to_show_says_why(endpoint, watch, bridge_at):
     assert "compiles" not in get(endpoint, "")[2]
 
 
-def test_the_page_of_a_bridge_that_reads_but_cannot_decide_says_so(endpoint, watch, bridge_at):
-    startup = BridgeStartup([lambda: "compiles kernels"])
+def test_page_reports_bridge_that_reads_but_cannot_decide(endpoint, watch, bridge_at):
+    startup = BridgeStartupSteps([lambda: "compiles kernels"])
     bridge_at(FakeCluster(), listeners=(watch,), startup=startup).cycle()
     alarm = 'The bridge starts no jobs. <span class="detail">no decision yet: compiles kernels</span>'
     assert alarm in get(endpoint, "")[2]

@@ -1,7 +1,7 @@
 import pytest
 
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
-from cpsched.dispatchers.priority_rule import PriorityDispatcher
+from cpsched.dispatchers.priority_rule import WaitRatioDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import EndedJob
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -15,26 +15,26 @@ def by_urgency(dispatcher, queue, now_s, cluster=None):
     return dispatcher.by_urgency(a_snapshot(cluster or a_cluster(), queue, now_s=now_s)).tolist()
 
 
-def test_who_is_closest_to_exceeding_the_expected_wait_of_the_queue_goes_first():
-    dispatcher = PriorityDispatcher(waits_s={"short": 10, "long": 1000})
+def test_first_job_is_closest_to_exceeding_expected_wait():
+    dispatcher = WaitRatioDispatcher(waits_s={"short": 10, "long": 1000})
     queue = [a_job(1, queue="long", submit_s=0), a_job(2, queue="short", submit_s=90)]
     assert by_urgency(dispatcher, queue, now_s=100) == [1, 0]
 
 
-def test_ties_go_to_the_smaller_demand_and_then_to_arrival():
+def test_breaks_ties_by_demand_then_arrival():
     queue = [a_job(1, units=2), a_job(2, walltime_s=60), a_job(3, units=3, walltime_s=20)]
-    assert by_urgency(PriorityDispatcher(), queue, now_s=10) == [1, 2, 0]
+    assert by_urgency(WaitRatioDispatcher(), queue, now_s=10) == [1, 2, 0]
 
 
 @pytest.mark.parametrize(("option", "started"), [("greedy", [2]), ("strict", [])])
-def test_what_does_not_fit_is_passed_over_or_stops_the_round(option, started):
+def test_job_that_does_not_fit_is_skipped_or_stops_round(option, started):
     queue = [a_job(1, units=3), a_job(2, submit_s=5)]
     snapshot = a_snapshot(a_cluster(nodes=1, cores=3), queue, [a_running(a_job(9), ((0, 1),))], now_s=10)
-    assert list(PriorityDispatcher(option).decide(snapshot).starts_by_job(snapshot)) == started
+    assert list(WaitRatioDispatcher(option).decide(snapshot).starts_by_job(snapshot)) == started
 
 
-def test_waits_are_learned_by_queue_unless_they_are_given():
-    learning, given = PriorityDispatcher(), PriorityDispatcher(waits_s={"a": 7})
+def test_learns_waits_by_queue_unless_given():
+    learning, given = WaitRatioDispatcher(), WaitRatioDispatcher(waits_s={"a": 7})
     assert (learning.learns, given.learns) == (True, False)
     for dispatcher in (learning, given):
         dispatcher.learn(ended("a", 10))
@@ -42,15 +42,15 @@ def test_waits_are_learned_by_queue_unless_they_are_given():
     assert (learning.expected_waits.expected_wait_s("a"), given.expected_waits.expected_wait_s("a")) == (20, 7)
 
 
-def test_what_was_learned_is_told_and_taken_back():
-    first, second = PriorityDispatcher(), PriorityDispatcher()
+def test_learned_waits_survive_memory_round_trip():
+    first, second = WaitRatioDispatcher(), WaitRatioDispatcher()
     first.learn(ended("a", 10))
     first.learn(ended("b", 50))
     second.recall(first.memory())
     assert [second.expected_waits.expected_wait_s(queue) for queue in ("a", "b", "unknown")] == [10, 50, 30]
 
 
-def test_before_anything_is_known_a_wait_of_one_second_is_expected():
+def test_expects_wait_of_1_second_initially():
     assert ExpectedQueueWaits().expected_wait_s("a") == 1
     assert ExpectedQueueWaits({"a": 0.5}).expected_wait_s("a") == 1
 
@@ -61,9 +61,9 @@ def test_before_anything_is_known_a_wait_of_one_second_is_expected():
         ({"a": 0}, "a=0: must be a positive number of seconds"),
         ({"a": True}, "a=True: must be a positive number"),
         ({"a": "long"}, "a=long: must be a positive number"),
-        ([1, 2], r"expected waits=\[1, 2\]: must be seconds per queue"),
+        ([1, 2], r"expected waits=\[1, 2\]: must map queue names to seconds"),
     ],
 )
-def test_given_waits_are_checked(given, message):
+def test_validates_given_waits(given, message):
     with pytest.raises(InvalidValue, match=message):
         ExpectedQueueWaits(given)

@@ -28,24 +28,24 @@ def start_s(snapshot, walltime_s, request):
     return planned_queue(snapshot, plan(snapshot).plan_s).start_s(job)
 
 
-def test_a_job_starts_at_once_where_there_is_room_and_else_when_there_will_be():
+def test_job_starts_now_or_when_capacity_is_free():
     assert start_s(seen(), 600, nodes(2)) == 0
     assert start_s(seen(), 600, nodes(3)) == 7200
     assert start_s(seen(), 600, nodes(5)) == NEVER
 
 
-def test_it_delays_nobody():
+def test_delays_no_other_job():
     snapshot = seen(Job(1, 0, 600, nodes(4)))
     assert start_s(snapshot, 7200, nodes(2)) == 0
     assert start_s(snapshot, 7201, nodes(2)) == 7800
 
 
-def test_a_request_that_does_not_go_with_the_cluster_is_refused():
+def test_rejects_request_with_wrong_resources():
     with pytest.raises(InvalidValue, match="must have 1 entries"):
         start_s(seen(), 600, Request(1, (1, 2)))
 
 
-def test_what_could_run_now_is_the_most_for_each_length():
+def test_windows_are_largest_for_each_duration():
     snapshot = seen(Job(1, 0, 600, nodes(3)))
     found = backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s))
     assert found == [
@@ -56,7 +56,7 @@ def test_what_could_run_now_is_the_most_for_each_length():
     ]
 
 
-def test_what_could_run_now_on_the_nodes_of_a_partition():
+def test_windows_respect_node_set():
     """Whole nodes and single cores alike are those of the node set; of nodes in use in part their cores alone."""
     cluster = Cluster.of([[4, 1]] * 4, ["cores", "gpus"], node_sets={"p": [1, 2], "q": [0]})
     busy = RunningJob(a_job(50, 1, (3, 0), 7200), 0, ((1, 1),))
@@ -71,12 +71,12 @@ def test_what_could_run_now_on_the_nodes_of_a_partition():
     assert WINDOWS_S == (900, 3600, 14400, 43200, 86400, 259200)
 
 
-def test_on_a_full_machine_nothing_could_run():
+def test_full_cluster_has_no_window():
     snapshot = seen(busy=4)
     assert backfill_windows(snapshot, planned_queue(snapshot, plan(snapshot).plan_s)) == []
 
 
-def test_what_asking_for_less_could_be():
+def test_lists_smaller_requests():
     job = hypothetical_job(0, 600, nodes(3))
     words = {words: (less.walltime_s, less.request.units) for words, less in smaller_requests(job)}
     assert words == {"half the time": (300, 3), "2 instead of 3": (600, 2)}
@@ -85,7 +85,7 @@ def test_what_asking_for_less_could_be():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_job_is_tried_as_the_last_of_the_queue_and_takes_no_part_in_it(seed):
+def test_tries_job_last_without_joining_queue(seed):
     """Each of several questions is answered as if it were the only one."""
     rng = np.random.default_rng(seed)
 
@@ -104,13 +104,13 @@ def test_a_job_is_tried_as_the_last_of_the_queue_and_takes_no_part_in_it(seed):
         assert queue.start_s(job) == planned_starts(whole, order)[-1]
 
 
-def test_a_job_behind_thousands_is_told_a_start():
+def test_plans_job_behind_thousands():
     """A plan may end before the queue does, if no further job can start now."""
     snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(100, 2400)), busy=4)
     assert start_s(snapshot, 600, nodes(4)) == 7200 + 2300 * 600
 
 
-def test_with_some_of_the_queue_alone():
+def test_selects_part_of_queue():
     snapshot = seen(*(Job(id, 0, 600, nodes(4)) for id in range(3)))
     whole = with_hypothetical_job(snapshot, hypothetical_job(0, 60, nodes(1)), np.array([2, 0]))
     assert [whole.table.jobs[slot].id for slot in whole.queue] == [2, 0, -1]

@@ -27,13 +27,13 @@ def drawn(snapshot, times, draws=8, seed=1):
     return sample_starts(snapshot, plan(snapshot).plan_s, times, draws, seed)
 
 
-def test_jobs_start_when_the_drawn_ends_let_them():
+def test_jobs_start_at_drawn_ends():
     snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 4, 1, 1000, 20, user="ada"))
     found = drawn(snapshot, of_shares(0.5))
     assert found.tolist() == [[500, 1000]] * 8
 
 
-def test_the_draws_differ_as_run_times_do_and_are_the_same_for_the_same_seed():
+def test_draws_vary_like_run_times_and_depend_on_seed():
     snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"))
     found = drawn(snapshot, of_shares(0.3, 0.9), draws=60)
     assert set(found[:, 0].tolist()) == {300, 900}
@@ -41,7 +41,7 @@ def test_the_draws_differ_as_run_times_do_and_are_the_same_for_the_same_seed():
     assert (found != drawn(snapshot, of_shares(0.3, 0.9), draws=60, seed=2)).any()
 
 
-def test_a_running_job_is_drawn_beyond_what_it_has_run():
+def test_running_job_is_drawn_beyond_elapsed_time():
     """At second 100: the first of two has run 100 s, and outlives 40 s of its walltime; the other one began just now.
 
     A job that waits is drawn from its beginning.
@@ -55,14 +55,14 @@ def test_a_running_job_is_drawn_beyond_what_it_has_run():
     assert {tuple(row) for row in found.tolist()} == {(140, 180), (140, 500), (500, 600), (500, 540)}
 
 
-def test_no_job_delays_one_that_is_planned_before_it():
+def test_job_delays_none_planned_before_it():
     wide, small = a_job(1, 4, 1, 1000, 10, user="ada"), a_job(2, 1, 1, 1000, 20, user="ada")
     found = drawn(full(wide, small), of_shares(0.5))
     assert (found[:, 0] == 500).all()
     assert (found[:, 1] >= 1000).all()
 
 
-def test_the_snapshot_stays_as_it_was():
+def test_snapshot_is_unchanged():
     snapshot = full(a_job(1, 4, 1, 1000, 10, user="ada"))
     before = [np.array(column) for column in (snapshot.table.estimate_s, snapshot.table.end_s, snapshot.running)]
     drawn(snapshot, of_shares(0.5))
@@ -70,11 +70,11 @@ def test_the_snapshot_stays_as_it_was():
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
 
 
-def test_an_empty_queue_has_no_starts():
+def test_empty_queue_has_no_starts():
     assert drawn(full(), of_shares(0.5)).shape == (8, 0)
 
 
-def test_a_job_waits_as_much_of_its_plan_as_those_planned_about_then():
+def test_scales_wait_like_jobs_planned_at_that_time():
     plan_s = np.array([1000, 10_000, NEVER])
     drawn_s = np.array([[1000, 5050, 7], [1000, 10_000, 7]])
     assert (
@@ -87,6 +87,6 @@ def test_a_job_waits_as_much_of_its_plan_as_those_planned_about_then():
     assert sample_hypothetical_start(100, 50, plan_s, drawn_s).min() >= 100
 
 
-def test_nobody_planned_is_like_nobody():
+def test_unplanned_jobs_give_no_samples():
     assert sample_hypothetical_start(0, 10, np.array([NEVER]), np.array([[5]])).shape == (0, 0)
     assert sample_hypothetical_start(0, 10, np.array([5]), np.array([[NEVER]])).size == 0

@@ -23,16 +23,16 @@ import pytest
 from pytest_mock import MockerFixture
 
 import cpsched
-from cpsched.jit import compile_progress, compiled_functions, kernel_cache, structs
+from cpsched.jit import compile_progress, compiled_functions, kernel_cache, numba_struct_types
 from cpsched.jit.decorators import kernel, subroutine
-from cpsched.jit.handles import FixedColumn
+from cpsched.jit.shared_structs import FixedColumn
 from tests import warm
 from tests.patience import ENOUGH_S
 
 RUN = """
-import json, sys, doors
+import json, sys, scaling
 before = "numba" in sys.modules
-answers = [doors.door(4), doors.door(5)]
+answers = [scaling.scale(4), scaling.scale(5)]
 from cpsched.jit.kernel_cache import CACHE_LOCATIONS
 (filed,) = CACHE_LOCATIONS.values()
 print(json.dumps([answers, before, filed.new, filed.folder and str(filed.folder)]))
@@ -72,7 +72,7 @@ def compiled_kernels(folder: str, names: list[str]) -> list[str]:
 
 
 class Install:
-    """A copy of the core with a kernel: `doors.door(x)` is FACTOR * x, through `helpers`, FACTOR from `constants`."""
+    """A copy of the core with a kernel: `scaling.scale(x)` is FACTOR * x, by `helpers`, FACTOR from `constants`."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.beside = root, root / "cpsched" / "__pycache__" / "kernels"
@@ -89,9 +89,9 @@ class Install:
             "@subroutine\ndef helper(x: int):\n    return FACTOR * x\n",
         )
         made.write(
-            "doors",
+            "scaling",
             "from cpsched.jit.decorators import kernel\nfrom helpers import helper\n\n"
-            "@kernel\ndef door(x: int) -> int:\n    return helper(x)\n",
+            "@kernel\ndef scale(x: int) -> int:\n    return helper(x)\n",
         )
         return made
 
@@ -155,7 +155,7 @@ def shared() -> Iterator[Install]:
         shutil.rmtree(root)
 
 
-def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(install: Install) -> None:
+def test_kernel_compiles_at_first_call_and_is_reused(install: Install) -> None:
     first, second = install.anew(), install.anew()
     assert not first.numba_at_import
     assert (first.answers, first.new, first.folder) == ([8, 10], True, install.beside)
@@ -176,15 +176,13 @@ def test_a_door_compiles_at_its_first_call_and_is_found_by_the_next_process(inst
         ),
     ],
 )
-def test_a_change_in_a_called_module_or_in_a_constant_from_elsewhere_is_noticed(
-    compiled: Install, module: str, text: str
-) -> None:
+def test_detects_change_in_called_module_or_constant(compiled: Install, module: str, text: str) -> None:
     compiled.write(module, text)
     assert (again := compiled.run()).answers == [12, 15]
     assert again.new
 
 
-def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(compiled: Install, tmp_path: Path) -> None:
+def test_copied_installation_finds_cache_despite_timestamps(compiled: Install, tmp_path: Path) -> None:
     shutil.copytree(tmp_path, tmp_path / "image", copy_function=shutil.copyfile)
     copy = Install(tmp_path / "image")
     assert (found := copy.run()).answers == [8, 10]
@@ -193,7 +191,7 @@ def test_a_copied_install_finds_its_cache_whatever_the_time_stamps_say(compiled:
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", None], ids=["empty", "garbage", "truncated"])
-def test_a_damaged_file_is_compiled_anew_and_replaced(compiled: Install, damage: bytes | None) -> None:
+def test_recompiles_and_replaces_damaged_file(compiled: Install, damage: bytes | None) -> None:
     (file,) = compiled.beside.iterdir()
     file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
     assert (again := compiled.run()).answers == [8, 10]
@@ -201,7 +199,7 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(compiled: Install, damage:
     assert not compiled.run().new
 
 
-def test_the_directory_of_numba_comes_first_and_the_others_are_read(install: Install) -> None:
+def test_numba_directory_is_first_and_others_are_read(install: Install) -> None:
     assert install.run(NUMBA_CACHE_DIR=str(install.explicit)).folder == install.explicit
     assert not install.beside.exists()
     assert install.run().folder == install.beside
@@ -210,7 +208,7 @@ def test_the_directory_of_numba_comes_first_and_the_others_are_read(install: Ins
     assert not beside.new
 
 
-def test_a_directory_of_ones_own_is_the_only_one_that_is_read_and_written(compiled: Install) -> None:
+def test_explicit_directory_is_only_one_used(compiled: Install) -> None:
     alone = {"CPSCHED_CACHE_DIR": str(compiled.explicit), "NUMBA_CACHE_DIR": str(compiled.root / "unused")}
     first, second = compiled.run(**alone), compiled.run(**alone)
     assert (first.folder, first.new) == (compiled.explicit, True)
@@ -221,20 +219,20 @@ def test_a_directory_of_ones_own_is_the_only_one_that_is_read_and_written(compil
 
 
 @pytest.mark.parametrize("setting", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
-def test_code_made_under_other_settings_of_the_compiler_is_told_apart(compiled: Install, setting: str) -> None:
+def test_separates_code_of_different_compiler_settings(compiled: Install, setting: str) -> None:
     assert compiled.run(**{setting: "1"}).new
     assert not compiled.run(**{setting: "1"}).new
     assert not compiled.run().new
 
 
-def test_two_processes_that_compile_at_once_both_get_their_answer(install: Install) -> None:
+def test_parallel_compilations_both_succeed(install: Install) -> None:
     processes = [install.started(), install.started()]
     assert [result(process.done(ENOUGH_S)).answers for process in processes] == [[8, 10], [8, 10]]
     assert not install.run().new
     assert len(list(install.beside.iterdir())) == 1
 
 
-def test_what_the_owner_compiled_serves_a_user_who_may_not_write(shared: Install) -> None:
+def test_user_without_write_access_uses_owner_cache(shared: Install) -> None:
     umask = os.umask(0o077)
     try:
         assert shared.run().folder == shared.beside
@@ -244,7 +242,7 @@ def test_what_the_owner_compiled_serves_a_user_who_may_not_write(shared: Install
     assert (found.answers, found.new, found.folder, found.said) == ([8, 10], False, shared.beside, "")
 
 
-def test_a_user_compiles_into_the_own_cache_where_the_owner_did_not(shared: Install) -> None:
+def test_user_compiles_into_own_cache_if_owner_did_not(shared: Install) -> None:
     own = shared.root / "home"
     own.mkdir()
     os.chown(own, pwd.getpwnam("nobody").pw_uid, -1)
@@ -253,25 +251,25 @@ def test_a_user_compiles_into_the_own_cache_where_the_owner_did_not(shared: Inst
     assert not again.new
 
 
-def test_where_nothing_can_be_written_it_works_and_says_once_what_to_do(shared: Install) -> None:
+def test_reports_once_how_to_fix_unwritable_cache(shared: Install) -> None:
     ran = shared.run(nobody=True)
     assert (ran.answers, ran.new, ran.folder) == ([8, 10], True, None)
     assert ran.said.count("cpsched warm-up") == ran.said.count("CPSCHED_CACHE_DIR") == 1
 
 
-def test_old_files_of_a_door_give_way_and_those_of_others_stay(tmp_path: Path) -> None:
+def test_removes_old_files_of_same_kernel_only(tmp_path: Path) -> None:
     for i in range(kernel_cache.MAX_CACHED_VERSIONS + 3):
-        (tmp_path / f"door.{i:024}.bin").touch()
-        os.utime(tmp_path / f"door.{i:024}.bin", (i, i))
-    (tmp_path / "door_too.0.bin").touch()
-    kernel_cache._prune(tmp_path, "door")  # noqa: SLF001
+        (tmp_path / f"scale.{i:024}.bin").touch()
+        os.utime(tmp_path / f"scale.{i:024}.bin", (i, i))
+    (tmp_path / "scale_too.0.bin").touch()
+    kernel_cache._remove_old_files(tmp_path, "scale")  # noqa: SLF001
     kept = sorted(file.name for file in tmp_path.iterdir())
     assert len(kept) == kernel_cache.MAX_CACHED_VERSIONS + 1
-    assert "door_too.0.bin" in kept
-    assert "door.000000000000000000000002.bin" not in kept
+    assert "scale_too.0.bin" in kept
+    assert "scale.000000000000000000000002.bin" not in kept
 
 
-def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> None:
+def test_distinguishes_records_by_field_order() -> None:
     from collections import namedtuple
 
     from numba import types
@@ -279,8 +277,8 @@ def test_records_that_differ_in_the_order_of_fields_alone_are_told_apart() -> No
     def kind(*names: str) -> object:
         return types.NamedTuple((types.int64, types.int64), namedtuple("Pair", names))
 
-    assert kernel_cache._described((kind("a", "b"),)) == kernel_cache._described((kind("a", "b"),))  # noqa: SLF001
-    assert kernel_cache._described((kind("a", "b"),)) != kernel_cache._described((kind("b", "a"),))  # noqa: SLF001
+    assert kernel_cache._type_to_text((kind("a", "b"),)) == kernel_cache._type_to_text((kind("a", "b"),))  # noqa: SLF001
+    assert kernel_cache._type_to_text((kind("a", "b"),)) != kernel_cache._type_to_text((kind("b", "a"),))  # noqa: SLF001
 
 
 @subroutine
@@ -298,7 +296,7 @@ def halves(column: FixedColumn) -> int:
     return total
 
 
-def test_a_helper_is_plain_python_for_python_and_a_door_takes_read_only_and_writable_columns() -> None:
+def test_helper_runs_in_python_and_kernel_takes_readonly_columns() -> None:
     writable = np.array([4, 5, 9])
     fixed = writable.copy()
     fixed.setflags(write=False)
@@ -307,19 +305,22 @@ def test_a_helper_is_plain_python_for_python_and_a_door_takes_read_only_and_writ
     assert halves in compiled_functions.KERNELS
 
 
-def test_a_type_hint_that_says_nothing_to_kernels_is_named() -> None:
-    with pytest.raises(TypeError, match="is not a type that kernels support"):
-        structs.type_of(object)
+def test_rejects_unsupported_type_hint() -> None:
+    with pytest.raises(TypeError, match="must be a type that kernels support"):
+        numba_struct_types.numba_type_of_hint(object)
 
 
-def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_functions_once_per_compiled_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
     monkeypatch.setattr(compile_progress, "_watcher", lambda *step: told.append(step))
     functions = [halves.py_func, halved.py_func]  # type: ignore[attr-defined]
-    with compile_progress.CompileProgress("found", functions):
+    with compile_progress.KernelCompileProgress("found", functions):
         compile_progress.on_function_compiled(functions[1])
     assert told == []
-    with compile_progress.CompileProgress("made", functions) as _, compile_progress.CompileProgress("other", functions):
+    with (
+        compile_progress.KernelCompileProgress("made", functions) as _,
+        compile_progress.KernelCompileProgress("other", functions),
+    ):
         compile_progress._under_way[0].begin()  # noqa: SLF001
         compile_progress.on_function_compiled(functions[1])
         compile_progress.on_function_compiled(functions[1])
@@ -334,25 +335,25 @@ def test_progress_counts_functions_once_and_only_where_the_door_is_compiled(monk
         "from cpsched_sim.cli import app; app(['predictors', '--json'], standalone_mode=False)",
     ],
 )
-def test_importing_and_listing_compile_nothing_and_import_neither_numba_nor_a_solver(imports: str) -> None:
+def test_import_and_listing_compile_and_import_nothing_heavy(imports: str) -> None:
     code = f"import sys; {imports}; sys.exit(str({{'numba', 'ortools'}} & sys.modules.keys() or ''))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.strip() == ""
 
 
 @pytest.mark.parametrize(("mode", "trusted"), [(0o700, True), (0o755, True), (0o775, False), (0o757, False)])
-def test_kernels_are_not_run_from_a_directory_that_others_can_write(install: Install, mode: int, trusted: bool) -> None:
+def test_ignores_cache_directory_writable_by_others(install: Install, mode: int, trusted: bool) -> None:
     """The cache is code: a user who can write it could run code as the bridge's user."""
     install.explicit.mkdir()
     install.explicit.chmod(mode)
     ran = install.run(CPSCHED_CACHE_DIR=str(install.explicit))
     assert ran.answers == [8, 10]
     assert ran.folder == (install.explicit if trusted else None)
-    assert ("can be written by others" in ran.said) is not trusted
+    assert ("is writable by other users" in ran.said) is not trusted
     assert bool(list(install.explicit.iterdir())) is trusted
 
 
-def test_kernels_are_not_run_from_a_directory_of_another_user(install: Install) -> None:
+def test_ignores_cache_directory_of_another_user(install: Install) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
     install.run(CPSCHED_CACHE_DIR=str(install.explicit))
@@ -363,10 +364,10 @@ def test_kernels_are_not_run_from_a_directory_of_another_user(install: Install) 
     assert "belongs to user 12345" in ran.said
 
 
-def test_a_file_that_another_process_removes_meanwhile_is_no_fault(tmp_path: Path, mocker: MockerFixture) -> None:
+def test_tolerates_file_removed_by_another_process(tmp_path: Path, mocker: MockerFixture) -> None:
     for i in range(kernel_cache.MAX_CACHED_VERSIONS + 2):
-        (tmp_path / f"door.{i}.bin").touch()
-    gone = Path(tmp_path, "door.gone.bin")
+        (tmp_path / f"scale.{i}.bin").touch()
+    gone = Path(tmp_path, "scale.gone.bin")
     mocker.patch.object(Path, "glob", return_value=[gone, *tmp_path.iterdir()])
-    kernel_cache._prune(tmp_path, "door")  # noqa: SLF001
+    kernel_cache._remove_old_files(tmp_path, "scale")  # noqa: SLF001
     assert len(os.listdir(tmp_path)) == kernel_cache.MAX_CACHED_VERSIONS

@@ -51,7 +51,7 @@ def only_where_linking_is_ours() -> None:
 
 
 @pytest.mark.parametrize("known", [compiled_functions.TESTED_NUMBA_RELEASES, ("none",)], ids=["ours", "ordinary"])
-def test_a_door_gives_the_same_when_it_is_new_and_when_it_was_kept(
+def test_new_and_cached_kernel_give_same_result(
     known: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if known == compiled_functions.TESTED_NUMBA_RELEASES:
@@ -63,7 +63,7 @@ def test_a_door_gives_the_same_when_it_is_new_and_when_it_was_kept(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helpers_have_no_separate_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_where_linking_is_ours()
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
@@ -75,9 +75,7 @@ def test_helpers_have_no_machine_code_of_their_own(tmp_path: Path, monkeypatch: 
     assert not [name for name in written if "is_bad" in name], "the kernel links each function once"
 
 
-def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ordinary_functions_share_helpers_with_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CPSCHED_CACHE_DIR", str(tmp_path))
     function, helper = a_door()
     compiled_functions.compile_for(function, (types.int64,))
@@ -90,14 +88,14 @@ def test_functions_that_others_compile_share_what_a_door_compiled_and_work(
     assert type(next(iter(ordinary.overloads.values())).library).__name__ != "SubroutineCodeLibrary"
 
 
-def test_the_options_of_the_compiler_are_gathered_as_numba_gathers_them() -> None:
+def test_collects_compiler_options_like_numba() -> None:
     only_where_linking_is_ours()
     from numba.core.compiler import Flags
 
     from cpsched.jit import linking
 
     flags = cast(Any, Flags)()
-    assert linking.gathered(flags) == flags.values()
+    assert linking.option_values(flags) == flags.values()
     flags.nrt, flags.error_model = True, "numpy"
-    assert linking.gathered(flags) == flags.values()
-    assert list(linking.gathered(flags)) == list(flags.values())
+    assert linking.option_values(flags) == flags.values()
+    assert list(linking.option_values(flags)) == list(flags.values())

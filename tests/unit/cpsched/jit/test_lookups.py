@@ -9,7 +9,7 @@ from numba import types
 from numba.core.compiler import Flags
 from numba.core.targetconfig import ConfigStack
 
-from cpsched.jit.linking import remembering
+from cpsched.jit.linking import cache_call_types
 
 PAIR = (types.int64, types.int64)
 
@@ -42,10 +42,10 @@ def searched() -> Searched:
 
 @pytest.fixture
 def call_type() -> Any:
-    return remembering(Searched.get_call_type)
+    return cache_call_types(Searched.get_call_type)
 
 
-def test_the_same_call_is_looked_up_once_and_its_code_is_found_again(searched, call_type):
+def test_caches_repeated_lookup(searched, call_type):
     first = call_type(searched, "context", PAIR, {})
     searched.codes[PAIR] = "of another call"
     assert call_type(searched, "context", list(PAIR), {}) is first
@@ -56,20 +56,20 @@ def test_the_same_call_is_looked_up_once_and_its_code_is_found_again(searched, c
     ("context", "arguments", "named"),
     [("other", PAIR, {}), ("context", (types.int64, types.float64), {}), ("context", PAIR, {"axis": types.int64})],
 )
-def test_another_call_is_looked_up_for_itself(searched, call_type, context, arguments, named):
+def test_different_call_has_its_own_lookup(searched, call_type, context, arguments, named):
     call_type(searched, "context", PAIR, {})
     call_type(searched, context, arguments, named)
     assert searched.searches == 2
 
 
-def test_another_function_with_the_same_arguments_is_looked_up_for_itself(searched, call_type):
+def test_different_function_has_its_own_lookup(searched, call_type):
     other = Searched()
     call_type(searched, "context", PAIR, {})
     call_type(other, "context", PAIR, {})
     assert (searched.searches, other.searches) == (1, 1)
 
 
-def test_options_of_the_compiler_are_a_part_of_the_question(searched, call_type):
+def test_compiler_options_are_part_of_lookup_key(searched, call_type):
     plain, strict = Flags(), Flags()
     strict.error_model = "numpy"
     for flags in (plain, strict, plain.copy(), strict):
@@ -78,7 +78,7 @@ def test_options_of_the_compiler_are_a_part_of_the_question(searched, call_type)
     assert searched.searches == 2
 
 
-def test_what_fits_nowhere_is_tried_again(searched, call_type):
+def test_failed_lookup_is_not_cached(searched, call_type):
     for _ in range(2):
         with pytest.raises(TypeError, match="fits nowhere"):
             call_type(searched, "context", (types.unicode_type,), {})

@@ -12,7 +12,7 @@ SIZES = (0, 1, 2, 3, 7, 8, 40, 121, 1000)
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kinds", [2, 10**6])
-def test_pairs_are_sorted_by_their_first_number_and_stay_together(size, kinds):
+def test_sorts_pairs_by_first_number(size, kinds):
     rng = np.random.default_rng(size + kinds)
     first, second = rng.integers(-kinds, kinds, size + 3), rng.integers(0, 99, size + 3)
     before = sorted(zip(first[:size].tolist(), second[:size].tolist(), strict=True))
@@ -25,13 +25,13 @@ def test_pairs_are_sorted_by_their_first_number_and_stay_together(size, kinds):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kinds", [2, 10**6])
-def test_positions_are_sorted_by_two_numbers_and_ties_keep_their_order(size, kinds):
+def test_sorts_by_two_numbers_stably(size, kinds):
     rng = np.random.default_rng(size + kinds)
     first, second = rng.integers(-kinds, kinds, size), rng.integers(-2, 2, size)
-    assert queue_orders.order_of(first, second).tolist() == np.lexsort((np.arange(size), second, first)).tolist()
+    assert queue_orders.sort_positions(first, second).tolist() == np.lexsort((np.arange(size), second, first)).tolist()
 
 
-def test_bits_sort_as_the_numbers_do():
+def test_bit_order_equals_number_order():
     numbers = np.array([0.0, 5e-324, 1e-300, 0.1, 0.3, 1.0, 1.5, 2.0, 1e9, 1e300, np.inf])
     bits = queue_orders.sortable_bits(numbers)
     assert (np.diff(bits) > 0).all()
@@ -51,11 +51,11 @@ def a_queue(size, seed):
     queued = SimpleNamespace(
         weight=rng.integers(0, 3, size).astype(float), expected=rng.integers(0, 4, size) / 2.0, amount=jobs.units
     )
-    return site, SimpleNamespace(queued=queued)
+    return site, SimpleNamespace(queued=queued, arrivals=0)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_price_of_a_second_by_area_orders_as_numpys_stable_sort_does(seed, monkeypatch):
+def test_sort_by_cost_per_area_equals_stable_numpy_sort(seed, monkeypatch):
     site, found = a_queue(60, seed)
     found.head, found.shared = 60, SimpleNamespace()
     arranged = []
@@ -67,8 +67,8 @@ def test_the_price_of_a_second_by_area_orders_as_numpys_stable_sort_does(seed, m
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 60])
-def test_the_typical_area_is_the_one_that_numpys_partition_finds(size):
+def test_typical_area_equals_numpy_partition(size):
     site, found = a_queue(size, size)
     areas = np.maximum(1, site.jobs.units * site.jobs.per_unit[:, 0]) * np.maximum(found.queued.expected, 0.5)
-    at = int(np.ceil(plan_costs.TYPICAL * (size - 1)))
+    at = int(np.ceil(plan_costs.TYPICAL_AREA_QUANTILE * (size - 1)))
     assert plan_costs.typical_area(site, found, 0.5) == np.partition(areas, at)[at]

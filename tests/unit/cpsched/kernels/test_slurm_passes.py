@@ -6,11 +6,11 @@ The kernel runs as plain Python, so that nothing is compiled here and faults of 
 import pytest
 
 from cpsched.dispatchers.slurm.scheduler_parameters import parse_parameters
-from cpsched.dispatchers.slurm.slurm_dispatcher import owners_of, scheduler_rules_of
+from cpsched.dispatchers.slurm.slurm_dispatcher import build_scheduler_rules, number_job_owners
 from cpsched.kernels import node_list_scheduling, slurm_passes
 from cpsched.kernels.scheduling_state import empty_column
 from cpsched.model import NEVER, Cluster
-from cpsched.planning import scheduling_state_of
+from cpsched.planning import get_scheduling_state
 from tests.builders import a_cluster, a_job, a_running, a_snapshot, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # in hashes, which are of 64 bits
@@ -32,10 +32,10 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
     """Return the start of each job of the queue on a cluster or a number of nodes; None if unknown."""
     cluster = machine if isinstance(machine, Cluster) else a_cluster(machine)
     snapshot = a_snapshot(cluster, queue, running, now_s)
-    site, rules = plain(scheduling_state_of(snapshot)), scheduler_rules_of(parse_parameters(text).parameters)
+    site, rules = plain(get_scheduling_state(snapshot)), build_scheduler_rules(parse_parameters(text).parameters)
     passes = passes or nothing_counted()
     passes.main, passes.backfill, passes.whole = slurm_passes.FULL, 1, int(whole)
-    plan_as_slurm(site, rules, owners_of(cluster, snapshot.table), passes, empty_column())
+    plan_as_slurm(site, rules, number_job_owners(cluster, snapshot.table), passes, empty_column())
     return [None if at_s == NEVER else at_s for at_s in site.draft.plan_s[: len(queue)].tolist()]
 
 
@@ -49,24 +49,24 @@ def nothing_counted():
 # ---------------------------------------------------------------------------------------------- which nodes are kept
 
 
-def test_a_job_follows_where_reserved_nodes_come_back():
+def test_job_starts_when_reserved_nodes_return():
     """The reservation is from 80 to 160, multiples of the resolution."""
     queue = [wide(1, 4), wide(2, 1, 240)]
     assert planned(4, held((1, 4, 88)), queue, "bf_resolution=20") == [88, 160]
 
 
-def test_a_job_must_have_ended_before_a_reservation_that_lies_ahead():
+def test_job_must_end_before_later_reservation():
     """From now on it would end just where the reservation begins, which is a second too late."""
     assert planned(5, held((3, 4, 60)), [wide(1, 5), wide(2, 1)]) == [60, 120]
 
 
-def test_two_reservations_of_a_node_are_both_heeded():
+def test_respects_two_reservations_of_one_node():
     """Node 1 is kept from 60 to 120, and from 480 on: the last job goes between these."""
     queue = [wide(1, 1), wide(2, 2), wide(3, 1), wide(4, 1)]
     assert planned(2, held((0, 4, 494)), queue, "bf_resolution=20") == [0, 494, 60, 120]
 
 
-def test_a_reservation_goes_on_beyond_the_end_of_what_runs_on_its_node():
+def test_reservation_lasts_beyond_running_job():
     """Node 0 is kept from 180 to 300, and its job ends at 204: the second one gets node 1."""
     queue = [wide(1, 1), wide(2, 1)]
     assert planned(2, held((1, 4, 204), (0, 4, 204)), queue, "bf_resolution=60,bf_busy_nodes") == [204, 204]
@@ -84,7 +84,7 @@ def test_a_reservation_goes_on_beyond_the_end_of_what_runs_on_its_node():
         (10, (46, 60), [10, 56]),
     ],
 )
-def test_the_table_of_times_ends_with_the_last_multiple(held_until_s, walltimes_s, expected):
+def test_table_of_times_ends_at_last_multiple(held_until_s, walltimes_s, expected):
     """At second 3, with a window of 60 s and a resolution of 7: the table ends at 63, and so does the window.
 
     A job may start at 63, but reserves nothing from then on; nodes that come back at 63 are not tried again.
@@ -95,13 +95,13 @@ def test_the_table_of_times_ends_with_the_last_multiple(held_until_s, walltimes_
 
 
 @pytest.mark.parametrize(("walltime_s", "start_s"), [(19, 90), (20, 169)])
-def test_a_later_start_does_not_reach_into_a_reservation(walltime_s, start_s):
+def test_later_start_does_not_overlap_reservation(walltime_s, start_s):
     """Both nodes are kept from 109 to 169, and node 0 is free from 90 on."""
     queue = [wide(1, 2), wide(2, 1, walltime_s)]
     assert planned(2, held((0, 4, 90), (1, 4, 109)), queue) == [109, start_s]
 
 
-def test_each_pass_begins_without_reservations():
+def test_each_pass_starts_without_reservations():
     """The same groups are kept in the second pass, and were not in the first."""
     passes = nothing_counted()
     first = [wide(1, 1), wide(2, 1), wide(3, 1), wide(4, 3), wide(5, 3)]
@@ -110,9 +110,9 @@ def test_each_pass_begins_without_reservations():
 
 
 @pytest.mark.parametrize("some", [0, 256])
-def test_groups_that_are_left_out_leave_what_is_known_of_the_others(some, monkeypatch):
+def test_dropped_groups_keep_data_of_others(some, monkeypatch):
     """Groups without nodes are left out where they are many, and the others get new numbers."""
-    monkeypatch.setattr(node_list_scheduling, "SOME_GROUPS", some)
+    monkeypatch.setattr(node_list_scheduling, "MAX_EMPTY_CLASSES", some)
     queue = [wide(number, 1 + number % 2) for number in range(5)]
     assert planned(2, [], queue, "bf_resolution=60") == [0, 60, 120, 180, 240]
 
@@ -120,35 +120,35 @@ def test_groups_that_are_left_out_leave_what_is_known_of_the_others(some, monkey
 # ---------------------------------------------------------------------------------------------- groups of ends
 
 
-def test_what_ends_bring_counts_once():
+def test_counts_resources_freed_at_end_once():
     """Two units fit on a node that is free, one on a node of which a core is in use."""
     assert planned(3, held((0, 1, 120), (2, 1, 469)), [a_job(1, 6, 2)], "bf_resolution=20") == [469]
 
 
-def test_a_node_that_holds_a_part_holds_more_after_later_ends():
+def test_partly_used_node_gains_resources_at_later_ends():
     """Node 0 has 1 core free, 2 at 120: with those the two nodes are filled from the lowest one on."""
     runs = held((1, 2, 90), (0, 1, 120), (0, 2, 200))
     assert planned(2, runs, [a_job(1, 4)], "bf_resolution=20") == [120]
 
 
-def test_several_ends_on_a_node_within_a_group_all_count():
+def test_counts_all_ends_of_node_within_group():
     runs = held((1, 4, 300), (0, 1, 9), (0, 1, 415))
     assert planned(3, runs, [wide(1, 3), wide(2, 2)], "bf_resolution=60") == [415, 480]
 
 
-def test_the_last_second_of_a_group_of_ends_is_within():
+def test_group_of_ends_includes_last_second():
     """The first end is at 30, and the fourth group goes on until 60 + 240: also for a second end on a node."""
     runs = held((0, 1, 300), (0, 1, 290), (1, 4, 301), (2, 4, 598), (5, 4, 300), (0, 2, 30))
     assert planned(6, runs, [wide(1, 4)], "bf_resolution=60,bf_busy_nodes") == [300]
 
 
-def test_ends_after_the_next_try_are_not_looked_at():
+def test_ignores_ends_after_next_try():
     """The last job is tried again at 152, when the second leaves its node; the end at 157 is not looked at before."""
     runs = held((3, 4, 62), (1, 4, 346), (0, 2, 157))
     assert planned(4, runs, [a_job(1, 5, walltime_s=60), wide(2, 1), wide(3, 2)], now_s=32) == [32, 92, 152]
 
 
-def test_an_end_in_the_second_of_the_next_try_is_looked_at():
+def test_includes_end_in_second_of_next_try():
     """The last job may have node 1 alone, which becomes free at 90, when node 0 comes back."""
     cluster = Cluster.of([[4]] * 2, ["cores"], node_sets={"q": [1]})
     last = a_job(3, 1, 4, 60, distinct=True, node_set=1, queue="q")
@@ -159,14 +159,14 @@ def test_an_end_in_the_second_of_the_next_try_is_looked_at():
 
 
 @pytest.mark.parametrize("tries", [1, 2, 4, 1000])
-def test_how_often_a_job_is_tried_first_changes_no_start(tries, monkeypatch):
+def test_number_of_early_tries_changes_no_start(tries, monkeypatch):
     """After the maximum number of tries the earliest second is computed, and the try before that is the next."""
-    monkeypatch.setattr(slurm_passes, "FEW_TRIES", tries)
+    monkeypatch.setattr(slurm_passes, "TRIES_BEFORE_SEARCH", tries)
     queue = [wide(1, 1, 240), wide(2, 2), wide(3, 1, 240)]
     assert planned(2, [], queue, "bf_resolution=1,bf_window=5") == [0, 240, None]
 
 
-def test_if_only_starts_are_wanted_the_last_job_that_fits_still_starts():
+def test_starts_need_still_starts_last_fitting_job():
     """Node 1 is free until 181: not long enough for the second job, but for the third."""
     queue = [wide(1, 2), wide(2, 1, 240), wide(3, 1)]
     assert planned(2, held((0, 4, 181)), queue, whole=False) == [181, 241, 0]

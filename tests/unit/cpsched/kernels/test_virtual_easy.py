@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.lookahead.run_history import RunAndWaitHistory
+from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
 from cpsched.kernels.virtual_easy import ENTRY_FIELDS, unfinished_entries
 from cpsched.model import NEVER, EndedJob
-from cpsched.planning import scheduling_state_of
+from cpsched.planning import get_scheduling_state
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
@@ -29,7 +29,7 @@ class Beside(EasyDispatcher):
 
     def __init__(self, forgetful=False):
         super().__init__()
-        self.history, self.forgetful, self.virtual = RunAndWaitHistory(), forgetful, {}
+        self.history, self.forgetful, self.virtual = RunTimesAndEasyWaits(), forgetful, {}
 
     def learn(self, ended):
         self.history.learn(ended)
@@ -37,10 +37,10 @@ class Beside(EasyDispatcher):
     def decide(self, snapshot, need="plan"):
         if self.forgetful:
             memory = json.loads(json.dumps(self.history.memory()))
-            self.history = RunAndWaitHistory()
+            self.history = RunTimesAndEasyWaits()
             self.history.recall(memory)
-        site = scheduling_state_of(snapshot)
-        self.history.follow(snapshot, site)
+        site = get_scheduling_state(snapshot)
+        self.history.advance_virtual_schedule(snapshot, site)
         found = virtual_starts(snapshot, self.history._virtual)  # noqa: SLF001
         for slot, start_s in zip(snapshot.queue.tolist(), found.tolist(), strict=True):
             if start_s != NEVER:
@@ -61,7 +61,7 @@ def some_jobs(count=300, seed=3):
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_where_easy_decides_the_virtual_schedule_is_the_real_one(forgetful):
+def test_virtual_schedule_equals_real_one_under_easy(forgetful):
     dispatcher = Beside(forgetful)
     jobs = some_jobs()
     schedule = replay(jobs, a_cluster(nodes=1, cores=10), Policy(WalltimePredictor(), dispatcher))
@@ -73,8 +73,8 @@ def test_where_easy_decides_the_virtual_schedule_is_the_real_one(forgetful):
 
 def following(history, snapshot):
     """What follows from a snapshot: the longest wait, and virtual starts by job."""
-    site = scheduling_state_of(snapshot)
-    _, longest_s = history.follow(snapshot, site)
+    site = get_scheduling_state(snapshot)
+    _, longest_s = history.advance_virtual_schedule(snapshot, site)
     starts = virtual_starts(snapshot, history._virtual).tolist()  # noqa: SLF001
     jobs = [snapshot.table.jobs[slot].id for slot in snapshot.queue.tolist()]
     return longest_s, {id: start_s for id, start_s in zip(jobs, starts, strict=True) if start_s != NEVER}
@@ -87,21 +87,20 @@ def a_user_job(id, cores, walltime_s, submit_s=0, user=""):
 CLUSTER = a_cluster(nodes=1, cores=4)
 
 
-def test_a_job_that_vanishes_holds_no_place_in_the_virtual_schedule():
-    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
+def test_vanished_job_holds_no_virtual_place():
+    history, first = RunTimesAndEasyWaits(), a_user_job(1, 4, 100)
     waiting = [a_user_job(2, 4, 100), a_user_job(3, 4, 100)]
     assert following(history, a_snapshot(CLUSTER, waiting, [a_running(first, ((0, 1),))], now_s=10)) == (200, {})
     history.learn(EndedJob(first, 0, 50))
     assert following(history, a_snapshot(CLUSTER, waiting[1:], now_s=60)) == (50, {3: 50})
 
 
-def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
+def test_job_ahead_in_reality_keeps_virtual_place():
     """Job 3 went first in reality, and has ended; in the virtual schedule it waits until job 2 has run.
 
-    Job 2 is expected to run for 34 s. After 40 s it is taken to run for a second more, until 91 s in the virtual
-    schedule; job 3 runs there until 111 s.
+    There, job 2 runs from 50 s to 95 s, which is known only after its real end, and job 3 until 115 s.
     """
-    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
+    history, first = RunTimesAndEasyWaits(), a_user_job(1, 4, 100)
     second, third, last = a_user_job(2, 4, 100, 1), a_user_job(3, 4, 100, 2), a_user_job(4, 4, 100, 3)
     following(history, a_snapshot(CLUSTER, [second, third, last], [a_running(first, ((0, 1),))], now_s=10))
     history.learn(EndedJob(first, 0, 50))
@@ -109,13 +108,13 @@ def test_a_job_that_is_ahead_keeps_its_place_behind_those_that_came_before():
     history.learn(EndedJob(third, 50, 70))
     assert following(history, a_snapshot(CLUSTER, [second, last], now_s=70)) == (101, {2: 50})
     memory = json.loads(json.dumps(history.memory()))
-    known = RunAndWaitHistory()
+    known = RunTimesAndEasyWaits()
     known.recall(memory)
     for each in (history, known):
         running = [a_running(second, ((0, 1),), 70)]
         assert following(each, a_snapshot(CLUSTER, [last], running, now_s=110)) == (108, {})
         each.learn(EndedJob(second, 70, 115))
-        assert following(each, a_snapshot(CLUSTER, [last], now_s=116)) == (108, {4: 111})
+        assert following(each, a_snapshot(CLUSTER, [last], now_s=116)) == (112, {4: 115})
 
 
 CHANGES = {
@@ -128,13 +127,13 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("cores", [4, 8])
-def test_a_waiting_job_that_has_changed_waits_as_what_it_is_now(change, cores):
+def test_changed_pending_job_waits_with_new_values(change, cores):
     """As in a schedule that knew nothing of it before, such as that of a bridge that was started in between."""
-    history, first = RunAndWaitHistory(), a_user_job(1, 4, 100)
+    history, first = RunTimesAndEasyWaits(), a_user_job(1, 4, 100)
     second, third = a_user_job(2, 4, 90, 1), a_user_job(3, 4, 80, 2)
     running = [a_running(first, ((0, 1),))]
     following(history, a_snapshot(CLUSTER, [second, third], running, now_s=10))
-    known = RunAndWaitHistory()
+    known = RunTimesAndEasyWaits()
     known.recall(json.loads(json.dumps(history.memory())))
     changed = a_snapshot(a_cluster(nodes=1, cores=cores), [third, CHANGES[change](second)], running, now_s=40)
     assert following(history, changed) == following(known, changed)
@@ -146,17 +145,17 @@ def test_a_waiting_job_that_has_changed_waits_as_what_it_is_now(change, cores):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_job_that_has_started_in_the_virtual_schedule_does_not_start_again_where_it_changes(change):
-    history, second, third = RunAndWaitHistory(), a_user_job(2, 4, 90), a_user_job(3, 4, 80)
+def test_changed_job_does_not_start_twice_virtually(change):
+    history, second, third = RunTimesAndEasyWaits(), a_user_job(2, 4, 90), a_user_job(3, 4, 80)
     assert following(history, a_snapshot(CLUSTER, [second, third], now_s=0))[1] == {2: 0}
     assert following(history, a_snapshot(CLUSTER, [CHANGES[change](second), third], now_s=40))[1][2] == 0
 
 
-def test_run_times_are_expected_by_the_shares_of_the_user():
-    history = RunAndWaitHistory()
+def test_expected_run_times_use_user_shares():
+    history = RunTimesAndEasyWaits()
     for id in range(100):
         history.learn(EndedJob(a_user_job(id, 1, 100, user="ada"), 0, 20))
     queue = [a_user_job(200, 1, 1000, user="ada"), a_user_job(201, 1, 10, user="bob")]
     snapshot = a_snapshot(CLUSTER, queue)
-    expected_s, _ = history.follow(snapshot, scheduling_state_of(snapshot))
+    expected_s, _ = history.advance_virtual_schedule(snapshot, get_scheduling_state(snapshot))
     assert expected_s == pytest.approx([200, 2])

@@ -6,41 +6,41 @@ import pytest
 from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched.model import ClusterState, Snapshot
-from cpsched.model.value_bounds import MOST_S
+from cpsched.model.value_bounds import TIME_BOUND_S
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
-def test_running_jobs_come_back_as_they_went_in():
+def test_returns_running_jobs_unchanged():
     running = [a_running(a_job(2), ((1, 1),)), a_running(a_job(3, units=2, walltime_s=5), ((0, 1), (2, 1)))]
     snapshot = a_snapshot(a_cluster(), [a_job(1)], running)
     assert [r.job.id for r in snapshot.running_jobs()] == [3, 2], "by expected end"
     assert snapshot.running_jobs()[0].placement == ((0, 1), (2, 1))
 
 
-def test_a_snapshot_without_estimates_is_no_value():
+def test_rejects_snapshot_without_estimates():
     cluster = a_cluster()
     with pytest.raises(InvalidValue, match="job 1 estimate_s=None: must be a whole number of seconds"):
         Snapshot.of(100, cluster, cluster.capacity, [a_job(1)])
 
 
-@pytest.mark.parametrize("estimate_s", [0, -1, MOST_S, 10**30, 1.5, float("nan"), "60"])
-def test_an_estimate_out_of_bounds_is_named(estimate_s):
+@pytest.mark.parametrize("estimate_s", [0, -1, TIME_BOUND_S, 10**30, 1.5, float("nan"), "60"])
+def test_rejects_estimate_out_of_bounds(estimate_s):
     cluster = a_cluster()
     with pytest.raises(InvalidValue, match=r"job 1 estimate_s=.*: must be a whole number of seconds"):
         Snapshot.of(100, cluster, cluster.capacity, [a_job(1)], estimates={1: estimate_s})
 
 
 @pytest.mark.parametrize(("overrun", "end_s"), [("one-second", 101), ("double", 160), ("walltime", 500)])
-def test_a_job_that_outlived_its_estimate_is_expected_to_end_after_now(overrun, end_s):
+def test_overdue_job_ends_after_now(overrun, end_s):
     cluster, job = a_cluster(), a_job(1, walltime_s=500)
     free = cluster.capacity - [[1], [0], [0], [0]]
     snapshot = Snapshot.of(100, cluster, free, [], [a_running(job, ((0, 1),))], {1: 40}, overrun)
     assert snapshot.table.end_s.tolist() == [end_s]
 
 
-def test_no_plan_lies_in_the_past():
+def test_no_plan_is_in_the_past():
     """A running job is overdue and holds all the waiting job needs: that one can start in a second, not before."""
     cluster = a_cluster(nodes=1, cores=1)
     running = (a_running(a_job(9, walltime_s=50), ((0, 1),)),)
@@ -69,17 +69,17 @@ def broken(snapshot, **changes):
         ({"queue": np.array([7])}, "queue and running=.*: must be slots below 3"),
         ({"queue": np.array([0, 1])}, "queue and running=.*: must contain each job once"),
         ({"queue": [0]}, "queue=list: must be int64 with 1 axes"),
-        ({"now_s": 2 * MOST_S}, "now_s=.*: must be within"),
+        ({"now_s": 2 * TIME_BOUND_S}, "now_s=.*: must be within"),
     ],
 )
-def test_a_snapshot_that_breaks_a_rule_is_not_born(changes, message):
+def test_rejects_invalid_snapshot(changes, message):
     running = [a_running(a_job(i, walltime_s=50), ((i - 6, 1),)) for i in (8, 9)]
     snapshot = a_snapshot(a_cluster(), [a_job(1)], running, now_s=10)
     with pytest.raises(InvalidValue, match=message):
         broken(snapshot, **changes)
 
 
-def test_a_snapshot_knows_the_estimate_of_each_of_its_jobs():
+def test_returns_estimate_of_own_jobs_only():
     first, second = a_job(1), a_job(2)
     snapshot = a_snapshot(a_cluster(), [first, second], estimates={1: 7, 2: 9})
     assert (snapshot.estimate_of(first), snapshot.estimate_of(second)) == (7, 9)
@@ -87,7 +87,7 @@ def test_a_snapshot_knows_the_estimate_of_each_of_its_jobs():
         snapshot.estimate_of(a_job(3))
 
 
-def test_a_scene_stays_as_it_is_when_it_is_estimated():
+def test_adding_estimates_does_not_change_scene():
     cluster = a_cluster()
     scene = ClusterState(0, cluster, cluster.capacity, (a_job(1), a_job(2, ineligible="dependency")))
     snapshot = Policy(WalltimePredictor(), EasyDispatcher()).add_estimates(scene)
@@ -100,7 +100,7 @@ def test_a_scene_stays_as_it_is_when_it_is_estimated():
     ("now_s", "epoch_s", "unix_s"),
     [(1_728_000_000, 0, 1_728_000_000), (60, 1_728_000_000, 1_728_000_060), (60, 0, None)],
 )
-def test_a_snapshot_has_a_date_where_its_times_have(now_s, epoch_s, unix_s):
+def test_snapshot_has_unix_time_if_epoch_is_known(now_s, epoch_s, unix_s):
     """A live cluster, a trace with UnixStartTime, and one without."""
     cluster = dataclasses.replace(a_cluster(), epoch_s=epoch_s)
     assert a_snapshot(cluster, [], now_s=now_s).unix_s == unix_s

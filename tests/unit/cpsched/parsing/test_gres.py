@@ -26,14 +26,14 @@ from cpsched.parsing.gres import Gres, parse_count, parse_gres
         ("", []),
     ],
 )  # fmt: skip
-def test_lists_as_slurm_reads_them(text: str, expected: list[Gres]) -> None:
+def test_parses_gres_lists_like_slurm(text: str, expected: list[Gres]) -> None:
     assert list(parse_gres(text)) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["gpu:", ":2", "gres/gpu=x", "gpu:2(S:0", "gpu:2)", "gpu:a100:2(S:0),(S:1)", "gpu:16384P"]
 )
-def test_what_slurm_refuses_is_refused(text: str) -> None:
+def test_rejects_what_slurm_rejects(text: str) -> None:
     with pytest.raises(ValueError, match="generic resource"):
         parse_gres(text)
 
@@ -42,5 +42,5 @@ def test_what_slurm_refuses_is_refused(text: str) -> None:
     ("word", "expected"),
     [("0", 0), ("7", 7), ("1KiB", 1024), ("1GB", 10**9), ("1x", None), ("", None), ("٣", None), ("9" * 5000, None)],
 )
-def test_counts(word: str, expected: int | None) -> None:
+def test_parses_counts(word: str, expected: int | None) -> None:
     assert parse_count(word) == expected

@@ -18,7 +18,7 @@ from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
         ("n[1-2]-ib", ("n1-ib", "n2-ib")),
     ],
 )
-def test_expands(text: str | None, names: tuple[str, ...]) -> None:
+def test_expands_hostlist(text: str | None, names: tuple[str, ...]) -> None:
     assert expand_hostlist(text) == names
 
 
@@ -26,11 +26,11 @@ def test_expands(text: str | None, names: tuple[str, ...]) -> None:
     "text",
     ["n[1-2", "n]1[", "n[a-b]", "n[1-99999999]", "n[0-199999][0-199999]", f"n[{','.join(['0-199999'] * 99)}]"],
 )
-def test_broken_lists_are_errors(text: str) -> None:
+def test_rejects_invalid_hostlist(text: str) -> None:
     with pytest.raises(ValueError, match="node list"):
         expand_hostlist(text)
 
 
-def test_a_list_that_cannot_be_read_has_no_known_nodes() -> None:
+def test_invalid_list_expands_to_nothing_if_tolerated() -> None:
     assert expand_if_valid("n[1-2") == ()
     assert expand_if_valid("n[1-2]") == ("n1", "n2")

@@ -18,12 +18,12 @@ from cpsched.parsing.pbs_select import (
         ("1kw", 8192), (" 1gb\n", 1 << 30),
     ],
 )  # fmt: skip
-def test_sizes_are_in_bytes_and_a_word_has_eight(text, bytes_):
+def test_parses_sizes_to_bytes(text, bytes_):
     assert parse_size_bytes(text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "kb", "-1kb", "1.5gb", "1xb", "1kbb", "１kb", "1" * 19 + "kb"])
-def test_other_words_are_no_sizes(text):
+def test_rejects_invalid_sizes(text):
     with pytest.raises(InvalidValue, match="must be a size"):
         parse_size_bytes(text)
 
@@ -35,17 +35,17 @@ def test_other_words_are_no_sizes(text):
         ("90.25", 90),
     ],
 )  # fmt: skip
-def test_durations_are_in_seconds(text, seconds):
+def test_parses_durations_to_seconds(text, seconds):
     assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "1:2:3:4", "-5", "1h", "00:00:xx", ":30"])
-def test_other_words_are_no_durations(text):
+def test_rejects_invalid_durations(text):
     with pytest.raises(InvalidValue, match="must be a time"):
         parse_duration_s(text)
 
 
-def test_a_select_is_chunks_and_what_each_asks_for():
+def test_parses_select_into_chunks():
     assert parse_select("2:ncpus=4:mem=8gb+ncpus=1+3") == [
         PbsSelectChunk(2, {"ncpus": "4", "mem": "8gb"}), PbsSelectChunk(1, {"ncpus": "1"}), PbsSelectChunk(3, {}),
     ]  # fmt: skip
@@ -56,18 +56,18 @@ def test_a_select_is_chunks_and_what_each_asks_for():
 @pytest.mark.parametrize(
     "select", ["", "+", "1:ncpus=1+", "1:ncpus", "1::ncpus=1", "1:ncpus=1:ncpus=2", "1:n cpus=1", '1:host="a', ":"]
 )
-def test_a_wrong_select_names_its_field_and_rule(select):
+def test_rejects_invalid_select_with_field_and_rule(select):
     with pytest.raises(InvalidValue, match=r"^Resource_List\.select=.*: must be like 2:ncpus=4"):
         parse_select(select, "Resource_List.select")
 
 
-def test_errors_show_the_first_characters_of_a_long_text():
+def test_errors_truncate_long_text():
     with pytest.raises(InvalidValue) as error:
         parse_select("x" * 100_000)
     assert len(str(error.value)) < 200
 
 
-def test_a_place_has_an_arrangement_a_sharing_and_a_group():
+def test_parses_place_into_arrangement_sharing_and_group():
     assert parse_place("scatter:excl:group=rack") == PbsPlaceDirective("scatter", "excl", "rack")
     assert parse_place("") == PbsPlaceDirective("free", "", "")
     assert parse_place("nearby:pack").unknown == ("nearby",)

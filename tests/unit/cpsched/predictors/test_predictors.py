@@ -15,7 +15,7 @@ def ended(run_s, user="ada", submit_s=0):
     return EndedJob(a_job(user=user), submit_s, submit_s + run_s)
 
 
-def test_walltime_predicts_what_was_asked_for():
+def test_walltime_predicts_requested_walltime():
     table = JobTable.of(a_cluster(), [a_job(1, walltime_s=7), a_job(2, walltime_s=9)])
     WalltimePredictor().fill(table, np.array([0, 1]))
     assert table.estimate_s.tolist() == [7, 9]
@@ -38,14 +38,14 @@ def test_walltime_predicts_what_was_asked_for():
         ([100, 101], 100),
     ],
 )
-def test_last_two_is_the_mean_of_the_last_two_capped_by_the_walltime(history, expected):
+def test_last_two_is_mean_capped_by_walltime(history, expected):
     predictor = LastTwoPredictor()
     for run_s in history:
         predictor.learn(ended(run_s))
     assert predictor.predict(a_job(user="ada", walltime_s=100)) == expected
 
 
-def test_last_two_keeps_users_apart_and_knows_nothing_of_the_nameless():
+def test_last_two_separates_users_and_ignores_unnamed_ones():
     predictor = LastTwoPredictor()
     predictor.learn(ended(10, user="ada"))
     predictor.learn(ended(10, user=""))
@@ -53,7 +53,7 @@ def test_last_two_keeps_users_apart_and_knows_nothing_of_the_nameless():
     assert predictor.predict(a_job(user="", walltime_s=100)) == 100
 
 
-def test_who_learns_says_so():
+def test_learning_predictors_say_so():
     assert LastTwoPredictor().learns
     assert ProfilePredictor().learns
     assert not WalltimePredictor().learns
@@ -89,7 +89,7 @@ class Fills(Predictor):
 
 @pytest.mark.parametrize("kind", [Says, Fills])
 @pytest.mark.parametrize(("answer", "estimate"), [(1, 1), (9, 9), (10, 10), (11, 10), (2**53 - 1, 10)])
-def test_an_estimate_is_at_most_the_walltime(kind, answer, estimate):
+def test_estimate_is_at_most_walltime(kind, answer, estimate):
     table = column(10, 10)
     fill_estimates(kind(answer, 5), table, np.array([0, 1]))
     assert table.estimate_s.tolist()[:2] == [estimate, 5]
@@ -97,7 +97,7 @@ def test_an_estimate_is_at_most_the_walltime(kind, answer, estimate):
 
 @pytest.mark.parametrize("kind", [Says, Fills])
 @pytest.mark.parametrize("answer", [0, -1, 2**53])
-def test_an_estimate_that_is_none_makes_the_walltimes_stand(kind, answer):
+def test_missing_estimate_keeps_walltimes(kind, answer):
     table = column(10, 20, 30)
     with pytest.raises(PolicyError, match=f"predictor {kind.__name__}: InvalidValue: estimate_s={answer}"):
         fill_estimates(kind(3, answer), table, np.array([0, 1]))
@@ -107,12 +107,12 @@ def test_an_estimate_that_is_none_makes_the_walltimes_stand(kind, answer):
 @pytest.mark.parametrize(
     ("answer", "seconds"), [(1, 1), (1.9, 1), (np.int64(7), 7), (np.float32(7.5), 7), (2**53 - 1, 2**53 - 1)]
 )
-def test_numbers_become_whole_seconds(answer, seconds):
+def test_converts_numbers_to_whole_seconds(answer, seconds):
     assert to_whole_seconds(answer) == seconds
 
 
 @pytest.mark.parametrize("answer", [0, 0.9, -1, 2**53, float("nan"), float("inf"), None, "7", [7]])
-def test_what_is_no_duration_is_refused(answer):
+def test_rejects_invalid_durations(answer):
     with pytest.raises(InvalidValue, match="estimate_s"):
         to_whole_seconds(answer)
 
@@ -131,7 +131,7 @@ class OfParent(Quiet):
 
 
 @pytest.mark.parametrize("base", [WalltimePredictor, EasyDispatcher])
-def test_a_class_that_overrides_learn_learns(base):
+def test_class_overriding_learn_learns(base):
     """Without the default, simulations and the bridge never call its `learn`."""
     derived = type("Derived", (Learning, base), {})
     assert base.learns is False
@@ -140,6 +140,6 @@ def test_a_class_that_overrides_learn_learns(base):
     assert type("Child", (derived,), {}).learns is True
 
 
-def test_a_class_that_defines_learns_keeps_it():
+def test_class_defining_learns_keeps_it():
     assert Quiet.learns is False
     assert OfParent.learns is False

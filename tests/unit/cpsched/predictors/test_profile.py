@@ -36,7 +36,7 @@ def test_each_rule_finds_its_job(rule):
 
 @pytest.mark.parametrize("rule", range(4))
 @pytest.mark.parametrize("other", [{"walltime_s": 500}, {"queue": "other"}])
-def test_the_first_four_rules_hold_for_one_walltime_and_one_queue(rule, other):
+def test_first_four_rules_require_walltime_and_queue(rule, other):
     """A later job of the same name counts, which only the fifth rule finds."""
     like = RULES[rule]
     odd = facts(name=like.name, units=like.request.units, **other)
@@ -44,30 +44,30 @@ def test_the_first_four_rules_hold_for_one_walltime_and_one_queue(rule, other):
 
 
 @pytest.mark.parametrize("rule", range(5))
-def test_a_stricter_rule_wins_over_a_later_job_of_a_looser_one(rule):
+def test_stricter_rule_precedes_later_job_of_looser_one(rule):
     predictor = learned((RULES[rule], 77), (RULES[rule + 1], 88))
     assert predictor.predict(facts()) == 77
 
 
-def test_of_jobs_that_match_alike_the_last_one_counts():
+def test_last_of_equal_matches_counts():
     assert learned((facts(), 10), (facts(), 20)).predict(facts()) == 20
 
 
-def test_users_are_kept_apart_and_strangers_get_their_walltime():
+def test_separates_users_and_uses_walltime_for_unknown_ones():
     predictor = learned((facts(), 10))
     assert predictor.predict(facts(user="bob")) == 1000
     assert predictor.predict(facts(name="other", user="ada")) == 1000
 
 
-def test_a_job_without_a_user_teaches_nothing():
+def test_ignores_job_without_user():
     assert learned((facts(user=""), 10)).predict(facts(user="")) == 1000
 
 
-def test_the_walltime_caps_the_prediction():
+def test_walltime_caps_prediction():
     assert learned((facts(), 5000)).predict(facts()) == 1000
 
 
-def test_what_was_used_longest_ago_is_forgotten_first():
+def test_forgets_least_recently_used_profile():
     names = ["a", "b", "c"]
     predictor = learned(*((facts(name=name), 10) for name in names), remember=2)
     assert [predictor.predict(facts(name=name)) for name in names] == [1000, 10, 10]
@@ -75,12 +75,12 @@ def test_what_was_used_longest_ago_is_forgotten_first():
         ProfilePredictor(remember=0)
 
 
-def test_what_was_learned_again_was_used_last():
+def test_repeated_learning_refreshes_profile():
     predictor = learned(*((facts(name=name), 10) for name in ("a", "b", "a", "c")), remember=2)
     assert [predictor.predict(facts(name=name)) for name in ("a", "b", "c")] == [10, 1000, 10]
 
 
-def test_a_predictor_may_remember_one_profile_of_a_user():
+def test_may_remember_one_profile_of_user():
     predictor = learned((facts(name="a"), 10), (facts(name="b"), 20), remember=1)
     assert [predictor.predict(facts(name=name)) for name in ("a", "b")] == [1000, 20]
     assert ProfilePredictor().remember == 10_000

@@ -15,11 +15,11 @@ def taught(quantile, *ran, **facts):
     return predictor
 
 
-def test_of_a_user_and_a_site_that_nothing_is_known_of_the_walltime_counts():
+def test_uses_walltime_without_data():
     assert QuantilePredictor().predict(a_job(user="ada", walltime_s=77)) == 77
 
 
-def test_a_quantile_of_what_the_users_jobs_ran_of_their_walltimes():
+def test_predicts_quantile_of_run_shares_of_user():
     ran = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100] * 4
     low, high = taught(0.2, *ran), taught(0.9, *ran)
     job = a_job(99, user="ada", walltime_s=100)
@@ -28,7 +28,7 @@ def test_a_quantile_of_what_the_users_jobs_ran_of_their_walltimes():
     assert low.predict(a_job(99, user="ada", walltime_s=1000)) == 10 * low.predict(job)
 
 
-def test_jobs_of_the_same_shape_count_for_more():
+def test_jobs_of_same_shape_weigh_more():
     predictor = QuantilePredictor(0.5)
     for i in range(20):
         predictor.learn(EndedJob(a_job(i, units=4, user="ada", name="wide"), 0, 90))
@@ -37,21 +37,21 @@ def test_jobs_of_the_same_shape_count_for_more():
     assert predictor.predict(a_job(99, units=1, user="ada", name="test")) == 2
 
 
-def test_recent_jobs_count_for_more():
+def test_recent_jobs_weigh_more():
     assert taught(0.5, *[90] * 15, *[10] * 15).predict(a_job(99, user="ada")) == 10
 
 
-def test_of_an_unknown_user_the_site_tells():
+def test_unknown_user_uses_site_data():
     predictor = taught(0.5, *[25] * 60)
     assert predictor.predict(a_job(99, user="bob", walltime_s=200)) == 50
 
 
-def test_more_than_the_walltime_is_no_share():
+def test_share_is_at_most_walltime():
     assert taught(0.5, *[500] * 60).predict(a_job(99, user="ada")) == 100
 
 
 @pytest.mark.parametrize(("quantile", "value"), [(0.01, 1.0), (0.5, 2.0), (0.6, 3.0), (1.0, 3.0)])
-def test_the_weighed_quantile(quantile, value):
+def test_computes_weighted_quantile(quantile, value):
     assert weighted_quantile([(3.0, 2.0), (1.0, 1.0), (2.0, 1.0)], quantile) == value
 
 
@@ -63,7 +63,7 @@ def test_the_weighed_quantile(quantile, value):
         ({"remember": 0}, "remember=0"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(settings, message):
+def test_rejects_invalid_settings(settings, message):
     with pytest.raises(InvalidValue, match=message):
         QuantilePredictor(**settings)
 
@@ -95,13 +95,13 @@ def heard(monkeypatch, predictor, job):
         ({"walltime_s": 99, "units": 2, "name": "other"}, 0.04),
     ],
 )
-def test_what_differs_makes_a_job_count_for_less(monkeypatch, facts, weight):
+def test_differences_reduce_weight_of_job(monkeypatch, facts, weight):
     predictor = taught(0.5, 30, name="run")
     job = a_job(99, **{"user": "ada", "name": "run", "walltime_s": 100, **facts})
     assert heard(monkeypatch, predictor, job) == [(0.3, 3.0), (0.3, pytest.approx(weight))]
 
 
-def test_the_site_counts_three_and_each_earlier_job_less_by_half_in_ten(monkeypatch):
+def test_site_has_weight_3_and_older_jobs_decay(monkeypatch):
     predictor = taught(0.5, *range(1, 22))
     site, *weighed = heard(monkeypatch, predictor, a_job(99, user="ada"))
     assert site == (0.01, 3.0), "as at the first job, at which it was looked at"
@@ -110,7 +110,7 @@ def test_the_site_counts_three_and_each_earlier_job_less_by_half_in_ten(monkeypa
     assert (weighed[10][1], weighed[20][1]) == (0.5, 0.25)
 
 
-def test_so_many_jobs_of_a_user_are_remembered(monkeypatch):
+def test_remembers_bounded_number_of_jobs_per_user(monkeypatch):
     for remember in (1, 3):
         predictor = QuantilePredictor(remember=remember)
         for run_s in (10, 20, 30, 40):
@@ -124,13 +124,13 @@ def test_so_many_jobs_of_a_user_are_remembered(monkeypatch):
     assert default.quantile == 0.8
 
 
-def test_a_job_without_a_user_tells_of_the_site_alone(monkeypatch):
+def test_job_without_user_uses_site_only(monkeypatch):
     predictor = QuantilePredictor()
     predictor.learn(EndedJob(a_job(user=""), 0, 40))
     assert heard(monkeypatch, predictor, a_job(99, user="")) == [(0.4, 3.0)]
 
 
-def test_the_site_is_looked_at_with_the_first_job_and_every_fifty():
+def test_reads_site_at_first_job_and_every_50():
     predictor = QuantilePredictor(1.0)
     seen = []
     for run_s in [10, *[20] * 49, *[30] * 50, 40]:
@@ -139,7 +139,7 @@ def test_the_site_is_looked_at_with_the_first_job_and_every_fifty():
     assert seen == [10] * 50 + [30] * 50 + [40]
 
 
-def test_the_site_is_known_by_its_last_four_hundred_jobs():
+def test_site_remembers_last_400_jobs():
     predictor = QuantilePredictor(1.0)
     for run_s in [90, *[10] * 450]:
         predictor.learn(EndedJob(a_job(user="ada"), 0, run_s))
@@ -153,12 +153,12 @@ def test_the_site_is_known_by_its_last_four_hundred_jobs():
 @pytest.mark.parametrize(
     ("walltime_s", "run_s", "seconds"), [(100, 0, 1), (1, 1, 1), (3, 50, 2), (10, 25, 2), (10, 35, 4)]
 )
-def test_a_prediction_is_a_whole_second_and_at_least_one(walltime_s, run_s, seconds):
+def test_prediction_is_at_least_one_whole_second(walltime_s, run_s, seconds):
     predictor = taught(1.0, run_s)
     assert predictor.predict(a_job(99, user="bob", walltime_s=walltime_s)) == seconds
 
 
-def test_who_learns_says_so_and_bounds_are_inclusive_where_they_are_meant_to_be():
+def test_learns_and_accepts_inclusive_bounds():
     assert QuantilePredictor(1.0, 1).learns
     assert QuantilePredictor(0.001).quantile == 0.001
 
@@ -174,5 +174,5 @@ def test_who_learns_says_so_and_bounds_are_inclusive_where_they_are_meant_to_be(
         ([(2.0, 0.0), (1.0, 0.0)], 0.5, 1.0),
     ],
 )
-def test_the_weighed_quantile_is_the_least_value_that_reaches_the_share(weighed, quantile, value):
+def test_weighted_quantile_is_least_value_reaching_share(weighed, quantile, value):
     assert weighted_quantile(weighed, quantile) == value

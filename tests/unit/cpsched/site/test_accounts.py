@@ -18,7 +18,7 @@ ROWS = (
 )
 
 
-def test_a_user_of_several_accounts_who_names_none_is_in_the_first_that_lists_the_user():
+def test_default_account_is_first_that_lists_user():
     accounts = AssociationTree(ROWS)
     assert [accounts.default_account(user) for user in ("ada", "bob", "eve")] == ["lab", "office", ""]
 
@@ -33,20 +33,20 @@ def test_a_user_of_several_accounts_who_names_none_is_in_the_first_that_lists_th
         ("lab", "bob", "", None),
     ],
 )
-def test_the_association_for_a_partition_comes_before_the_users_own(account, user, partition, at):
+def test_partition_association_precedes_general_one(account, user, partition, at):
     assert AssociationTree(ROWS).find(account, user, partition) == at
 
 
-def test_an_account_knows_what_it_is_below_and_users_are_no_accounts():
+def test_account_knows_parents_and_excludes_users():
     accounts = AssociationTree(ROWS)
     assert accounts.parent_by_account == {"root": "", "lab": "root", "office": "root"}
     assert accounts.highest_priority == 7
 
 
-def test_accounts_without_a_root_are_refused():
+def test_rejects_accounts_without_root():
     with pytest.raises(InvalidValue, match="must contain a root"):
         AssociationTree(())
 
 
-def test_limits_list_what_is_set_and_a_limit_of_zero_is_one():
+def test_limits_list_set_values_including_zero():
     assert dict(AccountingLimits(group_jobs=0, group_tres={})) == {"group_jobs": 0}

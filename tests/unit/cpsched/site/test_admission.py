@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched.dispatchers.list_orders import ListDispatcher
+from cpsched.dispatchers.list_dispatchers import ListDispatcher
 from cpsched.feasibility import verify
 from cpsched.model import (
     NEVER,
@@ -26,9 +26,15 @@ from cpsched.model import (
     Starts,
 )
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.admission import QueueLimitStatus, admit, decide_within, job_limits_of, respects_limits
+from cpsched.site.admission import (
+    PendingJobLimitsAndUsage,
+    admit_jobs,
+    decide_within,
+    pending_job_limits,
+    respects_limits,
+)
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 
 NONE = AccountingLimits()
 USERS = {"a": "ada", "b": "bob", "c": "cid"}
@@ -55,7 +61,7 @@ def scene(jobs, limits=NONE, running=(), cores=8, ada=NONE):
     standings = {each.id: book.limits_of(claim(each)) for each in jobs}
     used = book.usage([book.limits_of(claim(each)) for each in running])
     snapshot = Snapshot.of(1000, POOL, [[cores]], jobs, (), {each.id: each.walltime_s for each in jobs})
-    return snapshot, QueueLimitStatus(standings, used)
+    return snapshot, PendingJobLimitsAndUsage(standings, used)
 
 
 def started(snapshot, limits, dispatcher=None):
@@ -65,7 +71,7 @@ def started(snapshot, limits, dispatcher=None):
     return sorted(found.decision.starts_by_job(found.snapshot)), found
 
 
-def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
+def test_user_at_limit_delays_no_other_user():
     jobs = [job(id) for id in range(60)] + [job(id, "bob") for id in range(60, 66)]
     ids, found = started(*scene(jobs, ada=AccountingLimits(jobs=2)))
     assert ids == [0, 1, *range(60, 66)]
@@ -73,13 +79,13 @@ def test_sixty_jobs_of_a_user_with_two_at_once_keep_nobody_else_waiting():
     assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
 
 
-def test_what_runs_already_counts():
+def test_running_jobs_count_for_limit():
     jobs = [job(1), job(2), job(3)]
     assert started(*scene(jobs, AccountingLimits(jobs_a_user=2), running=[job(99)]))[0] == [1]
 
 
 @pytest.mark.parametrize("dispatcher", [EasyDispatcher(order="priority"), ListDispatcher(), EasyDispatcher()])
-def test_a_cap_of_power_is_one_more_limit(dispatcher):
+def test_power_cap_is_one_more_limit(dispatcher):
     """8 W a core: one core runs, and beside its 8 W the cap has room for three more; bob may run one job."""
     jobs = [job(1, cores=2), job(2, cores=2), job(3, "bob"), job(4, "bob"), job(5)]
     snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
@@ -97,13 +103,13 @@ def test_a_cap_of_power_is_one_more_limit(dispatcher):
     )
 
 
-def test_under_a_wide_cap_of_power_the_other_limits_hold():
+def test_limits_apply_under_wide_power_cap():
     snapshot, limits = scene([job(1), job(2), job(3, "bob")], AccountingLimits(jobs_a_user=1))
     wide = replace(snapshot, cluster=replace(POOL, power=PowerCap.of(640, {"cores": 8})))
     assert started(wide, limits)[0] == [1, 3]
 
 
-def test_room_under_the_cap_that_nobody_used_goes_to_others():
+def test_unused_power_goes_to_other_jobs():
     """The first job has no room on the nodes, whose watts the second may have."""
     jobs = [job(1, cores=8), job(2, cores=4)]
     capped = replace(POOL, power=PowerCap.of(64, {"cores": 8}))
@@ -114,31 +120,31 @@ def test_room_under_the_cap_that_nobody_used_goes_to_others():
     assert started(replace(snapshot, cluster=free), None)[0] == [2]
 
 
-def test_without_a_cap_and_limits_the_policy_alone_decides():
+def test_policy_decides_alone_without_cap_and_limits():
     snapshot, _ = scene([job(1), job(2)])
     ids, found = started(snapshot, None)
     assert (ids, found.snapshot is snapshot) == ([1, 2], True)
 
 
-def test_jobs_on_their_way_count_as_running():
+def test_starting_jobs_count_as_running():
     jobs = [job(1), job(2), job(3)]
     snapshot, limits = scene(jobs, AccountingLimits(jobs_a_user=2))
     ids, _ = started(snapshot, limits.count_as_running([3, 77]))
     assert ids == [1]
 
 
-def test_the_site_decides_who_comes_first_under_a_limit():
+def test_site_order_decides_under_limit():
     jobs = [job(1, priority=5), job(2, priority=9), job(3, priority=1, tier=1)]
     assert started(*scene(jobs, AccountingLimits(group_tres={"cpu": 2})))[0] == [2, 3]
 
 
-def test_a_limit_reserves_nothing_others_may_not_use():
+def test_limit_reserves_nothing():
     # Conservative planning would put ada's ten jobs one after the other and keep bob's long job away from the nodes.
     jobs = [job(id, cores=8, minutes=60) for id in range(10)] + [job(10, "bob", cores=8)]
     assert started(*scene(jobs, ada=AccountingLimits(jobs=0)), ListDispatcher())[0] == [10]
 
 
-def test_a_small_job_runs_where_the_first_of_its_user_does_not_fit():
+def test_smaller_job_starts_if_first_of_user_does_not_fit():
     jobs = [job(1, cores=8), job(2, cores=2, minutes=1)]
     snapshot, limits = scene(jobs, AccountingLimits(tres_a_user={"cpu": 8}), cores=4)
     assert started(snapshot, limits, ListDispatcher(option="greedy"))[0] == [2]
@@ -156,29 +162,29 @@ class Counting(EasyDispatcher):
         return ListDispatcher(option="greedy").decide(snapshot, need)
 
 
-def test_a_second_answer_that_breaks_a_limit_is_not_taken():
+def test_rejects_second_answer_that_breaks_limit():
     counting = Counting()
     ids, found = started(*scene([job(1), job(2), job(3)], AccountingLimits(jobs_a_user=1)), counting)
     assert (ids, counting.asked) == ([], 2)
     assert found.limited.keys() == {2, 3}
 
 
-def test_nobody_is_asked_twice_where_no_node_has_room_for_those_that_a_limit_has():
+def test_asks_once_if_limited_jobs_fit_on_no_node():
     counting = Counting()
     jobs = [job(1, cores=8), job(2, cores=8), job(3, cores=6)]
     started(*scene(jobs, AccountingLimits(jobs_a_user=1), cores=4), counting)
     assert counting.asked == 1
 
 
-def test_without_limits_the_snapshot_is_handed_on_as_it_is():
+def test_returns_snapshot_unchanged_without_limits():
     snapshot, _ = scene([job(1)], AccountingLimits())
-    assert decide_within(snapshot, QueueLimitStatus(), EasyDispatcher().decide).snapshot is snapshot
+    assert decide_within(snapshot, PendingJobLimitsAndUsage(), EasyDispatcher().decide).snapshot is snapshot
 
 
-def test_admission_says_why_once_for_all_of_a_kind():
+def test_reports_each_kind_of_refusal_once():
     book = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal", limits=AccountingLimits(wall_min=1))}))
     standing = book.limits_of(claim(job(1)))
-    found = admit([standing, None, standing], book.usage([]), [0, 1, 2])
+    found = admit_jobs([standing, None, standing], book.usage([]), [0, 1, 2])
     assert found.positions.tolist() == [1]
     assert found.refused[0] is found.refused[2]
     assert found.refused[0].startswith("QOSMaxWallDurationPerJobLimit: 10 minutes")
@@ -206,9 +212,9 @@ def made(rows):
     ]
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(LIMITS, JOBS, JOBS, DISPATCHERS)
-def test_no_round_starts_more_than_the_limits_allow(limits, waiting, running, dispatcher):
+def test_never_starts_more_than_limits_allow(limits, waiting, running, dispatcher):
     """Counted here from the jobs themselves, with nothing of the code that admits them."""
     now, before = made(waiting), [job(1000 + j.id, j.user, j.request.units) for j in made(running)[:3]]
     snapshot, standing = scene(now, limits, before)
@@ -235,9 +241,9 @@ def test_no_round_starts_more_than_the_limits_allow(limits, waiting, running, di
     assert all(limits.wall_min is None or each.walltime_s // 60 <= limits.wall_min for each in chosen)
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(JOBS, st.integers(0, 3), DISPATCHERS)
-def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
+def test_limited_user_changes_no_plan_of_others(waiting, most, dispatcher):
     """Ada is full: the others' jobs start, and are planned, as if hers were not there."""
     jobs = made(waiting)
     running = [job(1000 + at) for at in range(most)]
@@ -250,7 +256,7 @@ def test_nobody_is_delayed_by_a_user_at_the_limit(waiting, most, dispatcher):
     assert expected.plan_by_job(reference) == found.decision.plan_by_job(found.snapshot)
 
 
-def test_the_decision_is_the_dispatchers_own_on_the_queue_that_is_written_down():
+def test_decision_equals_dispatcher_on_recorded_queue():
     jobs = [job(id) for id in range(20)] + [job(id, "bob", cores=3) for id in range(20, 30)]
     _, found = started(*scene(jobs, AccountingLimits(jobs_a_user=3)))
     again = EasyDispatcher(order="priority").decide(found.snapshot)
@@ -269,14 +275,14 @@ class Noting(EasyDispatcher):
         return super().decide(snapshot, need)
 
 
-def test_nobody_is_asked_twice_where_those_that_start_fill_the_limit():
+def test_asks_once_if_starts_fill_limit():
     noting = Noting()
     jobs = [job(1), job(2), job(3, "bob", cores=9)]
     ids, _ = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
     assert (ids, noting.asked) == ([1], [[1, 3]])
 
 
-def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one():
+def test_job_that_does_not_fit_leaves_limit_to_next():
     noting = Noting()
     jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
     ids, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
@@ -284,7 +290,7 @@ def test_a_job_that_does_not_fit_leaves_its_room_under_the_limit_to_the_next_one
     assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are in use"}
 
 
-def test_the_answer_that_counts_is_named_by_its_number():
+def test_reports_number_of_accepted_answer():
     """The first, unless a second one was asked for and keeps the limits; a site without limits gets the first, too."""
     jobs = [job(1), job(2), job(3)]
     assert started(*scene(jobs, AccountingLimits(jobs_a_user=1)), Counting())[1].answer == 0
@@ -298,36 +304,41 @@ def standing_for(limits, user="ada"):
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
-def test_whoever_comes_first_the_positions_are_told_in_the_order_of_the_queue(order):
+def test_reports_limit_positions_in_queue_order(order):
     standing, book = standing_for(AccountingLimits(group_jobs=2))
-    found = admit([standing] * 3, book.usage([]), order)
+    found = admit_jobs([standing] * 3, book.usage([]), order)
     assert found.positions.tolist() == sorted(order[:2])
     assert list(found.refused) == order[2:]
     assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs of QOS normal are in use"
 
 
-def test_refusals_are_put_into_words_where_somebody_reads_them():
+def test_formats_refusals_lazily():
     full, book = standing_for(AccountingLimits(group_jobs=0))
     barred, other = standing_for(AccountingLimits(wall_min=1))
-    assert admit([full], book.usage([]), [0], whole=False).refused == {0: "limit"}
-    assert admit([barred], other.usage([]), [0], whole=False).refused == {0: barred.barred}
+    assert admit_jobs([full], book.usage([]), [0], whole=False).refused == {0: "limit"}
+    assert admit_jobs([barred], other.usage([]), [0], whole=False).refused == {0: barred.barred}
 
 
-def test_a_job_under_no_limit_has_no_standing():
+def test_unlimited_job_has_no_standing():
     free = JobLimitTable(SiteLimitPolicy(qos={"normal": Qos("normal")})).limits_of(claim(job(1)))
     full, _ = standing_for(AccountingLimits(group_jobs=0))
     barred, _ = standing_for(AccountingLimits(wall_min=1))
     snapshot, _ = scene([job(id) for id in (1, 2, 3, 4)])
-    assert job_limits_of(snapshot, QueueLimitStatus({1: free, 2: full, 3: barred})) == [None, full, barred, None]
+    assert pending_job_limits(snapshot, PendingJobLimitsAndUsage({1: free, 2: full, 3: barred})) == [
+        None,
+        full,
+        barred,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
     ("used", "ids", "kept"), [(0, (1, 2), True), (1, (1, 2), False), (1, (1,), True), (2, (1,), False)]
 )
-def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
+def test_starts_respect_limit_in_sequence(used, ids, kept):
     standing, _ = standing_for(AccountingLimits(group_jobs=2))
     snapshot, _ = scene([job(id) for id in (1, 2, 3)])
-    limits = QueueLimitStatus({1: standing, 2: standing}, [used])
+    limits = PendingJobLimitsAndUsage({1: standing, 2: standing}, [used])
     starts = Starts.of({int(snapshot.queue[id - 1]): ((0, 1),) for id in ids})
     assert respects_limits(snapshot, starts, limits) is kept
     assert limits.used == [used], "what is counted on the way is a copy"
@@ -335,16 +346,16 @@ def test_starts_keep_a_limit_one_after_the_other(used, ids, kept):
     assert respects_limits(snapshot, nobodys, limits)
 
 
-def test_a_barred_job_that_starts_all_the_same_breaks_its_limit():
+def test_started_barred_job_breaks_limit():
     barred, book = standing_for(AccountingLimits(wall_min=1))
     snapshot, _ = scene([job(1)])
     starts = Starts.of({int(snapshot.queue[0]): ((0, 1),)})
-    assert not respects_limits(snapshot, starts, QueueLimitStatus({1: barred}, book.usage([])))
+    assert not respects_limits(snapshot, starts, PendingJobLimitsAndUsage({1: barred}, book.usage([])))
 
 
-def test_jobs_on_their_way_are_counted_beside_and_change_nothing_that_was_counted():
+def test_counting_starting_jobs_does_not_change_usage():
     standing, _ = standing_for(AccountingLimits(group_jobs=9))
-    limits = QueueLimitStatus({1: standing, 2: standing}, [3])
+    limits = PendingJobLimitsAndUsage({1: standing, 2: standing}, [3])
     assert limits.count_as_running([1, 2, 77]).used == [5]
     assert limits.count_as_running([]).used == [3]
     assert limits.used == [3]

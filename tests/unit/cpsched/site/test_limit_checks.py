@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.admission import first_exceeded_limit
+from cpsched.site.admission import admit_jobs, first_exceeded_limit
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable, LimitUsageMinutes
-from cpsched.site.limit_reasons import reason_of
+from cpsched.site.limit_reasons import slurm_limit_reason
 
 NONE = AccountingLimits()
 
@@ -40,6 +44,30 @@ def verdict(at, job, running=(), spent=None):
         return standing.barred.partition(":")[0]
     check = first_exceeded_limit(standing, book.usage(others))
     return check.reason if check else None
+
+
+@pytest.mark.parametrize("limits_hold", [True, False])
+def test_licences_limit_running_jobs_whatever_is_enforced(limits_hold):
+    at = replace(site(user=AccountingLimits(jobs=2)), licenses={"matlab": 5}, limits_hold=limits_hold)
+    assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=2)]) is None
+    assert verdict(at, asks(license_matlab=3), [asks("bob", license_matlab=3)]) == "Licenses"
+    assert verdict(at, asks(license_other=9), [asks("bob", license_matlab=5)]) is None
+    assert verdict(at, asks(), TWO) == ("AssocMaxJobsLimit" if limits_hold else None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
+def test_no_subset_of_admitted_jobs_exceeds_licences(jobs, data):
+    totals = {"a": 5, "b": 3}
+    book = JobLimitTable(SiteLimitPolicy(limits_hold=False, licenses=totals))
+    standings = [book.limits_of(asks(license_a=a, license_b=b)) for a, b in jobs]
+    running = data.draw(st.integers(0, min(1, len(jobs))))
+    used = book.usage(standings[:running])
+    order = data.draw(st.permutations(range(running, len(jobs))))
+    admitted = admit_jobs(standings, used, order).positions.tolist()
+    together = [jobs[at] for at in [*range(running), *admitted]]
+    assert [sum(each) <= total for each, total in zip(zip(*together, strict=True), totals.values(), strict=False)] in (
+        [True, True], [],
+    )  # fmt: skip
 
 
 TWO = (asks(), asks())
@@ -97,11 +125,11 @@ LIMITED = {"qos": "qos", "user": "user", "account": "account", "root": "root"}
         ),
     ],
 )
-def test_a_limit_keeps_a_job_waiting_for_slurms_reason(where, limits, job, running, expected):
+def test_limit_delays_job_with_slurm_reason(where, limits, job, running, expected):
     assert verdict(site(**{where: limits}), job, running) == expected
 
 
-def test_the_qos_of_a_partition_comes_before_that_of_the_job():
+def test_partition_qos_precedes_job_qos():
     at = site(
         part=AccountingLimits(tres_a_user={"cpu": 100}), qos=AccountingLimits(tres_a_user={"cpu": 1, "gres/gpu": 1})
     )
@@ -109,7 +137,7 @@ def test_the_qos_of_a_partition_comes_before_that_of_the_job():
     assert verdict(at, asks(gres_gpu=2)) == "QOSMaxGRESPerUser"
 
 
-def test_a_qos_may_come_before_that_of_the_partition():
+def test_job_qos_may_precede_partition_qos():
     at = site(
         part=AccountingLimits(tres_a_user={"cpu": 100}),
         qos=AccountingLimits(tres_a_user={"cpu": 1}),
@@ -133,7 +161,7 @@ def test_a_qos_may_come_before_that_of_the_partition():
         ),
     ],
 )
-def test_what_a_qos_sets_switches_the_same_limit_of_associations_off(qos, below):
+def test_qos_limit_disables_same_association_limit(qos, below):
     assert verdict(site(qos, **below), asks()) is None
     assert verdict(site(**below), asks()) is not None
 
@@ -151,7 +179,7 @@ def test_what_a_qos_sets_switches_the_same_limit_of_associations_off(qos, below)
          "AssocGrpCPUMinutesLimit"),
     ],
 )  # fmt: skip
-def test_a_limit_that_is_switched_off_for_one_job_still_counts_that_job_for_others(narrow, wide, safe, reason):
+def test_exempt_job_still_counts_for_others(narrow, wide, safe, reason):
     rows = (Association("root", parent=-1, limits=narrow), Association("lab", "ada"))
     at = SiteLimitPolicy(AssociationTree(rows), {"free": Qos("free", limits=wide), "normal": Qos("normal")}, safe=safe)
     free = asks(limit_min=1)._replace(qos="free")
@@ -160,12 +188,12 @@ def test_a_limit_that_is_switched_off_for_one_job_still_counts_that_job_for_othe
     assert verdict(at, free, [free]) is None
 
 
-def test_groups_are_checked_up_to_the_root_whatever_an_association_below_allows():
+def test_checks_group_limits_up_to_root():
     at = site(user=AccountingLimits(group_tres={"cpu": 99}), root=AccountingLimits(group_tres={"cpu": 3}))
     assert verdict(at, asks()) == "AssocGrpCpuLimit"
 
 
-def test_a_qos_multiplies_the_limits_of_associations_but_not_those_of_a_qos():
+def test_qos_factor_scales_association_limits_only():
     limits = AccountingLimits(group_tres={"cpu": 3})
     assert verdict(site(user=limits, limit_factor=2.0), asks()) is None
     assert verdict(site(user=limits, limit_factor=1.0), asks()) == "AssocGrpCpuLimit"
@@ -183,42 +211,42 @@ def test_a_qos_multiplies_the_limits_of_associations_but_not_those_of_a_qos():
         (True, 281, TWO, "QOSGrpCPUMinutesLimit"),
     ],
 )
-def test_minutes_that_are_spent_and_with_safe_those_that_jobs_may_still_spend(safe, spent_min, running, expected):
+def test_counts_used_minutes_and_with_safe_planned_ones(safe, spent_min, running, expected):
     at = site(AccountingLimits(group_tres_minutes={"cpu": 1000}), safe=safe)
     assert verdict(at, asks(), running, LimitUsageMinutes(qos_minutes={"normal": {"cpu": spent_min}})) == expected
 
 
-def test_minutes_of_an_association_and_its_wall_time():
+def test_counts_association_minutes_and_wall_time():
     at = site(account=AccountingLimits(group_tres_minutes={"cpu": 10}), root=AccountingLimits(group_wall_min=100))
     assert verdict(at, asks(), (), LimitUsageMinutes(association_minutes={1: {"cpu": 10}})) == "AssocGrpCPUMinutesLimit"
     assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 100.5})) == "AssocGrpWallLimit"
     assert verdict(at, asks(), (), LimitUsageMinutes(association_wall_min={0: 99.9})) is None
 
 
-def test_with_safe_wall_time_that_would_be_too_long_is_refused_at_once():
+def test_safe_mode_refuses_excessive_wall_time_at_once():
     at = site(AccountingLimits(group_wall_min=100), safe=True)
     assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 41.0})) == "QOSGrpWallLimit"
     assert verdict(at, asks(limit_min=60), (), LimitUsageMinutes(qos_wall_min={"normal": 40.9})) is None
 
 
-def test_a_usage_factor_scales_minutes_only_where_the_qos_says_so():
+def test_usage_factor_scales_minutes_only_if_enabled():
     limits = AccountingLimits(tres_minutes={"cpu": 239})
     assert verdict(site(limits, usage_factor=0.5), asks()) == "QOSMaxCpuMinutesPerJobLimit"
     assert verdict(site(limits, usage_factor=0.5, factor_on_limits=True), asks()) is None
 
 
-def test_under_a_qos_that_costs_nothing_what_is_spent_does_not_count():
+def test_free_qos_ignores_used_minutes():
     at = site(AccountingLimits(group_tres_minutes={"cpu": 10}), usage_factor=0.0)
     assert verdict(at, asks(), (), LimitUsageMinutes(qos_minutes={"normal": {"cpu": 99}})) is None
 
 
 @pytest.mark.parametrize(("minutes", "verdict_"), [(240, None), (239, "QOSGrpCPURunMinutesLimit")])
-def test_under_a_qos_that_costs_nothing_a_job_may_ask_for_just_what_running_jobs_may_use(minutes, verdict_):
+def test_free_qos_allows_exactly_minutes_of_running_jobs(minutes, verdict_):
     at = site(AccountingLimits(group_running_minutes={"cpu": minutes}), usage_factor=0.0)
     assert verdict(at, asks(limit_min=60), TWO) == verdict_
 
 
-def test_an_association_for_one_partition_comes_before_the_general_one():
+def test_partition_association_precedes_general_one():
     rows = (
         Association("root", parent=-1),
         Association("lab", "ada", limits=AccountingLimits(jobs=0)),
@@ -229,7 +257,7 @@ def test_an_association_for_one_partition_comes_before_the_general_one():
     assert verdict(at, asks()._replace(partition="other")) == "AssocMaxJobsLimit"
 
 
-def test_where_limits_are_not_enforced_none_holds():
+def test_unenforced_limits_do_not_apply():
     at = SiteLimitPolicy(
         site(AccountingLimits(group_jobs=0)).accounts,
         {"normal": Qos("normal", limits=AccountingLimits(group_jobs=0))},
@@ -239,14 +267,14 @@ def test_where_limits_are_not_enforced_none_holds():
     assert verdict(at, asks()) is None
 
 
-def test_why_tells_which_limit_whose_and_how_full():
+def test_reason_names_limit_owner_and_usage():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2)))
     standing = book.limits_of(asks())
     check = first_exceeded_limit(standing, book.usage([standing, standing]))
     assert check.describe(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are in use"
 
 
-def test_names_of_users_cannot_steer_a_terminal():
+def test_escapes_user_names_for_terminal():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=0)))
     standing = book.limits_of(asks("\x1b[2Jeve"))
     assert "\x1b" not in first_exceeded_limit(standing, book.usage([])).describe(0)
@@ -264,11 +292,11 @@ def test_names_of_users_cannot_steer_a_terminal():
         ("Assoc", "node", "fs/disk", "AssocMaxUnknownPerNode"),
     ],
 )
-def test_reasons_have_slurms_names(owner, scope, tres, expected):
-    assert reason_of(owner, scope, tres) == expected
+def test_reasons_have_slurm_names(owner, scope, tres, expected):
+    assert slurm_limit_reason(owner, scope, tres) == expected
 
 
-def test_a_limit_is_not_negative():
+def test_rejects_negative_limit():
     with pytest.raises(InvalidValue, match=r"limits\.tres"):
         AccountingLimits(tres={"cpu": -1})
 
@@ -287,12 +315,12 @@ def test_a_limit_is_not_negative():
         (AccountingLimits(group_tres_minutes={"cpu": 1}), True, True),
     ],
 )
-def test_how_long_jobs_may_still_run_matters_where_a_limit_on_minutes_counts_them(where, limits, safe, counts):
+def test_remaining_time_matters_only_for_minute_limits(where, limits, safe, counts):
     assert JobLimitTable(site(**{where: limits}, safe=safe)).counts_time is counts
 
 
 @pytest.mark.parametrize("spent", [None, {}, {"cpu": 0.0}, {"mem": 9.0}])
-def test_of_a_limit_of_nothing_all_is_spent(spent):
+def test_limit_of_zero_minutes_is_exhausted(spent):
     at = site(AccountingLimits(group_tres_minutes={"cpu": 0}))
     found = JobLimitTable(at, LimitUsageMinutes(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(
         asks()
@@ -303,7 +331,7 @@ def test_of_a_limit_of_nothing_all_is_spent(spent):
 
 
 @pytest.mark.parametrize(("safe", "takes"), [(False, ()), (True, ((0, 240),))])
-def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, takes):
+def test_counts_minutes_of_running_jobs_only_if_safe(safe, takes):
     standing = JobLimitTable(site(AccountingLimits(group_tres_minutes={"cpu": 1000}), safe=safe)).limits_of(asks())
     assert standing.takes == takes
     assert [(check.amount, check.limit) for check in standing.checks] == ([(240, 1000)] if safe else [])
@@ -315,7 +343,7 @@ def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, t
         (
             AccountingLimits(wall_min=59),
             asks(),
-            "QOSMaxWallDurationPerJobLimit: 60 minutes are more than the limit of 59 for QOS normal",
+            "QOSMaxWallDurationPerJobLimit: 60 minutes exceed the limit of 59 for QOS normal",
         ),
         (AccountingLimits(tres={"cpu": 3}), asks(), "QOSMaxCpuPerJobLimit: 4 cpu exceed the limit of 3 for QOS normal"),
         (
@@ -330,25 +358,25 @@ def test_minutes_are_counted_of_running_jobs_only_where_the_site_is_safe(safe, t
         ),
     ],
 )
-def test_what_bars_a_job_is_told_with_both_numbers(limits, job, words):
+def test_barring_reason_has_both_numbers(limits, job, words):
     assert JobLimitTable(site(limits)).limits_of(job).barred == words
 
 
-def test_the_first_thing_that_bars_a_job_is_told():
+def test_reports_first_barring_reason():
     limits = AccountingLimits(wall_min=59, tres={"cpu": 3})
     assert JobLimitTable(site(limits)).limits_of(asks()).barred.startswith("QOSMaxWallDurationPerJobLimit")
 
 
 @pytest.mark.parametrize("where", ["qos", "user"])
 @pytest.mark.parametrize("kind", ["tres", "tres_a_node", "tres_minutes"])
-def test_a_job_that_asks_for_none_of_a_resource_is_within_a_limit_of_none(where, kind):
+def test_job_without_resource_is_within_zero_limit(where, kind):
     at = site(**{where: AccountingLimits(**{kind: {"gres/gpu": 0}})})
     assert verdict(at, asks()) is None
     assert verdict(at, asks(gres_gpu=1)) is not None
 
 
 @pytest.mark.parametrize(("gpus", "barred"), [(0, True), (1, True), (2, False), (3, False)])
-def test_what_a_job_must_ask_for_at_least(gpus, barred):
+def test_checks_minimum_request(gpus, barred):
     book = JobLimitTable(site(AccountingLimits(least_tres={"gres/gpu": 2})))
     words = book.limits_of(asks(gres_gpu=gpus)).barred
     told = f"QOSMinGRES: {gpus} gres/gpu are below the minimum of 2 for QOS normal"
@@ -363,14 +391,14 @@ def test_what_a_job_must_ask_for_at_least(gpus, barred):
     [(None, 4, 4), (0.0, 4, 4), (-1.0, 4, 4), (0.5, 8, 4), (0.6, 7, 4), (2.0, 2, 4), (1.0, 4, 4)],
 )
 @pytest.mark.parametrize("kind", ["tres", "group_tres"])
-def test_a_factor_multiplies_the_limits_of_associations_if_it_is_one(factor, cores, most, kind):
+def test_factor_scales_association_limits_and_truncates(factor, cores, most, kind):
     """Fractions are cut off."""
     at = site(user=AccountingLimits(**{kind: {"cpu": cores}}), limit_factor=factor)
     assert verdict(at, asks(cpu=most)) is None
     assert verdict(at, asks(cpu=most + 1)) is not None
 
 
-def test_of_several_qos_the_first_that_has_a_factor_counts():
+def test_first_qos_with_factor_applies():
     rows = (
         Association("root", parent=-1),
         Association("lab", "ada", parent=0, limits=AccountingLimits(tres={"cpu": 4})),
@@ -382,7 +410,7 @@ def test_of_several_qos_the_first_that_has_a_factor_counts():
         assert verdict(at, asks(cpu=most + 1)) == "AssocMaxCpuPerJobLimit"
 
 
-def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers():
+def test_equal_requests_share_standing_and_counters():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2, group_jobs=9)))
     ada, bob = book.limits_of(asks()), book.limits_of(asks("bob"))
     assert book.limits_of(asks()) is ada
@@ -391,7 +419,7 @@ def test_jobs_that_ask_for_the_same_share_a_standing_and_sums_keep_their_numbers
     assert book.usage([]) == [0, 0, 0]
 
 
-def test_words_say_what_a_job_asks_for_where_that_is_not_one():
+def test_reason_names_request_other_than_one():
     book = JobLimitTable(site(AccountingLimits(group_tres={"cpu": 1500})))
     (check,) = book.limits_of(asks(cpu=1200)).checks
     assert check.describe(1000) == (
@@ -399,7 +427,7 @@ def test_words_say_what_a_job_asks_for_where_that_is_not_one():
     )
 
 
-def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations_say():
+def test_qos_wall_time_limit_precedes_association_limit():
     spent = LimitUsageMinutes(association_wall_min={0: 10.0})
     assert verdict(site(root=AccountingLimits(group_wall_min=5)), asks(), (), spent) == "AssocGrpWallLimit"
     assert (
@@ -410,12 +438,12 @@ def test_what_a_qos_says_of_the_wall_time_of_all_counts_before_what_associations
 
 @pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes", "tres", "tres_minutes"])
 @pytest.mark.parametrize("names", [("gres/gpu", "cpu"), ("cpu", "gres/gpu")])
-def test_a_resource_that_a_job_does_not_ask_for_keeps_no_other_from_being_looked_at(kind, names):
+def test_unrequested_resource_does_not_hide_other_limits(kind, names):
     at = site(AccountingLimits(**{kind: dict.fromkeys(names, 3)}), safe=True)
     assert "cpu" in verdict(at, asks()).lower()
 
 
-def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_looked_at():
+def test_settled_resource_does_not_hide_other_limits():
     part = AccountingLimits(
         group_running_minutes={"cpu": 9999}, group_tres_minutes={"cpu": 9999}, group_tres={"cpu": 9999}
     )
@@ -427,7 +455,7 @@ def test_a_resource_that_an_earlier_qos_has_settled_keeps_no_other_from_being_lo
 @pytest.mark.parametrize("safe", [True, False])
 @pytest.mark.parametrize("where", ["qos", "account"])
 @pytest.mark.parametrize("kind", ["group_running_minutes", "group_tres", "group_tres_minutes"])
-def test_a_job_that_asks_for_none_of_a_resource_takes_nothing_of_it(kind, where, safe):
+def test_job_uses_nothing_of_unrequested_resource(kind, where, safe):
     book = JobLimitTable(site(**{where: AccountingLimits(**{kind: {"gres/gpu": 5}})}, safe=safe))
     standing = book.limits_of(asks())
     assert (standing.takes, standing.checks, standing.barred) == ((), (), None)

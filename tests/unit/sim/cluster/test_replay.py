@@ -12,7 +12,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.base import Predictor
 from cpsched_sim.clairvoyant_predictors import OraclePredictor
 from cpsched_sim.cluster import replay as of_replay
-from cpsched_sim.cluster.replay import NOTHING_FITS, TraceReplay, replay
+from cpsched_sim.cluster.replay import NOTHING_FITS_PATH, TraceReplay, replay
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.builders import a_cluster, a_job
 
@@ -28,48 +28,48 @@ def run(trace, dispatcher="easy", predictor="walltime", cluster=None, **options)
     return replay(trace, cluster or a_cluster(nodes=1, cores=4), policy, **options)
 
 
-def test_what_ends_in_a_second_is_free_in_its_round():
+def test_end_frees_resources_in_same_second():
     schedule = run(trace_of((0, 10, 4, 10), (0, 10, 4, 10), (10, 5, 4, 5)))
     assert schedule.start_s.tolist() == [0, 10, 20]
     assert schedule.end_s.tolist() == [10, 20, 25]
     assert schedule.rounds == 4
 
 
-def test_easy_backfills_what_ends_before_the_head_starts():
+def test_easy_backfills_jobs_ending_before_head_starts():
     trace = trace_of((0, 10, 3, 10), (1, 10, 4, 10), (2, 8, 1, 8), (2, 9, 1, 9))
     assert run(trace).start_s.tolist() == [0, 10, 2, 20]
 
 
-def test_rounds_in_which_nothing_fits_ask_no_dispatcher():
+def test_skips_dispatcher_if_nothing_fits():
     schedule = run(trace_of((0, 10, 4, 10), (1, 1, 1, 1)))
-    assert schedule.paths == {"all-start": 2, NOTHING_FITS: 2}
+    assert schedule.paths == {"all-start": 2, NOTHING_FITS_PATH: 2}
     assert len(schedule.dispatch_s) == 2
 
 
-def test_jobs_that_can_never_run_are_refused_and_block_nobody():
+def test_rejects_impossible_jobs_without_blocking_others():
     schedule = run(trace_of((0, 10, 9, 10), (0, 10, 4, 10)))
     assert schedule.refused == {0: "requests 9 units, but the empty cluster holds only 4"}
     assert schedule.start_s.tolist() == [NEVER, 0]
 
 
-def test_placements_are_kept_in_trace_order():
+def test_placements_are_in_trace_order():
     trace = trace_of((0, 10, 3, 10), (0, 10, 3, 10))
     schedule = run(trace, cluster=a_cluster(nodes=3, cores=2))
     assert [schedule.placement_of(i) for i in range(2)] == [((0, 2), (1, 1)), ((1, 1), (2, 2))]
 
 
 @pytest.mark.parametrize(("charge", "starts"), [(0, [0, 5]), (1, [1, 6]), (1000, [1, 6]), (1001, [2, 7])])
-def test_a_charged_decision_takes_effect_when_it_is_made(charge, starts):
+def test_charged_decision_applies_when_complete(charge, starts):
     trace = trace_of((0, 10, 1, 10), (5, 10, 1, 10))
     assert run(trace, charge=charge).start_s.tolist() == starts
 
 
-def test_what_arrives_during_a_decision_waits_for_the_next():
+def test_arrival_during_decision_waits_for_next_one():
     trace = trace_of((0, 10, 1, 10), (2, 10, 1, 10))
     assert run(trace, charge=4000).start_s.tolist() == [4, 8]
 
 
-def test_measured_time_can_be_charged():
+def test_may_charge_measured_time():
     schedule = run(trace_of((0, 10, 1, 10)), charge="measured")
     assert schedule.start_s.tolist() == [1]
 
@@ -86,14 +86,14 @@ class Breaker:
         """Nothing."""
 
 
-def test_a_decision_that_breaks_the_fit_rule_is_not_applied_but_counted():
+def test_invalid_decision_is_counted_but_not_applied():
     policy = Policy(registry.predictor("walltime"), Breaker())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=1), policy)
     assert schedule.start_s.tolist() == [NEVER]
     assert schedule.violations == ("job 1: is placed on a node that does not exist",)
 
 
-def test_a_strict_replay_ends_with_the_first_fault():
+def test_strict_replay_stops_at_first_error():
     trace = trace_of((0, 1, 1, 10), (5, 1, 1, 10))
     for dispatcher, told in (
         (Breaker(), "Breaker: second 0: job 1: is placed on a node that does not exist"),
@@ -117,7 +117,7 @@ class Twice(Dispatcher):
         return Decision(Starts(*(np.array(column) for column in columns)), Effort("twice"))
 
 
-def test_a_faulty_round_is_counted_whatever_the_judge_says_of_it():
+def test_counts_invalid_round_even_if_check_passes():
     policy = Policy(registry.predictor("walltime"), Twice())
     schedule = replay(trace_of((0, 10, 1, 10)), a_cluster(nodes=2), policy)
     assert len(schedule.violations) == 1
@@ -144,7 +144,7 @@ class Failing(Dispatcher):
         raise RuntimeError("learns nothing")
 
 
-def test_a_round_in_which_a_dispatcher_fails_is_a_violation_and_the_replay_goes_on():
+def test_dispatcher_failure_is_violation_and_replay_continues():
     failing = Failing(ValueError("no idea"), None, Decision(NO_STARTS, None))
     trace = trace_of(*((second, 1, 1, 10) for second in range(4)))
     schedule = replay(trace, a_cluster(nodes=1), Policy(registry.predictor("walltime"), failing))
@@ -167,7 +167,7 @@ class Unsure(EasyDispatcher):
         raise ValueError("no idea")
 
 
-def test_a_dispatcher_that_cannot_tell_whether_it_learns_is_a_violation_and_decides():
+def test_failing_learns_property_is_violation_only():
     schedule = replay(trace_of((0, 5, 1, 10)), a_cluster(nodes=1), Policy(registry.predictor("walltime"), Unsure()))
     assert [told.partition(" (")[0] for told in schedule.violations] == ["dispatcher Unsure: ValueError: no idea"]
     assert schedule.start_s.tolist() == [0]
@@ -185,7 +185,7 @@ class Guessing(Predictor):
 
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("answer", [0, -1, None, float("nan"), 10**30, "many"])
-def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answer, learns):
+def test_unpredictable_jobs_use_walltimes(answer, learns):
     trace = trace_of((0, 5, 4, 10), (1, 5, 4, 10))
     policy = Policy(Guessing(answer, learns), registry.dispatcher("easy"))
     schedule = replay(trace, a_cluster(nodes=1), policy)
@@ -194,7 +194,7 @@ def test_jobs_that_cannot_be_predicted_are_expected_to_run_their_walltimes(answe
     assert schedule.violations[0].startswith("predictor Guessing: InvalidValue: estimate_s=")
 
 
-def test_what_cannot_be_predicted_counts_in_the_compiled_loop_too():
+def test_compiled_loop_counts_failed_predictions():
     policy = Policy(Guessing(0, False), registry.dispatcher("easy"))
     schedule = TraceReplay(trace_of((0, 5, 4, 10)), a_cluster(nodes=1), policy).run_compiled()
     assert (schedule.start_s.tolist(), len(schedule.violations)) == ([0], 1)
@@ -230,7 +230,7 @@ CAPPED = replace(a_cluster(nodes=1), power=PowerCap.of(31, {"cores": 8}))
         ({"cluster": CAPPED}, False),
     ],
 )
-def test_long_traces_run_in_the_compiled_loop_where_it_applies(monkeypatch, options, compiled):
+def test_long_traces_use_compiled_loop_if_possible(monkeypatch, options, compiled):
     """The compiled loop measures no decisions."""
     monkeypatch.setattr(of_replay, "COMPILED_FROM_JOBS", 2)
     trace = trace_of((0, 5, 1, 10), (9, 5, 1, 10))
@@ -254,21 +254,21 @@ class Watcher:
         self.seen.append(("ended", ended.job.id))
 
 
-def test_predictors_hear_of_ends_before_they_predict_the_arrivals_of_the_same_second():
+def test_predictors_learn_ends_before_predicting_arrivals():
     watcher = Watcher()
     trace = trace_of((0, 10, 4, 10), (3, 5, 4, 10), (10, 5, 4, 10))
     replay(trace, a_cluster(nodes=1, cores=4), Policy(watcher, registry.dispatcher("easy")))
     assert watcher.seen[:4] == [("arrives", 1), ("arrives", 2), ("ended", 1), ("arrives", 3)]
 
 
-def test_progress_is_told_of_ended_jobs(monkeypatch):
-    monkeypatch.setattr("cpsched_sim.cluster.replay.PROGRESS_EVERY", 1)
+def test_progress_counts_ended_jobs(monkeypatch):
+    monkeypatch.setattr("cpsched_sim.cluster.replay.PROGRESS_INTERVAL_ROUNDS", 1)
     calls = []
     run(trace_of((0, 1, 4, 10), (0, 1, 4, 10)), progress=lambda done, total: calls.append((done, total)))
     assert calls == [(0, 2), (1, 2)]
 
 
-def test_the_same_trace_gives_the_same_schedule():
+def test_same_trace_gives_same_schedule():
     trace = trace_of(*((i % 7, 3 + i % 5, 1 + i % 4, 10) for i in range(50)))
     first, second = run(trace), run(trace)
     assert np.array_equal(first.start_s, second.start_s)
@@ -288,7 +288,7 @@ class Patient(EasyDispatcher):
         return super().decide(snapshot, need)
 
 
-def test_a_dispatcher_is_asked_again_when_it_wants_to_be():
+def test_calls_dispatcher_again_at_requested_time():
     """Events before are rounds as ever, and the second that was asked for counts once."""
     trace = [TraceJob(a_job(1, submit_s=10, walltime_s=5), 5), TraceJob(a_job(2, submit_s=20, walltime_s=5), 5)]
     policy = Policy(registry.predictor("walltime"), Patient())
@@ -298,7 +298,7 @@ def test_a_dispatcher_is_asked_again_when_it_wants_to_be():
     assert schedule.rounds == 4, "three, and that of the ends"
 
 
-def test_a_charge_may_pass_the_second_that_was_asked_for():
+def test_charge_may_pass_requested_time():
     """Then the dispatcher is asked at once."""
     trace = [TraceJob(a_job(1, submit_s=40, walltime_s=5), 5)]
     policy = Policy(registry.predictor("walltime"), Patient())
@@ -317,7 +317,7 @@ class Watchful(Patient):
         return replace(EasyDispatcher().decide(snapshot, need), again_s=70 if snapshot.now_s < 70 else None)
 
 
-def test_one_that_takes_note_of_everything_is_asked_where_nothing_fits_too():
+def test_event_dispatcher_is_called_even_if_nothing_fits():
     """Job 1 takes all until 60; job 2 arrives at 20, job 3 of the same size waits for it until 90."""
     jobs = [
         a_job(id, per_unit=2, submit_s=at, walltime_s=run_s) for id, at, run_s in ((1, 0, 60), (2, 20, 30), (3, 25, 5))
@@ -327,4 +327,4 @@ def test_one_that_takes_note_of_everything_is_asked_where_nothing_fits_too():
     schedule = replay(trace, a_cluster(nodes=1, cores=2), policy)
     assert schedule.start_s.tolist() == [0, 60, 90]
     assert policy.dispatcher.asked_s == [0, 20, 25, 60, 70, 90]
-    assert NOTHING_FITS in schedule.paths, "the end of the last job, with an empty queue, calls no dispatcher"
+    assert NOTHING_FITS_PATH in schedule.paths, "the end of the last job, with an empty queue, calls no dispatcher"

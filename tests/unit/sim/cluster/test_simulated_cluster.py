@@ -10,7 +10,7 @@ def a_simulated(**shape):
     return SimulatedCluster(a_cluster(**shape))
 
 
-def test_a_job_waits_runs_and_ends():
+def test_job_waits_runs_and_ends():
     cluster = a_simulated(nodes=2, cores=4)
     assert cluster.submit(a_job(7, units=3, per_unit=2), run_s=50) is None
     assert [job.id for job in cluster.snapshot().queued_jobs()] == [7]
@@ -25,7 +25,7 @@ def test_a_job_waits_runs_and_ends():
     assert cluster.now_s == 60
 
 
-def test_a_job_that_can_never_fit_is_refused_with_its_reason():
+def test_rejects_impossible_job_with_reason():
     cluster = a_simulated(nodes=2, cores=4)
     assert cluster.submit(a_job(1, units=3, distinct=True), 1) == (
         "requests 3 units on distinct nodes, but the empty cluster holds only 2"
@@ -34,7 +34,7 @@ def test_a_job_that_can_never_fit_is_refused_with_its_reason():
     assert cluster.queue_length == 0
 
 
-def test_a_start_that_does_not_fit_changes_nothing():
+def test_start_that_does_not_fit_changes_nothing():
     cluster = a_simulated(nodes=1, cores=4)
     cluster.submit(a_job(1, units=3), 10)
     cluster.submit(a_job(2, units=3), 10)
@@ -45,7 +45,7 @@ def test_a_start_that_does_not_fit_changes_nothing():
     assert cluster.running_count == 0
 
 
-def test_a_snapshot_cannot_be_written_to():
+def test_snapshot_is_read_only():
     cluster = a_simulated()
     cluster.submit(a_job(1), 1)
     snapshot = cluster.snapshot()
@@ -55,7 +55,7 @@ def test_a_snapshot_cannot_be_written_to():
     assert not snapshot.table.units.flags.writeable
 
 
-def test_a_new_job_is_expected_to_run_its_walltime_until_somebody_predicts_it():
+def test_new_job_runs_walltime_until_predicted():
     cluster, job = a_simulated(), a_job(1, walltime_s=50)
     cluster.submit(job, 1)
     assert cluster.snapshot().estimate_of(job) == 50
@@ -63,7 +63,7 @@ def test_a_new_job_is_expected_to_run_its_walltime_until_somebody_predicts_it():
     assert cluster.snapshot().estimate_of(job) == 5
 
 
-def test_a_cancelled_job_leaves_the_queue_and_may_not_start():
+def test_cancelled_job_leaves_queue_and_cannot_start():
     cluster = a_simulated()
     cluster.submit(a_job(1), 1)
     cluster.submit(a_job(2), 1)
@@ -73,7 +73,7 @@ def test_a_cancelled_job_leaves_the_queue_and_may_not_start():
         cluster.start(1, ((0, 1),))
 
 
-def test_columns_grow_with_the_jobs():
+def test_columns_grow_with_jobs():
     cluster = a_simulated(nodes=1, cores=1000)
     for i in range(300):
         cluster.submit(a_job(i), run_s=1000 - i)
@@ -82,7 +82,7 @@ def test_columns_grow_with_the_jobs():
     assert [e.job.id for e in cluster.advance(800)] == list(range(299, 199, -1))
 
 
-def test_jobs_that_outlive_their_estimate_are_expected_a_second_later():
+def test_overdue_jobs_end_one_second_later():
     cluster = a_simulated()
     for i, estimate_s in ((1, 10), (2, 11)):
         cluster.submit(a_job(i), run_s=100)

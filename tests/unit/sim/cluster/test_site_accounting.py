@@ -13,7 +13,7 @@ from cpsched.model import NEVER, Cluster, Job, Request
 from cpsched_sim import cli
 from cpsched_sim.cluster import replay
 from cpsched_sim.comparison import compare
-from cpsched_sim.simulation import ReplayPolicySetup, replay_workload, simulate
+from cpsched_sim.simulation import ReplaySpec, replay_workload, simulate
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, apply_site_policy
@@ -64,7 +64,7 @@ LOAD = [(user, at, 1 + at % 4, 50 + 37 * at % 200, 300) for at in range(120) for
         ("GrpTRESRunMins: cpu=30", lambda job: job.request.units, 6 + 24),
     ],
 )
-def test_a_limit_holds_at_every_moment(cluster, dispatcher, limits, weight, most):
+def test_limit_holds_at_every_time(cluster, dispatcher, limits, weight, most):
     policy = f"accounts: {{ lab: {{}} }}\nqos: {{ q: {{ limits: {{ {limits} }} }} }}\nusers: {{ qos: q }}\n"
     settings = {} if dispatcher == "list-priority" else {"order": "priority"}
     made = workload(LOAD, policy, cluster)
@@ -75,14 +75,14 @@ def test_a_limit_holds_at_every_moment(cluster, dispatcher, limits, weight, most
     assert 0 < reached <= most
 
 
-def test_a_limit_that_binds_is_used_to_the_full():
+def test_binding_limit_is_fully_used():
     policy = "accounts: { lab: {} }\nqos: { q: { limits: { MaxJobsPU: 3 } } }\nusers: { qos: q }\n"
     simulation = replayed([("ada", 0, 1, 100)] * 30, policy)
     assert most_at_once(simulation.schedule, simulation.workload.jobs) == 3
     assert simulation.schedule.end_s.max() == 1000
 
 
-def test_users_below_their_limits_are_not_slowed_by_those_at_theirs():
+def test_users_at_limits_do_not_delay_others():
     ada, bob = [("ada", 0, 2, 1000)] * 40, [("bob", at, 1, 60) for at in range(0, 800, 20)]
     policy = "accounts: { lab: { users: { ada: { limits: { MaxJobs: 2 } }, bob: {} } } }\n"
     simulation = replayed(sorted([*ada, *bob], key=lambda row: row[1]), policy)
@@ -91,13 +91,13 @@ def test_users_below_their_limits_are_not_slowed_by_those_at_theirs():
     assert max(wait for wait, item in zip(waits, jobs, strict=True) if item.job.user == "bob") == 0
 
 
-def test_a_job_that_a_limit_never_lets_start_is_told_by_that_limit():
+def test_job_barred_by_limit_has_its_reason():
     policy = "accounts: { lab: {} }\nqos: { q: { limits: { MaxWall: 1 } } }\nusers: { qos: q }\n"
     simulation = replayed([("ada", 0, 1, 10), ("ada", 0, 1, 500)], policy)
     assert simulation.schedule.refused[1].startswith("QOSMaxWallDurationPerJobLimit")
 
 
-def test_minutes_that_are_spent_come_back_as_use_fades():
+def test_used_minutes_decay():
     policy = """\
 accounts: { lab: { limits: { GrpTRESMins: cpu=100 } } }
 fair_share: { half_life_days: 0.05 }
@@ -113,7 +113,7 @@ fair_share: { half_life_days: 0.05 }
     assert "AssocGrpCPUMinutesLimit" in still.refused[1]
 
 
-def test_the_higher_priority_starts_first_and_tiers_before_all():
+def test_higher_priority_starts_first_after_tier():
     policy = """\
 accounts: { lab: {} }
 qos: { low: { priority: 1 }, high: { priority: 10 } }
@@ -126,13 +126,13 @@ users: { qos: low, qos_by_queue: { "2": high } }
     jobs = [TraceJob(replace(i.job, queue=q, qos=""), i.run_s) for i, q in zip(made.jobs, queues, strict=True)]
     again = apply_site_policy(replace(made, jobs=jobs, site=None), parse_policy(Path("site.yaml"), policy))
     schedule = replay_workload(
-        again, ReplayPolicySetup(policy=ReplayPolicySetup().policy.of("easy", settings={"order": "priority"}))
+        again, ReplaySpec(policy=ReplaySpec().policy.of("easy", settings={"order": "priority"}))
     ).schedule
     assert schedule.start_s.tolist() == [0, 300, 200, 100]
 
 
 @pytest.mark.parametrize("algorithm", ["fair-tree", "classic"])
-def test_use_approaches_the_shares_of_two_accounts_that_always_want_more(algorithm):
+def test_usage_approaches_account_shares(algorithm):
     policy = f"""\
 accounts: {{ large: {{ shares: 80, users: [ada] }}, small: {{ shares: 20, users: [bob] }} }}
 priority: {{ fair_share: 100000, calc_period_s: 60 }}
@@ -146,19 +146,19 @@ fair_share: {{ algorithm: {algorithm}, half_life_days: 1 }}
     assert 0.77 < of_large < 0.83
 
 
-def test_basic_keeps_the_order_of_arrival():
+def test_basic_keeps_arrival_order():
     rows = [("ada", at, 16, 50) for at in range(20)]
     schedule = replayed(rows, "priority: { kind: basic }\naccounts: { lab: {} }\n").schedule
     assert schedule.start_s.tolist() == [50 * at for at in range(20)]
 
 
-def test_the_compiled_loop_does_not_run_a_policy(monkeypatch):
+def test_compiled_loop_does_not_run_site_policy(monkeypatch):
     monkeypatch.setattr(replay, "COMPILED_FROM_JOBS", 0)
     made = workload([("ada", 0, 1, 10)], "accounts: { lab: {} }\n")
     assert len(simulate(made, "easy").schedule.dispatch_s) == 1
 
 
-def test_a_comparison_shows_what_the_policy_adds():
+def test_comparison_includes_policy_figures():
     made = workload(LOAD, "accounts: { one: { shares: 3, users: [ada] }, two: { users: [bob] } }\n")
     found = compare(made, ["easy", "fcfs"])
     assert {"off", "Gini", "Jain"} <= set(repr(found).split())
@@ -179,7 +179,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_on_the_command_line(files):
+def test_command_line_shows_shares(files):
     words = ["simulate", str(files / "made.swf"), "--policy", str(files / "site.yaml"), "--json"]
     result = CliRunner().invoke(cli.app, words)
     summary = json.loads(result.stdout)
@@ -188,14 +188,14 @@ def test_on_the_command_line(files):
     assert "share %" in shown.stdout
 
 
-def test_a_bad_file_is_one_line_and_exit_code_2(files):
+def test_bad_file_is_one_line_with_exit_code_2(files):
     (files / "site.yaml").write_text("accounts:\n  one: { shares: many }\n")
     result = CliRunner().invoke(cli.app, ["simulate", str(files / "made.swf"), "--policy", str(files / "site.yaml")])
     assert result.exit_code == 2
     assert "site.yaml:2: accounts.one.shares" in result.output
 
 
-def test_compare_draws_the_shares(files):
+def test_compare_draws_shares(files):
     pytest.importorskip("matplotlib")
     out = files / "out"
     words = ["compare", str(files / "made.swf"), "--dispatcher", "easy", "--policy", str(files / "site.yaml"),
@@ -208,7 +208,7 @@ def test_compare_draws_the_shares(files):
     assert "1 of 1 combination was finished before" in resumed.output
 
 
-def test_a_job_with_nodes_for_itself_counts_them_all():
+def test_exclusive_job_counts_all_its_nodes():
     """Two jobs of two whole nodes each, under a limit of three nodes: one after the other."""
     policy = "accounts: { lab: {} }\nqos: { q: { limits: { GrpTRES: node=3 } } }\nusers: { qos: q }\n"
     whole = [TraceJob(Job(id, 0, 100, Request(2, (4,), exclusive=True), user="ada"), 100) for id in (1, 2)]
@@ -217,7 +217,7 @@ def test_a_job_with_nodes_for_itself_counts_them_all():
 
 
 @pytest.mark.parametrize(("walltime_s", "runs"), [(60, True), (61, False)])
-def test_a_time_limit_counts_in_minutes_that_have_begun(walltime_s, runs):
+def test_time_limit_counts_started_minutes(walltime_s, runs):
     policy = 'accounts: { lab: { users: { ada: { limits: { MaxWall: "0:01:00" } } } } }\n'
     found = replayed([("ada", 0, 1, 10, walltime_s), ("ada", 0, 1, 10, 10)], policy)
     assert (found.never_started_count == 0) is runs

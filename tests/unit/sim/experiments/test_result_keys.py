@@ -7,7 +7,7 @@ from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plug
 from tests.unit.sim.study.studies import plugin
 
 
-def test_a_key_follows_the_inputs_and_not_their_order():
+def test_key_depends_on_inputs_not_on_order():
     assert hash_inputs({"a": 1, "b": 2}) == hash_inputs({"b": 2, "a": 1}) != hash_inputs({"a": 1, "b": 3})
 
 
@@ -25,22 +25,22 @@ def identity(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [{"text": "a = 2"}, {"ortools": "3"}], ids=str)
-def test_the_code_is_its_source_and_its_libraries(identity, change):
+def test_identity_depends_on_source_and_libraries(identity, change):
     assert identity() == identity() != identity(**change)
 
 
-def test_a_wheel_of_the_same_source_is_the_same_code(identity):
+def test_wheel_of_same_source_has_same_identity(identity):
     assert identity() == identity(cpsched="2")
 
 
-def test_the_source_of_the_core_and_of_the_simulator_counts():
-    files = {path.as_posix() for name in result_keys.OWN for path in result_keys.plugin_files(name)}
+def test_identity_covers_core_and_simulator():
+    files = {path.as_posix() for name in result_keys.OWN_PACKAGES for path in result_keys.plugin_files(name)}
     for name in ("cpsched/planning.py", "cpsched/kernels/__init__.py", "cpsched_sim/cluster/replay.py"):
         assert any(path.endswith(name) for path in files)
 
 
 @pytest.mark.parametrize("changed", ["mine.py", "helper.py", "package/inner/deep.py"])
-def test_a_plug_in_is_its_module_and_what_lies_beside_it(tmp_path, monkeypatch, changed):
+def test_plugin_identity_covers_module_and_neighbours(tmp_path, monkeypatch, changed):
     monkeypatch.syspath_prepend(tmp_path)
     own, deep = plugin(tmp_path), tmp_path / "package" / "inner" / "deep.py"
     deep.parent.mkdir(parents=True)
@@ -53,5 +53,5 @@ def test_a_plug_in_is_its_module_and_what_lies_beside_it(tmp_path, monkeypatch, 
     assert {path for path in before if before[path] != after[path]} == {str(tmp_path / changed)}
 
 
-def test_what_comes_with_the_project_or_is_unknown_is_no_plug_in():
+def test_built_in_or_unknown_name_is_no_plugin():
     assert plugin_digests("easy", "nobody") == plugin_identity("cpsched.dispatchers.easy") == {}

@@ -5,12 +5,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cpsched_sim.experiments.statistics import DRAWS, bootstrap_interval, draw_resample_counts, margins_of_error
+from cpsched_sim.experiments.statistics import (
+    BOOTSTRAP_DRAWS,
+    bootstrap_interval,
+    draw_resample_counts,
+    margins_of_error,
+)
 
 
-def test_each_draw_has_as_many_units_as_there_are_and_all_draws_are_the_same_each_time():
+def test_draws_have_equal_size_and_are_reproducible():
     weights = draw_resample_counts(5)
-    assert (weights.shape, set(weights.sum(axis=1))) == ((DRAWS, 5), {5.0})
+    assert (weights.shape, set(weights.sum(axis=1))) == ((BOOTSTRAP_DRAWS, 5), {5.0})
     draw_resample_counts.cache_clear()
     assert np.array_equal(weights, draw_resample_counts(5))
     assert not np.array_equal(weights, draw_resample_counts(5, seed=1))
@@ -26,14 +31,14 @@ def test_intervals_of_few_units_are_wider(units, low):
     )
 
 
-def test_an_interval_leaves_out_draws_without_a_figure_and_needs_two_units():
+def test_interval_skips_draws_without_value_and_needs_two_units():
     assert bootstrap_interval(np.array([np.nan, 7.0, np.inf, 7.0]), 5) == (7.0, 7.0)
     assert bootstrap_interval(np.array([np.nan]), 5) is None
     assert bootstrap_interval(np.array([7.0]), 1) is None
 
 
 @pytest.mark.parametrize("units", [6, 12])
-def test_intervals_hold_the_truth_about_as_often_as_they_say(units):
+def test_intervals_have_stated_coverage(units):
     draw, held = np.random.default_rng(units), np.zeros(2)
     for _ in range(400):
         sample = draw.normal(size=units)
@@ -43,7 +48,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(units):
     assert (held / 400 < 0.99).all()
 
 
-def test_the_margins_of_several_samples_hold_together():
+def test_margins_hold_simultaneously():
     """Of four equal policies, none of the six differences is significant in 95 of 100 studies."""
     draw, wrong = np.random.default_rng(1), 0
     for _ in range(200):
@@ -55,16 +60,16 @@ def test_the_margins_of_several_samples_hold_together():
     assert wrong <= 16
 
 
-def test_margins_of_one_sample_are_those_of_the_bootstrap():
+def test_margin_of_one_sample_equals_bootstrap():
     """By hand: a factor of the standard error that 95 of 100 studentized draws stay below."""
     sample = np.array([0.1, 0.4, 0.2, 0.7, 0.3, 0.5])
-    draws = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=DRAWS)
+    draws = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=BOOTSTRAP_DRAWS)
     units = [np.repeat(sample, counts) for counts in draws]
     off = [abs(each.mean() - sample.mean()) / (each.std(ddof=1) / 6**0.5 or np.inf) for each in units]
     expected = np.quantile(off, 0.95) * sample.std(ddof=1) / 6**0.5
     assert margins_of_error([sample])[0] == pytest.approx(expected, rel=0.02)
 
 
-def test_too_few_units_have_no_margin_unless_they_are_all_alike():
+def test_few_units_have_no_margin_unless_equal():
     assert margins_of_error([np.array([1.0]), np.array([1.0, 2.0])]) == [np.inf, np.inf]
     assert margins_of_error([np.array([0.5, 0.5])]) == [0.0]

@@ -47,14 +47,14 @@ def refused(tmp_path, text):
         ("# nothing", None),
     ],
 )
-def test_plain_values_are_read(tmp_path, text, value):
+def test_reads_plain_values(tmp_path, text, value):
     assert parsed(tmp_path, text).content == value
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: !!int x", ":2: yaml: tag:yaml.org,2002:int: must not be used: tags are not supported"),
+        ("a: 1\nb: !!int x", ":2: yaml: tag:yaml.org,2002:int: must be removed: tags are not supported"),
         ("a: 1\nb: 2\na: 3", ":3: a: given twice: must occur only once"),
         ("a: 1\n[1, 2]: 3", ":2: yaml: a list or mapping: must not be a key"),
         ('a: 1\nb: "x\\u0007"', ":2: text: "),
@@ -69,34 +69,34 @@ def test_plain_values_are_read(tmp_path, text, value):
         ("a: &x\n  b: *x", "must not expand to more than"),
     ],
 )
-def test_what_is_not_read_is_named_by_line_and_rule(tmp_path, text, message):
+def test_rejected_content_names_line_and_rule(tmp_path, text, message):
     assert message in refused(tmp_path, text)
 
 
-def test_nesting_is_bounded(tmp_path):
+def test_bounds_nesting(tmp_path):
     def nested(depth):
         return "[" * depth + "]" * depth
 
     assert parsed(tmp_path, nested(MAX_YAML_DEPTH)).content is not None
     mappings = "{a: " * MAX_YAML_DEPTH + "1" + "}" * MAX_YAML_DEPTH
     assert parsed(tmp_path, mappings).content is not None
-    assert f":1: yaml: nesting: must not be deeper than {MAX_YAML_DEPTH}" in refused(
+    assert f":1: yaml: nesting: must not be nested deeper than {MAX_YAML_DEPTH}" in refused(
         tmp_path, nested(MAX_YAML_DEPTH + 1)
     )
     deep = "a: &x " + nested(MAX_YAML_DEPTH - 1) + "\nb: [[*x]]"
     assert "aliases" in refused(tmp_path, deep), "an alias is as deep as what it stands for"
 
 
-def test_the_number_of_values_is_bounded_written_or_by_alias(tmp_path, monkeypatch):
+def test_bounds_number_of_values_including_aliases(tmp_path, monkeypatch):
     monkeypatch.setattr(trees, "MAX_YAML_VALUES", 6)
     assert parsed(tmp_path, "[1, 2, 3, 4, 5]").content == [1, 2, 3, 4, 5]
-    assert "must not be more than 6" in refused(tmp_path, "- 1\n- 2\n- 3\n- 4\n- 5\n- 6\n- 7")
+    assert "must be at most 6" in refused(tmp_path, "- 1\n- 2\n- 3\n- 4\n- 5\n- 6\n- 7")
     assert ":7: yaml: values" in refused(tmp_path, "- 1\n- 2\n- 3\n- 4\n- 5\n- 6\n- 7")
     assert parsed(tmp_path, "[&x [1], *x]").content == [[1], [1]]
     assert "aliases" in refused(tmp_path, "[&x [1], *x, *x]"), "seven in all: lists count too"
 
 
-def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
+def test_reads_file_up_to_size_bound(tmp_path):
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\n" + b"#" * (MAX_YAML_BYTES - 8))
     assert read_tree(path).content == {"a": 1}
@@ -105,17 +105,17 @@ def test_a_file_is_read_whole_up_to_its_bound(tmp_path):
         read_tree(path)
 
 
-def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path):
+def test_invalid_utf8_names_its_line(tmp_path):
     path = tmp_path / "f.yaml"
     path.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(InvalidFile, match=r"f\.yaml:2: file: byte 0xff: must be UTF-8 text"):
         read_tree(path)
 
 
-def test_what_is_no_file_is_said(tmp_path):
+def test_missing_file_or_directory_is_input_error(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         read_tree(tmp_path / "nothing.yaml")
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="must be a file"):
         read_tree(tmp_path)
 
 
@@ -144,7 +144,7 @@ inner:
         (("nothing", "size"), 1),
     ],
 )
-def test_errors_name_the_line_of_the_deepest_part_that_is_there(tmp_path, where, line):
+def test_error_names_line_of_deepest_existing_part(tmp_path, where, line):
     assert parsed(tmp_path, TEXT).line_of(where) == line
 
 
@@ -154,7 +154,7 @@ def model_error(tmp_path, text, **options):
     return str(error.value).removeprefix(f"{tmp_path}/f.yaml")
 
 
-def test_a_file_becomes_a_model(tmp_path):
+def test_converts_file_to_model(tmp_path):
     assert parsed(tmp_path, TEXT).to_model(Outer) == Outer(count=3, inner=Inner(size=2, names=["a", "b"]))
     assert parsed(tmp_path, TEXT).to_model(Inner, at=("inner",), content={"size": 5}) == Inner(size=5)
 
@@ -174,21 +174,21 @@ def test_a_file_becomes_a_model(tmp_path):
         ),
     ],
 )
-def test_what_the_model_refuses_is_named_where_it_stands(tmp_path, text, message):
+def test_model_error_names_its_line(tmp_path, text, message):
     assert message in model_error(tmp_path, text)
 
 
-def test_no_more_than_five_further_mistakes_are_named_and_nothing_is_guessed_from_afar(tmp_path):
+def test_names_at_most_five_further_errors(tmp_path):
     assert model_error(tmp_path, "zzzzz: 1").endswith("no such setting")
     many = "".join(f"zz{i}: 1\n" for i in range(8))
     assert model_error(tmp_path, many).endswith("also wrong: line 6: zz5: 1: no such setting")
 
 
-def test_what_stands_elsewhere_is_named_by_its_place(tmp_path):
+def test_further_error_names_its_path(tmp_path):
     message = model_error(tmp_path, TEXT, at=("inner",), content={"count": 0, "zzz": 1})
     assert message.startswith(":2: inner.count: 0: ")
     assert message.endswith("also wrong: line 2: inner.zzz: 1: no such setting")
 
 
-def test_a_file_that_is_wrong_as_a_whole_is_named_as_such(tmp_path):
+def test_error_of_whole_file_names_file(tmp_path):
     assert str(YamlTree(tmp_path / "x", None).make_error((), 3, "must be more")).endswith("x:1: file: 3: must be more")

@@ -15,34 +15,34 @@ def comparison(four_jobs):
 
 
 @pytest.mark.parametrize("draw", DRAWINGS)
-def test_a_comparison_and_a_simulation_are_drawn_and_shown_by_a_notebook(four_jobs, comparison, tmp_path, draw):
+def test_notebook_shows_comparison_and_simulation(four_jobs, comparison, tmp_path, draw):
     for results in (comparison, cpsched_sim.simulate(four_jobs)):
         picture = draw(results)
         assert picture._repr_png_().startswith(b"\x89PNG")
         assert picture.save(tmp_path / "picture.svg").read_text().startswith("<?xml")
 
 
-def test_every_combination_that_did_not_fail_has_a_line(comparison):
+def test_each_successful_combination_has_line(comparison):
     use = cpsched_sim.draw_utilization(comparison).figure.axes[1]
     assert [line.get_label() for line in use.lines] == ["easy/walltime", "fcfs/walltime"]
 
 
-def test_use_is_a_part_of_the_machine_and_the_queue_is_counted_in_jobs(four_jobs):
+def test_usage_is_share_and_queue_is_number_of_jobs(four_jobs):
     waiting, use = cpsched_sim.draw_utilization(cpsched_sim.simulate(four_jobs, "fcfs")).figure.axes
     assert waiting.lines[0].get_ydata().tolist() == [0, 1, 2, 3, 0]  # submitted at 0, 1, 2, 3; all start by 100
     assert use.lines[0].get_ydata().max() == 1.0  # 2 + 1 + 1 of four processors from second 100 on
 
 
-def test_shares_need_the_policy_of_a_site(comparison):
-    with pytest.raises(InvalidValue, match="must be set for simulate or compare"):
+def test_account_shares_need_site_policy(comparison):
+    with pytest.raises(InvalidValue, match="must be set in simulate or compare"):
         cpsched_sim.draw_account_shares(comparison)
 
 
 @pytest.mark.parametrize("draw", DRAWINGS)
-def test_what_cannot_be_drawn_is_told(four_jobs, mocker, draw):
+def test_undrawable_input_is_input_error(four_jobs, mocker, draw):
     with pytest.raises(InvalidValue, match="results=list: must be a comparison or a simulation"):
         draw([1])
-    with pytest.raises(InvalidValue, match="must have a combination that succeeded"):
+    with pytest.raises(InvalidValue, match="must contain at least one successful combination"):
         draw(cpsched_sim.compare(four_jobs, ["tests.bad_plugins:RaisingDispatcher"]))
     mocker.patch.dict("sys.modules", {"matplotlib": None})
     with pytest.raises(InputError, match=r"pip install 'cpsched\[report\]'"):

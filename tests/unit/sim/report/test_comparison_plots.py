@@ -10,7 +10,7 @@ from cpsched_sim.report import comparison_plots
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 
-def test_a_comparison_is_drawn(tmp_path):
+def test_draws_comparison(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "four.swf").write_text(FOUR_JOBS)
     out = tmp_path / "out"
@@ -23,13 +23,13 @@ def test_a_comparison_is_drawn(tmp_path):
         assert len(content) > 10_000
 
 
-def test_without_matplotlib_it_says_what_to_install(mocker):
+def test_missing_matplotlib_names_package_to_install(mocker):
     mocker.patch.dict(sys.modules, {"matplotlib": None})
     with pytest.raises(InputError, match=r"cpsched\[report\]"):
         comparison_plots.require_matplotlib()
 
 
-def test_plots_need_a_folder(tmp_path):
+def test_plots_need_output_folder(tmp_path):
     result = CliRunner().invoke(app, ["compare", "x.swf", "--dispatcher", "easy", "--plots"])
     assert result.exit_code == 2
     assert "requires --out DIR" in result.stderr
@@ -45,15 +45,15 @@ def test_plots_need_a_folder(tmp_path):
         ([], "linear"),
     ],
 )
-def test_an_axis_is_logarithmic_where_one_bar_squashes_the_others(values, scale):
-    assert comparison_plots.scale_of(values)["value"] == scale
+def test_axis_is_logarithmic_if_one_bar_dominates(values, scale):
+    assert comparison_plots.x_scale_arguments(values)["value"] == scale
 
 
-def test_colours_tell_dispatchers_apart_and_styles_of_line_predictors():
+def test_colour_shows_dispatcher_and_line_style_predictor():
     rows = [ComparisonRow(dispatcher, predictor) for dispatcher in ("a", "b") for predictor in ("x", "y")]
-    styles = comparison_plots.styles_of(rows)
+    styles = comparison_plots.line_styles(rows)
     assert [tuple(styles[row.name].values()) for row in rows] == [("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--")]
 
 
-def test_names_are_drawn_as_they_are():
+def test_escapes_names_for_matplotlib():
     assert [comparison_plots.escape_mathtext(name) for name in ("a/b", "$x$", "_y")] == ["a/b", r"\$x\$", "\u200b_y"]

@@ -28,48 +28,48 @@ def use(**seconds):
     return column
 
 
-def test_fair_tree_ranks_accounts_first_then_users_within_them():
+def test_fair_tree_ranks_accounts_then_users():
     # a: 0.4 of the share, 0.2 of the use: ratio 2; b: 0.6 and 0.8: 0.75. ann 0.5/0.25 = 2, bob 0.5/0.75; cid 0.25/0.5,
     # dee 0.75/0.5.
     factors = fair_tree(TREE, use(ann=50, bob=150, cid=400, dee=400))
     assert factors.tolist() == [0, 0, 0, 1.0, 0.75, 0.25, 0.5]
 
 
-def test_fair_tree_a_user_comes_before_an_account_of_the_same_ratio():
+def test_fair_tree_ranks_user_before_account_of_same_ratio():
     """eve has half of the share and of the use, and so has the account: its first user is tied with her."""
     tree = FairShareTree((-1, 0, 0, 1, 1), (1, 1, 1, 2, 1), (False, False, True, True, True))
     assert fair_tree(tree, [0, 0, 2, 1, 1]).tolist() == pytest.approx([0, 0, 1.0, 1.0, 1 / 3])
 
 
-def test_fair_tree_a_user_of_the_worst_account_never_passes_one_of_a_better_account():
+def test_fair_tree_user_of_worse_account_never_passes_better_one():
     factors = fair_tree(TREE, use(ann=100, bob=100, cid=0, dee=800))
     assert factors[[ANN, BOB]].min() > factors[[CID, DEE]].max()
 
 
-def test_fair_tree_users_of_equal_ratio_share_a_rank_and_the_next_loses_both():
+def test_fair_tree_equal_users_share_rank_and_next_loses_both():
     factors = fair_tree(TREE, use(ann=100, bob=100, cid=400, dee=400))
     assert factors[[ANN, BOB, DEE, CID]].tolist() == [1.0, 1.0, 0.5, 0.25]
 
 
-def test_fair_tree_without_any_use_every_user_of_an_account_is_first_and_ties_are_kept_while_going_down():
+def test_fair_tree_keeps_ties_without_usage():
     # Both accounts have an infinite ratio: the second is tied with the first, so its users share the rank of the last
     # user before them.
     factors = fair_tree(TREE, use())
     assert factors[[ANN, BOB, CID, DEE]].tolist() == [1.0, 1.0, 1.0, 1.0]
 
 
-def test_fair_tree_a_share_of_nothing_comes_last_and_a_parents_share_first():
+def test_fair_tree_zero_share_is_last_and_parent_share_first():
     tree = FairShareTree((-1, 0, 0, 0), (1, 0, 5, None), (False, True, True, True))
     assert fair_tree(tree, [0, 0, 10, 90]).tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
-def test_users_of_an_account_with_its_parents_share_stand_beside_its_siblings():
+def test_parent_share_users_are_siblings_of_account():
     tree = FairShareTree((-1, 0, 1, 0), (1, None, 30, 70), (False, False, True, True))
     assert tree.parent_of_entry == (-1, 0, 0, 0)
     assert tree.shares_among_siblings[[2, 3]].tolist() == [0.3, 0.7]
 
 
-def test_classic_halves_for_every_share_that_is_used_up():
+def test_classic_factor_halves_per_used_share():
     # a: share 0.4, use 0.2 of all; ann: own use 0.05, effective 0.05 + (0.2 - 0.05) / 2 = 0.125, share 0.2.
     factors = classic_fair_share(TREE, use(ann=50, bob=150, cid=400, dee=400))
     assert factors[1] == pytest.approx(2 ** -(0.2 / 0.4))
@@ -78,11 +78,11 @@ def test_classic_halves_for_every_share_that_is_used_up():
     assert factors[DEE] == pytest.approx(2 ** -(0.7 / 0.45))
 
 
-def test_classic_dampening_makes_it_milder():
+def test_classic_dampening_weakens_factor():
     assert classic_fair_share(TREE, use(ann=50, bob=150), 5)[1] == pytest.approx(2 ** -(1.0 / 0.4 / 5))
 
 
-def test_classic_depth_oblivious_bends_the_own_ratio_by_the_parents():
+def test_classic_depth_oblivious_scales_by_parent_ratio():
     # a: effective 0.2, ratio 0.5; ann: (0.05 / 0.2) / (0.2 / 0.4) = 0.5 beside it. Both below 1: not bent.
     factors = classic_fair_share(TREE, use(ann=50, bob=150, cid=400, dee=400), depth_oblivious=True)
     assert factors[ANN] == pytest.approx(2 ** -(0.5 * 0.5))
@@ -91,14 +91,14 @@ def test_classic_depth_oblivious_bends_the_own_ratio_by_the_parents():
     assert factors[BOB] == pytest.approx(2 ** -(0.5 * 1.5**bent))
 
 
-def test_use_halves_in_a_half_life():
+def test_usage_halves_in_half_life():
     week_s = 7 * 86400
     use = DecayedUsage.of(1, week_s, used=[1000.0])
     use.advance(week_s)
     assert use.used[0] == pytest.approx(500, rel=1e-3)
 
 
-def test_use_does_not_fade_without_a_half_life():
+def test_usage_does_not_decay_without_half_life():
     use = DecayedUsage.of(1, 0, used=[1000.0])
     use.add_rate(0, 4, 0)
     use.advance(100)
@@ -106,7 +106,7 @@ def test_use_does_not_fade_without_a_half_life():
     assert use.used[0] == 1400
 
 
-def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
+def test_usage_of_running_job_matches_slurm_ticks():
     half_life_s, keep = 3600.0, decay_per_second(3600.0)
     use, ticked = DecayedUsage.of(1, half_life_s), 0.0
     use.add_rate(0, 8.0, 0)
@@ -116,7 +116,7 @@ def test_use_of_a_running_job_is_what_slurm_adds_up_tick_by_tick():
     assert use.used[0] == pytest.approx(ticked, rel=1e-6)
 
 
-def test_a_change_that_is_told_late_counts_as_if_told_in_time():
+def test_late_usage_change_equals_timely_one():
     late, in_time = DecayedUsage.of(2, 3600), DecayedUsage.of(2, 3600)
     for use in (late, in_time):
         use.add_rate(1, 4.0, 100)
@@ -133,12 +133,12 @@ def test_a_change_that_is_told_late_counts_as_if_told_in_time():
     [((), "must contain a root"), ((0,), "must begin with a root"), ((-1, 1), "must come before its children"),
      ((-1, -1), "must come before its children")],
 )  # fmt: skip
-def test_associations_that_are_no_tree_are_refused(parents, rule):
+def test_rejects_associations_that_form_no_tree(parents, rule):
     with pytest.raises(InvalidValue, match=rule):
         AssociationTree(tuple(Association(f"a{at}", parent=parent) for at, parent in enumerate(parents)))
 
 
-def test_the_tree_of_accounts_has_their_shares():
+def test_tree_of_accounts_has_their_shares():
     rows = (
         Association("root", parent=-1),
         Association("lab", shares=3),

@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.metrics import ScheduleData
 from cpsched.model import Job, Request
-from cpsched_sim.site.fairness import WINDOW_S, account_usage, gini, jain, max_min_share, mean_by, user_slowdowns
+from cpsched_sim.site.fairness import WINDOW_S, account_usage, gini, jain, max_min_share, mean_by_owner, user_slowdowns
 
 
 def measures(*rows):
@@ -17,7 +17,7 @@ def measures(*rows):
     return ScheduleData(*columns, machine=8, jobs=jobs)
 
 
-def test_gini_and_jain_of_equal_and_of_unequal_users():
+def test_gini_and_jain_of_equal_and_unequal_users():
     assert gini([5, 5, 5, 5]) == 0
     assert gini([0, 0, 0, 8]) == 0.75
     assert jain([5, 5, 5, 5]) == 1
@@ -25,7 +25,7 @@ def test_gini_and_jain_of_equal_and_of_unequal_users():
     assert (gini([]), jain([0, 0])) == (0.0, 1.0)
 
 
-def test_use_is_held_against_the_shares_of_those_who_are_there():
+def test_usage_is_compared_with_shares_of_present_users():
     # Day 1: physics uses 3/4 of what is used, its share is 1/2, and biology's job that waits could have used as much.
     # Day 2: biology is alone, all of it is its due.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1),
@@ -37,7 +37,7 @@ def test_use_is_held_against_the_shares_of_those_who_are_there():
     assert use.misallocated_share == pytest.approx(0.25 / 2)
 
 
-def test_nobody_is_due_more_than_there_was_to_do():
+def test_due_share_is_at_most_demand():
     # Biology's share is 9/10, but its one job is over after 100 of the 400 seconds that were used.
     jobs = measures(("a", "physics", 0, 0, 300, 1), ("b", "biology", 0, 0, 100, 1))
     use = account_usage(jobs, {"physics": 0.1, "biology": 0.9})
@@ -45,20 +45,20 @@ def test_nobody_is_due_more_than_there_was_to_do():
     assert use.misallocated_share == 0
 
 
-def test_what_one_leaves_is_divided_among_the_others_by_shares():
+def test_unused_share_is_divided_by_shares():
     found = max_min_share(100.0, np.array([0.5, 0.3, 0.2]), np.array([10.0, 200.0, 200.0]))
     assert found.tolist() == pytest.approx([10, 54, 36])
     assert max_min_share(100.0, np.array([0.0, 1.0]), np.array([200.0, 30.0])).tolist() == pytest.approx([70, 30])
 
 
-def test_use_is_split_where_a_window_ends():
+def test_splits_usage_at_window_end():
     jobs = measures(("a", "physics", 0, WINDOW_S - 10, WINDOW_S + 30, 2))
     assert account_usage(jobs, {"physics": 1.0}, 7 * WINDOW_S).used.tolist() == [[80.0]], "one long window"
     use = account_usage(jobs, {"physics": 1.0})
     assert use.used.tolist() == [[20, 60]]
 
 
-def test_means_by_account_and_by_user():
+def test_computes_means_by_account_and_user():
     jobs = measures(("a", "x", 0, 10, 20, 1), ("a", "x", 0, 30, 40, 1), ("b", "y", 0, 0, 10, 1))
-    assert mean_by(jobs.jobs, jobs.wait_s, "account") == {"x": 20.0, "y": 0.0}
+    assert mean_by_owner(jobs.jobs, jobs.wait_s, "account") == {"x": 20.0, "y": 0.0}
     assert user_slowdowns(jobs) == [3.0, 1.0]

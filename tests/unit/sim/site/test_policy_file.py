@@ -36,7 +36,7 @@ def trace_job(id, user, queue="2", account=""):
     return TraceJob(Job(id, id, 60, Request(1, (1,)), user=user, queue=queue, account=account), 30)
 
 
-def test_a_whole_file():
+def test_reads_complete_file():
     found = policy(WHOLE)
     accounts, qos = found.site.accounts, found.site.qos
     assert [row.label for row in accounts.associations if row.user] == [
@@ -54,18 +54,18 @@ def test_a_whole_file():
     assert (weights.fair_share, weights.max_age_s, weights.favor_small) == (1000, 86_400, True)
 
 
-def test_what_really_became_of_a_job_stays_beside_it():
+def test_keeps_recorded_run_and_start():
     item = TraceJob(trace_job(1, "ada").job, 30, recorded_start_s=7)
     (placed,) = policy(WHOLE).with_users_of([item])[1]
     assert (placed.job.account, placed.run_s, placed.recorded_start_s) == ("physics", 30, 7)
 
 
-def test_an_account_hands_limits_on_each_job_and_user_down_but_not_those_of_the_group():
+def test_account_passes_on_job_and_user_but_not_group_limits():
     accounts = policy(WHOLE).site.accounts
     assert accounts.associations[accounts.find("physics", "ada")].limits == AccountingLimits(jobs=4)
 
 
-def test_users_whom_no_account_lists_go_to_the_account_with_most_room_for_its_share():
+def test_assigns_unlisted_users_to_account_below_its_share():
     found, jobs = policy(WHOLE).with_users_of(trace_job(id, f"u{id}") for id in range(12))
     heads = [item.job.account for item in jobs]
     assert set(heads) == {"laser", "biology"}
@@ -80,7 +80,7 @@ def test_jobs_get_account_qos_and_tier():
     ]  # fmt: skip
 
 
-def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
+def test_job_keeps_its_named_qos():
     items = [trace_job(id, "ada", "1") for id in range(4)]
     named = [
         replace(i, job=replace(i.job, qos=qos)) for i, qos in zip(items, ["long", "", "normal", "long"], strict=True)
@@ -109,12 +109,12 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before():
         ("dumps: { qos: there-is-none.txt }", r"there-is-none.txt: No such file"),
     ],
 )
-def test_what_is_wrong_is_named(text, message):
+def test_error_names_invalid_setting(text, message):
     with pytest.raises((InvalidPolicy, InputError), match=message):
         policy(text)
 
 
-def test_a_file_that_is_not_there():
+def test_missing_file_is_input_error():
     with pytest.raises(InputError, match=r"nowhere\.yaml: No such file"):
         load_policy(Path("nowhere.yaml"))
 
@@ -147,7 +147,7 @@ def dumped(folder, assoc=ASSOC, qos=QOS, shares=SSHARE):
     return load_policy(folder / "site.yaml")
 
 
-def test_dumps_are_read_as_slurm_prints_them(tmp_path):
+def test_reads_slurm_dumps(tmp_path):
     found = dumped(tmp_path)
     accounts = found.site.accounts
     ada = accounts.associations[accounts.find("physics", "ada")]
@@ -168,15 +168,15 @@ def test_dumps_are_read_as_slurm_prints_them(tmp_path):
         ({"assoc": ASSOC.replace("|80|5|", "|80|five|")}, r"assoc.txt:3: Priority: five: must be a whole number"),
         ({"assoc": ASSOC.replace("cpu=64", "cpu=lots")}, r"assoc.txt:3: GrpTRES: lots: must be a whole number"),
         ({"assoc": ASSOC.replace("normal||physics", "normal||nobody")}, r"assoc.txt:4: ParentName: nobody"),
-        ({"assoc": ASSOC + ASSOC.partition("\n")[2]}, r"Cluster: .*: must be of one cluster: print its assoc"),
+        ({"assoc": ASSOC + ASSOC.partition("\n")[2]}, r"Cluster: .*: must be from one cluster: print its assoc"),
         (
             {"assoc": "Cluster|Account|User|Share\nlab|root||1\ngpu|phys||1\n"},
-            r"assoc.txt:3: Cluster: gpu: must be of one cluster",
+            r"assoc.txt:3: Cluster: gpu: must be from one cluster",
         ),
-        ({"assoc": "Account  User\n"}, r"assoc.txt:1: Account: .*must be a column: print with -P"),
+        ({"assoc": "Account  User\n"}, r"assoc.txt:1: Account: .*must be a column: run sacctmgr with -P"),
         ({"qos": QOS.replace("0.500000", "half")}, r"qos.txt:3: UsageFactor: half: must be a number"),
     ],
 )
-def test_a_bad_dump_is_told_by_its_own_line(tmp_path, changed, message):
+def test_bad_dump_names_its_own_line(tmp_path, changed, message):
     with pytest.raises(InvalidPolicy, match=message):
         dumped(tmp_path, **changed)

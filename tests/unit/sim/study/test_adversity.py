@@ -17,14 +17,14 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import runner, task_executors
 from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure
-from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.case_runner import run_case, run_cases, run_study
 from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.study_cases import build_study_cases
 from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_runner import run_case, run_cases, run_study
 from tests import warm
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
-from tests.unit.sim.study.test_case_runner import Here, own_dispatchers, results_in, told_of
+from tests.unit.sim.study.test_study_runner import Here, own_dispatchers, results_in, told_of
 
 
 def invoke(*arguments):
@@ -62,9 +62,9 @@ def disk(tmp_path):
     [("remount,size={}k", [4 * pages for pages in range(1, 60)]), ("remount,nr_inodes={}", list(range(2, 60)))],
     ids=["bytes", "files"],
 )
-def test_a_full_disk_is_told_and_the_same_command_goes_on_when_there_is_room(tmp_path, disk, monkeypatch, small, room):
+def test_full_disk_is_reported_and_same_command_resumes(tmp_path, disk, monkeypatch, small, room):
     """The disk grows by a page, or by a file, from nothing on: it is full at every file of a study once."""
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s: Here())
     path, out = written(tmp_path, jobs=True), disk.folder / "out"
     assert invoke(path, "--out", tmp_path / "elsewhere").exit_code == 0
     codes, kept, decided_at = [], {}, []
@@ -128,7 +128,7 @@ def lives_on(fork):
     return f"{fork}OTHER or time.sleep({10 * ENOUGH_S}); os._exit(4)"
 
 
-def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, fork, lives_on):
+def test_exiting_or_forking_dispatcher_fails_only_its_case(tmp_path, fork, lives_on):
     """Also one whose fork continues to decide and would report a result."""
     leaves, fails = "import os; os._exit(0)", "import os; os._exit(3)"
     study = own_dispatchers(tmp_path, leaves=leaves, fails=fails, lives_on=lives_on, twice=fork)
@@ -139,9 +139,7 @@ def test_a_dispatcher_that_leaves_or_forks_harms_its_own_case_alone(tmp_path, fo
     }  # fmt: skip
 
 
-def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_study_is_stopped(
-    tmp_path, fork, monkeypatch
-):
+def test_forked_processes_end_at_timeout_and_stop(tmp_path, fork, monkeypatch):
     """Also if it ignores SIGTERM. The clock continues after a fork."""
     deaf = "import signal; [signal.signal(each, signal.SIG_IGN) for each in (signal.SIGTERM, signal.SIGINT)]; "
     study = own_dispatchers(tmp_path, slow=f"{deaf}{fork}time.sleep({10 * ENOUGH_S})")
@@ -152,19 +150,21 @@ def test_what_a_case_forked_ends_with_it_when_its_time_is_over_and_when_the_stud
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cases(campaign_of(study), StudyResultStore(tmp_path / "stopped"), LocalProcessExecutor(2), progress=stop)
+        run_cases(
+            build_study_cases(study), StudyResultStore(tmp_path / "stopped"), LocalProcessExecutor(2), progress=stop
+        )
     forked = noted.read_text().split()
     assert len(forked) == 1
     noted.rename(tmp_path / "forked before")
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
-    campaign = campaign_of(study | {"limits": {"minutes": 2}})
+    campaign = build_study_cases(study | {"limits": {"minutes": 2}})
     row = told_of(run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
     assert 0 < row["cpu_s"] < 60
     noted.write_text(noted.read_text() + forked[0])
 
 
-def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
+def test_cases_end_with_killed_study(tmp_path, fork):
     study = own_dispatchers(tmp_path, slow=f"{fork}time.sleep({10 * ENOUGH_S})")
     del study["grids"][0]["dispatchers"][0]
     path, noted = written(tmp_path, **study), tmp_path / "forked"
@@ -176,11 +176,11 @@ def test_cases_end_with_a_study_that_is_killed(tmp_path, fork):
         process.kill()
 
 
-def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_forked(tmp_path, fork, lives_on):
+def test_worker_takes_one_outcome_and_ignores_forks(tmp_path, fork, lives_on):
     from cpsched_sim.experiments.dask import run_in_subprocess
 
     study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
-    cases = [case for case in campaign_of(study).cases if case.labels["dispatcher"] != "easy"]
+    cases = [case for case in build_study_cases(study).cases if case.labels["dispatcher"] != "easy"]
     path = [each for each in sys.path if each]
     twice, leaves = (
         run_in_subprocess(pickle.dumps((run_case, {**case.task, "memory_mib": None}, 0.0)), ENOUGH_S, path)
@@ -192,7 +192,7 @@ def test_a_worker_hears_one_outcome_of_a_case_and_waits_for_nothing_that_it_fork
     assert outcome.jobs.count(END_OF_ARCHIVE) == 1, "one schedule, and nothing after it"
 
 
-def test_a_second_study_in_a_folder_is_refused_and_changes_nothing(tmp_path):
+def test_second_study_in_folder_is_rejected(tmp_path):
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     (tmp_path / "by another name").symlink_to(out)
@@ -212,7 +212,7 @@ SYSTEM = "name: mine\nsummary: a pool\nresources: [processors]\nunits: { rule: p
 
 
 @pytest.mark.parametrize("kind", ["system", "plugin"])
-def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_no_result(tmp_path, monkeypatch, kind):
+def test_file_changed_during_study_fails_its_cases(tmp_path, monkeypatch, kind):
     """Its results would stand under the digest of what it said before."""
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / ("mine.yaml" if kind == "system" else "helper.py")
@@ -222,7 +222,7 @@ def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_
     text = path.read_text()
     axes = {"systems": ["mine.yaml"], "dispatchers": ["easy"]} if kind == "system" else {"dispatchers": [own, "easy"]}
     study = words(grids=[{"traces": ["four"], **axes}])
-    campaign = campaign_of(study, tmp_path)
+    campaign = build_study_cases(study, tmp_path)
     path.write_text(f"# another line\n{text}")
     told = {
         row["dispatcher"]: row
@@ -240,23 +240,23 @@ def test_a_file_that_changes_while_the_study_runs_fails_what_read_it_and_leaves_
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\3\4cut"], ids=["empty", "text", "cut"])
-def test_a_damaged_schedule_is_named_and_decided_again_when_it_is_gone(tmp_path, content):
+def test_damaged_schedule_is_named_and_recomputed_if_deleted(tmp_path, content):
     pytest.importorskip("pyarrow")
     study, out = words() | {"jobs": True}, tmp_path / "out"
     written(tmp_path)
-    write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), Here()))
+    write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
     schedule = sorted((out / "jobs").iterdir())[0]
     schedule.write_bytes(content)
     with pytest.raises(
         InputError, match=f"{schedule.name}: is not a schedule: delete it, and run the same command again"
     ):
-        write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), Here()))
+        write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), Here()))
     schedule.unlink()
-    write_all(run_cases(campaign_of(study, tmp_path), StudyResultStore(out), once := Here()))
+    write_all(run_cases(build_study_cases(study, tmp_path), StudyResultStore(out), once := Here()))
     assert (len(once.decided), schedule.exists()) == (1, True)
 
 
-def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
+def test_plugin_output_does_not_mix_with_json(tmp_path):
     plugin(tmp_path, "import os; print('by Python', flush=True); os.write(1, b'past Python')")
     mine = tmp_path / "mine.py"
     mine.write_text("print('imported')\n" + mine.read_text())
@@ -268,8 +268,8 @@ def test_what_a_plug_in_prints_is_not_mixed_into_the_object_on_stdout(tmp_path):
     assert all(said in found.stderr for said in ("imported", "by Python", "past Python"))
 
 
-def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s=0.0: Here())
+def test_edited_results_are_reported_and_recomputed(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out = written(tmp_path), tmp_path / "out"
     run_study(path, out)
     before = results_in(out)
@@ -278,25 +278,25 @@ def test_results_that_were_edited_are_told_by_the_command_and_decided_again(tmp_
     content["result"]["figures"]["bsld"] = 0.5
     (out / "cases" / name).write_text(json.dumps(content))
     found = invoke(path, "--out", out)
-    assert f"1 results have changed since they were stored; their cases run again: {Path(name).stem}" in found.stderr
+    assert f"1 results have changed since they were stored, so their cases run again: {Path(name).stem}" in found.stderr
     assert (found.exit_code, results_in(out)) == (0, before)
 
 
-def test_a_study_that_goes_on_reads_each_kept_result_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s=0.0: Here())
+def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s=0.0: Here())
     path, out, read = written(tmp_path), tmp_path / "out", []
     run_study(path, out)
     find = StudyResultStore.find
     monkeypatch.setattr(StudyResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
-    assert "1 results were made with different code, data or settings and are not used" in told
+    assert "1 results were made with different code, data or settings, and are not used" in told
     assert "4 of 4 replays had already finished" in told
     (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))
 
 
-def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkeypatch):
+def test_clock_set_back_changes_no_result_or_duration(tmp_path, monkeypatch):
     from cpsched_sim.study import case_execution
 
     class Yesterday(case_execution.datetime):
@@ -306,10 +306,10 @@ def test_a_clock_that_is_set_back_changes_no_result_and_no_time(tmp_path, monkey
 
     written(tmp_path)
     study = words()
-    run_cases(campaign_of(study, tmp_path), StudyResultStore(tmp_path / "now"), Here())
+    run_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "now"), Here())
     monkeypatch.setattr(case_execution, "datetime", Yesterday)
     then = iter(range(10**9, 0, -1000))
     monkeypatch.setattr("time.time", lambda: next(then))
-    rows = run_cases(campaign_of(study, tmp_path), StudyResultStore(tmp_path / "then"), Here()).rows()
+    rows = run_cases(build_study_cases(study, tmp_path), StudyResultStore(tmp_path / "then"), Here()).rows()
     assert results_in(tmp_path / "now") == results_in(tmp_path / "then")
     assert all(row["wall_s"] >= 0 and row["date"].startswith("1999-12-31") for row in rows)

@@ -10,14 +10,14 @@ from typer.testing import CliRunner
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import task_executors
-from cpsched_sim.file_io import sha256_of
+from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study import benchmark_suite
-from cpsched_sim.study.benchmark_suite import BASELINE, import_results, make_suite, render_table
-from cpsched_sim.study.campaign import campaign_of, read_campaign
-from cpsched_sim.study.case_runner import run_cases
+from cpsched_sim.study.benchmark_suite import BASELINE_DISPATCHER, import_results, make_benchmark_study, render_table
 from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.study_cases import build_study_cases, read_study
 from cpsched_sim.study.study_output import write_all
-from tests.unit.sim.study.test_case_runner import Here
+from cpsched_sim.study.study_runner import run_cases
+from tests.unit.sim.study.test_study_runner import Here
 from tests.unit.sim.test_cli import FOUR_JOBS
 
 METRICS = ["af", "longest_wait_s"]
@@ -42,7 +42,7 @@ def small(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("CPSCHED_TRACES", raising=False)
     (tmp_path / "four.swf").write_text(FOUR_JOBS)
-    four = {"file": "four.swf", "sha256": sha256_of(tmp_path / "four.swf"), "recipe": "write it yourself"}
+    four = {"file": "four.swf", "sha256": file_sha256(tmp_path / "four.swf"), "recipe": "write it yourself"}
     lublin = {"generate": "lublin", "max_jobs": 16, "processors": 16, "load": 4.0}
     four |= {"optional": True}
     shared = {"dispatchers": ["conservative", "easy"], "predictors": ["walltime", "actual"], "loads": [1.0, 2.0]}
@@ -53,19 +53,19 @@ def small(tmp_path, monkeypatch):
         "limits": {"minutes": 2}, "report": {"metrics": METRICS},
     }  # fmt: skip
     (tmp_path / "training.yaml").write_text(yaml.safe_dump({"lublin": {"seeds": [0]}}))
-    monkeypatch.setattr(benchmark_suite, "TRAINING", tmp_path / "training.yaml")
+    monkeypatch.setattr(benchmark_suite, "TRAINING_FILE", tmp_path / "training.yaml")
     path = tmp_path / "suite.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    monkeypatch.setattr(benchmark_suite, "SUITE", path)
-    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, patience_s: Here())
+    monkeypatch.setattr(benchmark_suite, "SUITE_FILE", path)
+    monkeypatch.setattr(task_executors, "make_executor", lambda on, processes, stall_limit_s: Here())
     return tmp_path
 
 
-def test_every_trace_of_the_suite_is_had_by_a_digest_and_a_recipe_or_made_up():
-    words = make_suite()
+def test_every_trace_has_digest_and_recipe_or_is_synthetic():
+    words = make_benchmark_study()
     for trace in words["traces"].values():
         assert "generate" in trace or (trace["sha256"] and trace["optional"] and "\n" not in trace["recipe"])
-    assert BASELINE in words["dispatchers"]
+    assert BASELINE_DISPATCHER in words["dispatchers"]
     assert {name for grid in words["grids"] for name in grid["traces"]} == set(words["traces"])
 
 
@@ -77,34 +77,36 @@ def judged(grid, load):
     return {(load * window["from_day"], load * (window["from_day"] + window["days"]))}
 
 
-def test_training_and_test_judge_no_job_twice_at_any_load():
-    for test, training in zip(make_suite()["grids"], make_suite(training=True)["grids"], strict=True):
+def test_training_and_test_share_no_job_at_any_load():
+    for test, training in zip(
+        make_benchmark_study()["grids"], make_benchmark_study(training=True)["grids"], strict=True
+    ):
         assert test["traces"] == training["traces"]
         for a in (each for load in test["loads"] for each in judged(test, load)):
             for b in (each for load in test["loads"] for each in judged(training, load)):
                 assert a[1] <= b[0] or b[1] <= a[0]
 
 
-def test_the_suite_is_a_study_that_anybody_runs_and_none_of_it_ends_by_the_clock(monkeypatch):
+def test_suite_is_study_without_time_limits(monkeypatch):
     monkeypatch.delenv("CPSCHED_TRACES", raising=False)
-    campaign = read_campaign(benchmark_suite.SUITE)
+    campaign = read_study(benchmark_suite.SUITE_FILE)
     assert [note.partition(" ")[0] for note in campaign.notes] == ["KTH-SP2", "SDSC-BLUE", "UniLu-Gaia", "LLNL-Atlas"]
-    assert {case.labels["dispatcher"] for case in campaign.cases} == set(make_suite()["dispatchers"])
+    assert {case.labels["dispatcher"] for case in campaign.cases} == set(make_benchmark_study()["dispatchers"])
     assert {case.digest for case in campaign.cases} == {
-        case.digest for case in campaign_of(make_suite(quick=True)).cases
+        case.digest for case in build_study_cases(make_benchmark_study(quick=True)).cases
     }
     assert len(campaign.distinct) == len(campaign.cases)
 
 
-def test_what_is_missing_is_left_out_with_its_recipe(small):
+def test_missing_trace_is_skipped_with_its_recipe(small):
     (small / "four.swf").unlink()
-    found = campaign_of(make_suite())
-    assert found.notes == ("four is left out: four.swf is missing; to get it: write it yourself",)
+    found = build_study_cases(make_benchmark_study())
+    assert found.notes == ("four is omitted: four.swf is missing; to get it: write it yourself",)
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
-    (told,) = campaign_of(make_suite()).notes
-    assert f"has another digest, {sha256_of(small / 'four.swf')}; to get it" in told
-    assert campaign_of(make_suite(quick=True)).notes == ()
+    (told,) = build_study_cases(make_benchmark_study()).notes
+    assert f"has a different digest, {file_sha256(small / 'four.swf')}; to get it" in told
+    assert build_study_cases(make_benchmark_study(quick=True)).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +119,13 @@ def test_what_is_missing_is_left_out_with_its_recipe(small):
         ({"own": ["fcfs"], "alone": True}, 6, ["easy", "fcfs"]),
     ],
 )
-def test_what_is_chosen(small, more, workloads, dispatchers):
-    cases = campaign_of(make_suite(**more)).cases
+def test_selects_cases(small, more, workloads, dispatchers):
+    cases = build_study_cases(make_benchmark_study(**more)).cases
     assert list(dict.fromkeys(case.labels["dispatcher"] for case in cases)) == dispatchers
     assert len(cases) == workloads * len(dispatchers) * 2, "two estimates"
 
 
-def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(small):
+def test_foreign_results_are_imported_and_verified(small):
     assert invoke("benchmark", "--out", "ours", "--quick").exit_code == 0
     (small / "outsider.py").write_text(OUTSIDER)
     arguments = ("--out", "mine", "--quick", "--dispatcher", "outsider:Own", "--from", "ours/results.jsonl")
@@ -132,7 +134,7 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
     assert "16 results taken from ours/results.jsonl; 0 skipped: other code" in done.stderr
     assert "16 of 24 replays had already finished" in done.stderr
     assert "| outsider:Own |" in done.stdout
-    assert (small / "mine" / benchmark_suite.TABLE).read_text() == done.stdout
+    assert (small / "mine" / benchmark_suite.TABLE_FILE).read_text() == done.stdout
     for case in (small / "ours" / "cases").iterdir():
         assert (small / "mine" / "cases" / case.name).read_bytes() == case.read_bytes()
     found = invoke("study", "verify", "mine", "--sample", 24)
@@ -142,12 +144,12 @@ def test_an_outsider_adds_his_rows_to_results_of_ours_and_all_are_decided_again(
 
 
 def kept_lines(small):
-    campaign = campaign_of(make_suite(quick=True))
+    campaign = build_study_cases(make_benchmark_study(quick=True))
     write_all(run_cases(campaign, StudyResultStore(small / "ours"), Here()))
     return campaign, small / "ours" / "results.jsonl"
 
 
-def test_a_line_that_changed_is_not_taken(small):
+def test_does_not_import_changed_line(small):
     campaign, path = kept_lines(small)
     lines = path.read_text().splitlines()
     line = json.loads(lines[3])
@@ -159,15 +161,15 @@ def test_a_line_that_changed_is_not_taken(small):
     assert not (small / "other").exists()
 
 
-def test_what_is_there_already_is_not_taken(small):
+def test_does_not_import_existing_result(small):
     campaign, path = kept_lines(small)
     assert import_results(campaign, StudyResultStore(small / "ours"), path) == (0, 0)
     assert import_results(campaign, StudyResultStore(small / "other"), path) == (16, 0)
-    half = campaign_of(make_suite(["fcfs"], quick=True, alone=True))
+    half = build_study_cases(make_benchmark_study(["fcfs"], quick=True, alone=True))
     assert import_results(half, StudyResultStore(small / "third"), path) == (8, 8)
 
 
-def test_a_line_of_a_later_version_may_say_more(small):
+def test_line_of_later_version_may_have_more_fields(small):
     campaign, path = kept_lines(small)
     lines = [{**json.loads(line), "later": {"new": 1}} for line in path.read_text().splitlines()]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -183,7 +185,7 @@ def row(dispatcher, af, seed=0, predictor="walltime", **more):
     }  # fmt: skip
 
 
-def test_the_table_has_ratios_to_the_baseline_best_first(small):
+def test_table_has_ratios_to_baseline_best_first(small):
     rows = [row("easy", 2.0), row("easy", 4.0, 1), row("good", 1.0), row("good", 2.0, 1), row("bad", 3.0, 0)]
     rows += [row("bad", None, 1, outcome="failed")]
     text = render_table(METRICS, rows)
@@ -197,7 +199,7 @@ def test_the_table_has_ratios_to_the_baseline_best_first(small):
     ]
 
 
-def test_a_dispatcher_without_figures_stands_last(small):
+def test_dispatcher_without_figures_is_last(small):
     rows = [row("none", None, outcome="did not end"), row("easy", 2.0), row("slow", 8.0, cpu_s=None)]
     names = [line.split(" | ") for line in render_table(METRICS, rows).splitlines() if line.startswith("| ")]
     assert [cells[0] for cells in names[2:5]] == ["| easy", "| slow", "| none"]
@@ -205,7 +207,7 @@ def test_a_dispatcher_without_figures_stands_last(small):
     assert names[3][3] == "-"
 
 
-def test_what_would_be_run_is_counted(small):
+def test_dry_run_counts_cases(small):
     found = invoke("benchmark", "--out", "out", "--dry-run")
     assert "24 cases, 24 distinct replays" in found.stdout
     assert not Path("out").exists()
@@ -213,6 +215,6 @@ def test_what_would_be_run_is_counted(small):
     assert "16 cases" in invoke("benchmark", "--out", "out", "--dry-run", "--training").stdout
 
 
-def test_alone_needs_a_dispatcher(small):
+def test_only_option_requires_dispatcher(small):
     found = invoke("benchmark", "--out", "out", "--only")
     assert (found.exit_code, "--only=nothing: requires --dispatcher" in found.stderr) == (2, True)

@@ -9,8 +9,8 @@ import resource
 import numpy as np
 import pytest
 
-from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_execution import MIB, bound_memory, execute_case, scale_load
+from cpsched_sim.study.study_cases import build_study_cases
 from cpsched_sim.workloads.load import load
 from tests.unit.sim.study.studies import words, written
 
@@ -26,11 +26,11 @@ def decided(folder, lines, processors=1, **axes):
     written(folder)
     (folder / "four.swf").write_text(f"; MaxProcs: {processors}\n" + "".join(lines))
     grid = {"traces": ["four"], "dispatchers": ["easy"], **axes}
-    (case,) = campaign_of(words(grids=[grid]), folder).cases
+    (case,) = build_study_cases(words(grids=[grid]), folder).cases
     return execute_case({**case.task, "memory_mib": None})
 
 
-def test_a_window_judges_from_its_first_second_to_before_its_last(tmp_path):
+def test_window_includes_first_and_excludes_last_second(tmp_path):
     submits = (0, DAY_S - 1, DAY_S, 2 * DAY_S - 1, 2 * DAY_S)
     lines = [line(at, submit_s) for at, submit_s in enumerate(submits, 1)]
     found = decided(tmp_path, lines, windows=[{"days": 1, "from_day": 1}]).result
@@ -38,7 +38,7 @@ def test_a_window_judges_from_its_first_second_to_before_its_last(tmp_path):
 
 
 @pytest.mark.parametrize(("learned_of", "longest_wait_s"), [(1, 999), (2, 1998)])
-def test_predictors_learn_from_the_jobs_before_a_window(tmp_path, learned_of, longest_wait_s):
+def test_predictors_learn_from_jobs_before_window(tmp_path, learned_of, longest_wait_s):
     """The last job is let past the wide one where its user's jobs of the day before were short."""
     before = [line(1, 0, walltime_s=5000, user=learned_of), line(2, 2000, walltime_s=5000, user=learned_of)]
     running, wide = line(3, DAY_S, 1000, user=3), line(4, DAY_S + 1, 1000, user=3, processors=2)
@@ -47,19 +47,19 @@ def test_predictors_learn_from_the_jobs_before_a_window(tmp_path, learned_of, lo
     assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (3, longest_wait_s)
 
 
-def test_a_sequence_begins_on_an_empty_cluster(tmp_path):
+def test_sequence_starts_on_empty_cluster(tmp_path):
     """The first job of the trace would let the others wait."""
     lines = [line(1, 0, 1000), line(2, 1, 50), line(3, 2, 50), line(4, 3, 50)]
     found = decided(tmp_path, lines, windows=[{"jobs": 2, "first": [1]}]).result
     assert (found["figures"]["jobs"], found["figures"]["longest_wait_s"]) == (2, 49)
 
 
-def test_a_sequence_beyond_the_end_of_the_trace_fails(tmp_path):
+def test_sequence_beyond_end_of_trace_fails(tmp_path):
     found = decided(tmp_path, [line(1, 0), line(2, 1)], windows=[{"jobs": 2, "first": [1]}]).result
     assert found["why"] == "four.swf: has 2 jobs, but 2 are needed from job 1 on"
 
 
-def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):
+def test_window_days_are_counted_from_first_job(tmp_path):
     """Whatever second of a day that is: a trace of three hours has no second day, though midnight is in it."""
     lines = [line(1, DAY_S - 5000), line(2, DAY_S + 5000)]
     assert decided(tmp_path, lines, windows=[{"days": 1}]).result["figures"]["jobs"] == 2
@@ -67,7 +67,7 @@ def test_the_days_of_a_window_begin_with_the_first_job(tmp_path):
     assert none == {"outcome": "failed", "why": "four.swf: no job arrives in days 1 to 2, counted from its first job"}
 
 
-def test_jobs_obey_the_policy_of_the_site(tmp_path):
+def test_jobs_obey_site_policy(tmp_path):
     """Of two jobs that fit beside each other the second waits: its user may run one."""
     (tmp_path / "site.yaml").write_text("accounts: { all: { users: { '1': { limits: { MaxJobs: 1 } } } } }\n")
     lines = [line(1, 0), line(2, 0)]
@@ -76,7 +76,7 @@ def test_jobs_obey_the_policy_of_the_site(tmp_path):
     assert found["figures"]["longest_wait_s"] == 100
 
 
-def test_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
+def test_waits_in_window_count_but_not_in_margins(tmp_path):
     """In both margins a wide job waits; in the window no job does."""
     first, alone = line(1, 0), line(2, DAY_S + 9000)
     margins = [
@@ -90,7 +90,7 @@ def test_waits_count_within_a_window_and_not_in_its_margins(tmp_path):
     assert (inside["jobs"], inside["longest_wait_s"]) == (1, 0)
 
 
-def test_a_denser_trace_does_not_say_when_its_jobs_started(tmp_path):
+def test_scaled_trace_has_no_recorded_starts(tmp_path):
     """What was recorded belongs to other arrivals."""
     trace = tmp_path / "recorded.swf"
     trace.write_text("; MaxProcs: 1\n1 0 5 100 1 -1 -1 1 100 -1 1 1 1 -1 1 -1 -1 -1\n")
@@ -119,29 +119,29 @@ def bounds_of_a_child(hard_mib, asked_mib):
 @pytest.mark.parametrize(
     ("hard", "asked", "soft"), [(None, 1500, 1500), (2000, 1500, 1500), (1500, 2000, 1500), (1500, None, 1500)]
 )
-def test_memory_is_bounded_as_far_as_the_process_may_have_any(hard, asked, soft):
+def test_memory_limit_respects_process_limit(hard, asked, soft):
     """A case that may have more has as much as its process, whose own bound stays."""
     before = resource.getrlimit(resource.RLIMIT_DATA)[1]
     assert bounds_of_a_child(hard, asked) == [soft * MIB, before if hard is None else hard * MIB]
 
 
-def test_a_schedule_is_known_by_all_its_starts_and_ends(tmp_path):
+def test_schedule_digest_covers_starts_and_ends(tmp_path):
     written(tmp_path)
-    found = execute_case({**campaign_of(words(jobs=True), tmp_path).cases[0].task, "memory_mib": None})
+    found = execute_case({**build_study_cases(words(jobs=True), tmp_path).cases[0].task, "memory_mib": None})
     with np.load(io.BytesIO(found.jobs)) as columns:
         times = columns["start_s"].tobytes() + columns["end_s"].tobytes()
     assert found.result["schedule_sha256"] == hashlib.sha256(times).hexdigest()
 
 
-def test_counts_stay_whole_numbers(tmp_path):
+def test_counts_stay_integers(tmp_path):
     figures = decided(tmp_path, [line(1, 0), line(2, 0)]).result["figures"]
     assert type(figures["jobs"]) is int
     assert (type(figures["longest_wait_s"]), figures["longest_wait_s"]) == (float, 100.0)
 
 
-def test_another_file_than_the_one_that_was_read_is_refused(tmp_path):
+def test_rejects_file_changed_since_read(tmp_path):
     written(tmp_path)
-    case = campaign_of(words(), tmp_path).cases[0]
+    case = build_study_cases(words(), tmp_path).cases[0]
     assert execute_case({**case.task, "sha256": "0" * 64}).result == {
         "outcome": "failed", "why": "four.swf: has changed since the study was read",
     }  # fmt: skip
@@ -155,7 +155,7 @@ def test_another_file_than_the_one_that_was_read_is_refused(tmp_path):
         (ZeroDivisionError("by zero"), None, {"outcome": "failed", "why": "ZeroDivisionError: by zero"}),
     ],
 )
-def test_what_a_replay_raises_is_its_result(tmp_path, monkeypatch, error, memory_mib, told):
+def test_replay_exception_is_result(tmp_path, monkeypatch, error, memory_mib, told):
     from cpsched_sim.study import case_execution
 
     def raises(*args, **more):
@@ -163,15 +163,15 @@ def test_what_a_replay_raises_is_its_result(tmp_path, monkeypatch, error, memory
 
     written(tmp_path)
     monkeypatch.setattr(case_execution, "replay_workload", raises)
-    case = campaign_of(words(), tmp_path).cases[0]
+    case = build_study_cases(words(), tmp_path).cases[0]
     assert execute_case({**case.task, "memory_mib": memory_mib}).result == told
 
 
-def test_the_first_jobs_of_a_made_up_workload_are_those_of_the_whole():
+def test_max_jobs_gives_prefix_of_generated_workload():
     def made(**more):
         traces = {"made": {"generate": "eurora", "days": 0.1, **more}}
         grid = {"traces": ["made"], "dispatchers": ["easy"]}
-        (case,) = campaign_of({"title": "t", "traces": traces, "grids": [grid]}).cases
+        (case,) = build_study_cases({"title": "t", "traces": traces, "grids": [grid]}).cases
         return execute_case({**case.task, "memory_mib": None}).result["figures"]["jobs"]
 
     assert made(max_jobs=7) == 7 < made()

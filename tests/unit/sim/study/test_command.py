@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
-from cpsched_sim.study.study_schema import EXAMPLE
+from cpsched_sim.study.study_schema import EXAMPLE_STUDY
 from tests.unit.sim.study.studies import written
 
 
@@ -15,15 +15,15 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["study", *map(str, arguments)])
 
 
-def test_the_example_is_printed():
-    assert invoke("example").stdout == EXAMPLE
-    assert yaml.safe_load(EXAMPLE)["title"]
+def test_prints_example():
+    assert invoke("example").stdout == EXAMPLE_STUDY
+    assert yaml.safe_load(EXAMPLE_STUDY)["title"]
 
 
-def test_a_study_is_counted_run_told_and_verified(tmp_path):
+def test_counts_runs_reports_and_verifies_study(tmp_path):
     path, out = written(tmp_path), tmp_path / "out"
     counted = invoke("run", path, "--out", out, "--dry-run")
-    assert "4 cases, 4 distinct replays; 0 left out" in counted.stdout
+    assert "4 cases, 4 distinct replays; 0 omitted" in counted.stdout
     assert "estimated time: unknown" in counted.stdout
     assert not out.exists()
     done = invoke("run", path, "--out", out)
@@ -38,7 +38,7 @@ def test_a_study_is_counted_run_told_and_verified(tmp_path):
     assert (found.exit_code, "has changed since it was stored" in found.stderr) == (1, True)
 
 
-def test_a_case_without_figures_ends_the_command_with_one(tmp_path):
+def test_case_without_figures_exits_with_1(tmp_path):
     grid = {"traces": ["four"], "dispatchers": ["easy"], "windows": [{"days": 1, "from_day": 9}]}
     found = invoke("run", written(tmp_path, grids=[grid]), "--out", tmp_path / "out")
     assert (found.exit_code, "no job arrives in days 9 to 10" in found.stderr) == (1, True)
@@ -52,16 +52,16 @@ def test_a_case_without_figures_ends_the_command_with_one(tmp_path):
         (["run", "study.yaml"], "Missing option '--out'"),
         (["run", "study.yaml", "results", "--out", "out"], "Got unexpected extra argument"),
         (["run", "nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
-        (["verify", "nowhere"], "has no study: set its file with --study"),
+        (["verify", "nowhere"], "has no study file: set it with --study"),
     ],
 )
-def test_what_is_missing_is_told(tmp_path, monkeypatch, arguments, told):
+def test_missing_input_is_reported(tmp_path, monkeypatch, arguments, told):
     monkeypatch.chdir(tmp_path)
     found = invoke(*arguments)
     assert (found.exit_code, told in found.stderr) == (2, True)
 
 
-def test_an_engine_that_is_not_there_is_told(tmp_path):
+def test_unknown_executor_is_reported(tmp_path):
     pytest.importorskip("distributed")
     found = invoke("run", written(tmp_path), "--out", tmp_path / "out", "--on", "nothing_here:make")
     assert (found.exit_code, "--on nothing_here:make: ModuleNotFoundError" in found.stderr) == (2, True)

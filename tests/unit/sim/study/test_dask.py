@@ -11,12 +11,12 @@ import time
 import pytest
 
 from cpsched_sim.experiments import dask
-from cpsched_sim.study.campaign import campaign_of
-from cpsched_sim.study.case_runner import run_cases, run_study
 from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.study_cases import build_study_cases
+from cpsched_sim.study.study_runner import run_cases, run_study
 from tests.patience import ENOUGH_S
 from tests.unit.sim.study.studies import plugin, words, written
-from tests.unit.sim.study.test_case_runner import Here, results_in
+from tests.unit.sim.study.test_study_runner import Here, results_in
 
 distributed = pytest.importorskip("distributed")
 
@@ -47,7 +47,7 @@ def cluster(tmp_path):
         process.wait()
 
 
-def test_a_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
+def test_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     scheduler, workers = cluster
     written(tmp_path)
     grid = {"traces": ["four"], "dispatchers": ["easy", "list-sjf"], "loads": [1 + n / 10 for n in range(4)]}
@@ -67,11 +67,11 @@ def test_a_killed_worker_loses_no_case_and_changes_no_byte(tmp_path, cluster):
     killer.join()
     assert killed[0] < 8, "it was killed in mid-study"
     assert [row["outcome"] for row in found.rows()] == ["ended"] * 8
-    run_cases(campaign_of(study), StudyResultStore(tmp_path / "here"), Here())
+    run_cases(build_study_cases(study), StudyResultStore(tmp_path / "here"), Here())
     assert results_in(tmp_path / "out") == results_in(tmp_path / "here")
 
 
-def test_a_case_that_crashes_or_takes_too_long_leaves_its_worker_alone(tmp_path, cluster, monkeypatch):
+def test_crashing_or_slow_case_keeps_worker(tmp_path, cluster, monkeypatch):
     scheduler, workers = cluster
     written(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -89,7 +89,7 @@ def test_a_case_that_crashes_or_takes_too_long_leaves_its_worker_alone(tmp_path,
 
 
 @pytest.mark.parametrize(("returned", "after"), [("workers", "closed"), ("Client(workers)", "running")])
-def test_a_cluster_that_was_made_for_the_study_ends_with_it(tmp_path, returned, after):
+def test_cluster_created_for_study_ends_with_it(tmp_path, returned, after):
     written(tmp_path)
     file = tmp_path / "workers.py"
     file.write_text(f"""
@@ -110,7 +110,7 @@ def make():
     workers.close()
 
 
-def test_two_studies_at_once_on_one_cluster_have_each_its_own_results(monkeypatch):
+def test_parallel_studies_on_one_cluster_keep_own_results(monkeypatch):
     def done(given, *_):
         time.sleep(1)  # so that both are there at once
         return pickle.dumps(pickle.loads(given)[1])

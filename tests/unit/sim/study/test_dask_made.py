@@ -63,7 +63,7 @@ def begun(engine):
     engine(print, {0: {}}, lambda at, message: None, lambda: None)
 
 
-def test_the_function_that_is_named_is_called_once_in_a_file_and_in_a_module(tmp_path):
+def test_named_function_is_called_once_in_file_and_module(tmp_path):
     path = file_of(tmp_path, "def make():\n    raise KeyError\n\ndef workers():\n    return Cluster()")
     for on in (f"{path}:workers", "of_the_site:make"):
         MADE.clear()
@@ -73,7 +73,7 @@ def test_the_function_that_is_named_is_called_once_in_a_file_and_in_a_module(tmp
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["in peace", "after the connection was lost"])
-def test_a_cluster_is_closed_whatever_ends_the_study(fails):
+def test_cluster_is_closed_whatever_ends_study(fails):
     engine = dask.make_executor("of_the_site:make", 0.0)
     Client.fails = fails
     with pytest.raises((KeyboardInterrupt, OSError)):
@@ -82,7 +82,7 @@ def test_a_cluster_is_closed_whatever_ends_the_study(fails):
     assert engine.client.closed is not fails
 
 
-def test_a_client_that_somebody_made_has_no_cluster_of_ours():
+def test_client_of_user_has_no_own_cluster():
     engine = dask.make_executor("of_the_site:other", 0.0)
     assert (engine.own, engine.client.cluster) == (None, None)
     with pytest.raises(KeyboardInterrupt):
@@ -90,7 +90,7 @@ def test_a_client_that_somebody_made_has_no_cluster_of_ours():
     assert engine.client.closed
 
 
-def test_a_cluster_that_no_client_reaches_is_closed():
+def test_unreachable_cluster_is_closed():
     Client.refuses = True
     with pytest.raises(InputError, match="--on of_the_site:make: TimeoutError: no scheduler answers"):
         dask.make_executor("of_the_site:make", 0.0)
@@ -106,13 +106,13 @@ def test_a_cluster_that_no_client_reaches_is_closed():
         ("absent.py:make", "FileNotFoundError: "),
     ],
 )  # fmt: skip
-def test_what_makes_no_cluster_is_told(on, told):
+def test_rejects_function_that_returns_no_cluster(on, told):
     with pytest.raises(InputError, match=f"--on {on}: {told}"):
         dask.make_executor(on, 0.0)
 
 
 @pytest.mark.parametrize("body", ["def make(:", "def make():\n    raise RuntimeError('sbatch: no such partition')"])
-def test_a_file_that_is_broken_or_raises_is_told(tmp_path, body):
+def test_broken_file_is_reported(tmp_path, body):
     path = file_of(tmp_path, body)
     with pytest.raises(InputError, match=r"workers.py:make: (SyntaxError|RuntimeError: sbatch: no such partition)"):
         dask.make_executor(f"{path}:make", 0.0)

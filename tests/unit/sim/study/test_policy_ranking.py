@@ -25,7 +25,7 @@ def test_ratios_are_paired_by_workload():
     assert found.low == pytest.approx(2.0)  # whatever the traces differ by, the pairs do not
 
 
-def test_an_interval_is_of_the_logarithms():
+def test_interval_uses_logarithms():
     logs = np.array([0.1, 0.4, 0.2, 0.3, 0.2])
     rows = [row("x", math.exp(log), trace) for trace, log in zip("abcde", logs, strict=True)]
     rows += [row("y", 1.0, trace) for trace in "abcde"]
@@ -33,31 +33,31 @@ def test_an_interval_is_of_the_logarithms():
     assert (found.low, found.high) == pytest.approx((math.exp(0.24 - margin), math.exp(0.24 + margin)))
 
 
-def test_two_workloads_that_differ_have_no_interval():
+def test_two_different_workloads_have_no_interval():
     rows = [row(policy, value, trace) for policy, trace, value in (("x", "a", 1.0), ("x", "b", 3.0), ("y", "a", 1.0))]
     found = compare_policies([*rows, row("y", "b", "b") | {"bsld": 1.0}], "bsld", "x", "y")
     assert (found.units, found.low, found.high) == (2, None, None)
 
 
-def test_seeds_of_one_workload_count_once_beside_other_workloads():
+def test_seeds_of_one_workload_count_once():
     rows = [row("x", value, "a", seed) for seed, value in enumerate((2.0, 2.0, 2.0))] + [row("x", 1.0, "b", 0)]
     rows += [row("y", 1.0, "a", seed, digest="ya") for seed in range(3)] + [row("y", 1.0, "b", 0)]
     found = compare_policies(rows, "bsld", "x", "y")
     assert (found.units, found.ratio) == (2, pytest.approx(math.sqrt(2)))
 
 
-def test_one_replay_that_stands_for_several_seeds_is_one_unit():
+def test_one_replay_for_several_seeds_is_one_unit():
     rows = [row(policy, 2.0, "a", seed, digest=policy) for policy in "xy" for seed in range(3)]
     found = compare_policies(rows, "bsld", "x", "y")
     assert (found.units, found.low) == (1, None)
 
 
-def test_seeds_draw_workloads_where_the_trace_is_made_up():
+def test_seeds_are_units_of_synthetic_trace():
     rows = [row(policy, 1.0 + seed, "a", seed, drawn=True) for policy in "xy" for seed in range(3)]
     assert compare_policies(rows, "bsld", "x", "y").of == "workloads"
 
 
-def test_a_ranking_says_what_cannot_be_told_apart():
+def test_ranking_marks_insignificant_differences():
     noise = (1.0, 1.2, 0.9, 1.1, 0.95, 1.05)
     rows = [row("good", 1.0 * each, trace) for trace, each in zip("abcdef", noise, strict=True)]
     rows += [row("like it", 1.0 * each, trace) for trace, each in zip("abcdef", noise[::-1], strict=True)]
@@ -67,31 +67,31 @@ def test_a_ranking_says_what_cannot_be_told_apart():
     assert {place.name: place.alike for place in places} == {"good": ("like it",), "like it": ("good",), "bad": ()}
 
 
-def test_more_is_better_where_it_is():
+def test_higher_is_better_where_defined():
     rows = [{**row(policy, 1.0), "utilization": value} for policy, value in (("low", 0.2), ("high", 0.9))]
     assert [place.name for place in rank_policies(rows, "utilization")] == ["high", "low"]
 
 
-def test_only_what_all_have_is_ranked():
+def test_ranks_only_common_workloads():
     rows = [row("x", 1.0, "a"), row("y", 2.0, "a"), row("x", 9.0, "b"), row("y", 1.0, "b", outcome="failed")]
     assert {each["trace"] for each in complete_rows(rows, "bsld")} == {"a"}
     assert [place.name for place in rank_policies(rows, "bsld")] == ["x", "y"]
 
 
-def test_a_figure_of_zero_has_no_ratio():
+def test_zero_baseline_has_no_ratio():
     assert compare_policies([row("x", 0.0), row("y", 1.0)], "bsld", "x", "y") is None
 
 
-def test_two_workloads_and_many_policies_have_intervals_without_end():
+def test_many_policies_on_two_workloads_have_no_finite_interval():
     rows = [row(f"p{at}", 1.0 + at * scale, trace) for at in range(20) for trace, scale in (("a", 1), ("b", 9))]
     assert all(len(place.alike) == 19 for place in rank_policies(rows, "bsld"))
 
 
-def test_a_figure_of_zero_has_no_ratio_on_either_side():
+def test_zero_figure_has_no_ratio():
     assert compare_policies([row("x", 1.0), row("y", 0.0)], "bsld", "x", "y") is None
 
 
-def test_intervals_of_a_ranking_are_wider_so_that_all_hold_together():
+def test_ranking_intervals_are_simultaneous():
     logs = (0.03, 0.06, 0.02, 0.05, 0.01, 0.06, 0.04, 0.02)
     rows = [row("x", 1.0, str(at)) for at in range(8)]
     rows += [row("y", math.exp(log), str(at)) for at, log in enumerate(logs)]

@@ -6,12 +6,12 @@ import pytest
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.study import result_store as module
-from cpsched_sim.study.campaign import campaign_of
 from cpsched_sim.study.case_execution import StudyCaseOutcome, failed_result, limit_exceeded_result
-from cpsched_sim.study.case_runner import run_cases
 from cpsched_sim.study.result_store import StudyResultStore
+from cpsched_sim.study.study_cases import build_study_cases
+from cpsched_sim.study.study_runner import run_cases
 from tests.unit.sim.study.studies import words, written
-from tests.unit.sim.study.test_case_runner import Here, results_in
+from tests.unit.sim.study.test_study_runner import Here, results_in
 
 ENDED = {"outcome": "ended", "why": "", "figures": {"bsld": 1.0}}
 MADE = {"wall_s": 1.0}
@@ -21,11 +21,11 @@ FOLDERS = ("cases", "made", "jobs")
 @pytest.fixture
 def campaign(tmp_path):
     written(tmp_path)
-    return campaign_of(words(jobs=True), tmp_path)
+    return build_study_cases(words(jobs=True), tmp_path)
 
 
 @pytest.mark.parametrize("room", range(12))
-def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, campaign, monkeypatch, room):
+def test_full_disk_leaves_only_complete_results(tmp_path, campaign, monkeypatch, room):
     """Four cases of three files each: schedule, what it took, and last the result."""
     store, real, left = StudyResultStore(tmp_path / "out"), module.write_atomically, [room]
 
@@ -48,20 +48,20 @@ def test_a_disk_that_is_full_at_any_file_leaves_whole_results_alone(tmp_path, ca
     assert results_in(tmp_path / "out") == results_in(tmp_path / "other")
 
 
-def test_schedules_that_are_asked_for_later_are_decided_again(tmp_path, campaign):
+def test_schedules_requested_later_are_recomputed(tmp_path, campaign):
     store = StudyResultStore(tmp_path / "out")
-    run_cases(campaign_of(words(), tmp_path), store, Here())
+    run_cases(build_study_cases(words(), tmp_path), store, Here())
     assert store.load_earlier_results(campaign).done == {}
     run_cases(campaign, store, Here())
     assert len(store.load_earlier_results(campaign).done) == 4
 
 
-def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
+def test_case_over_limit_waits_for_higher_limit(tmp_path):
     written(tmp_path)
     store = StudyResultStore(tmp_path / "out")
 
     def under(**limits):
-        return campaign_of(words(limits=limits), tmp_path)
+        return build_study_cases(words(limits=limits), tmp_path)
 
     for at, case in enumerate(under(minutes=1).cases):
         result = [
@@ -70,7 +70,7 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
             failed_result("why"),
             ENDED,
         ][at]
-        store.keep(case, StudyCaseOutcome(result, MADE))
+        store.store_result(case, StudyCaseOutcome(result, MADE))
     assert len(store.load_earlier_results(under(minutes=1, memory_mib=500)).done) == 4
     assert len(store.load_earlier_results(under(minutes=2, memory_mib=500)).done) == 3
     assert len(store.load_earlier_results(under(minutes=0.5, memory_mib=501)).done) == 3
@@ -78,66 +78,66 @@ def test_a_case_beyond_its_limit_waits_for_a_higher_one(tmp_path):
     assert len(store.load_earlier_results(under(minutes=1, memory_mib=500), again=True).done) == 1
 
 
-def test_a_result_of_a_later_version_is_none_of_ours(tmp_path):
+def test_result_of_later_version_is_ignored(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
-    store.keep(campaign.cases[0], StudyCaseOutcome({"outcome": "suspended", "why": ""}, MADE))
-    store.keep(campaign.cases[1], StudyCaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
+    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    store.store_result(campaign.cases[0], StudyCaseOutcome({"outcome": "suspended", "why": ""}, MADE))
+    store.store_result(campaign.cases[1], StudyCaseOutcome({**ENDED, "later": [1]}, {**MADE, "later": {}}))
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", "[]", "{}", '{"inputs": {}, "result": 3}', "[" * 100_000])
-def test_what_is_no_result_is_none(tmp_path, text):
+def test_invalid_result_is_ignored(tmp_path, text):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases[:2]:
-        store.keep(case, StudyCaseOutcome(ENDED, MADE))
+        store.store_result(case, StudyCaseOutcome(ENDED, MADE))
     store.path(campaign.cases[0].digest).write_text(text)
     assert list(store.load_earlier_results(campaign).done) == [campaign.cases[1].digest]
 
 
-def test_the_cases_of_a_study_and_what_was_left_out_are_written_down(tmp_path):
+def test_writes_cases_and_exclusions_of_study(tmp_path):
     written(tmp_path)
     left_out = {"dispatcher": "easy", "load": 2.0, "because": "too dense"}
-    campaign, store = campaign_of(words(exclude=[left_out]), tmp_path), StudyResultStore(tmp_path / "out")
+    campaign, store = build_study_cases(words(exclude=[left_out]), tmp_path), StudyResultStore(tmp_path / "out")
     store.write_study(campaign)
     content = json.loads((tmp_path / "out" / "study.json").read_bytes())
     assert (content["title"], content["excluded"]) == ("four jobs", {"too dense": 1})
     assert [case["digest"] for case in content["cases"]] == [case.digest for case in campaign.cases]
 
 
-def test_a_trace_that_is_new_has_not_changed(tmp_path):
+def test_new_trace_has_not_changed(tmp_path):
     written(tmp_path)
     store = StudyResultStore(tmp_path / "out")
-    store.write_study(campaign_of(words(), tmp_path))
+    store.write_study(build_study_cases(words(), tmp_path))
     traces = {"four": {"file": "four.swf"}, "more": {"file": "four.swf"}}
     more = words(traces=traces, grids=[{"traces": ["four", "more"], "dispatchers": ["easy"]}])
-    assert store.list_changed_traces(campaign_of(more, tmp_path)) == []
+    assert store.list_changed_traces(build_study_cases(more, tmp_path)) == []
     (tmp_path / "out" / "study.json").write_text("[]")
-    assert store.list_changed_traces(campaign_of(more, tmp_path)) == []
+    assert store.list_changed_traces(build_study_cases(more, tmp_path)) == []
 
 
-def test_what_cases_took_is_read_past_broken_files(tmp_path):
+def test_reads_wall_times_despite_broken_files(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
-    store.keep(campaign.cases[0], StudyCaseOutcome(ENDED, MADE))
+    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    store.store_result(campaign.cases[0], StudyCaseOutcome(ENDED, MADE))
     (tmp_path / "out" / "made" / "0.json").write_text("{")
     (tmp_path / "out" / "made" / "1.json").write_text('{"labels": {}, "wall_s": null}')
     assert store.earlier_wall_times_s() == [1.0]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file"), StudyResultStore(tmp_path / "file" / "out").lock_exclusively():
         pass
 
 
-def test_a_result_is_named_by_its_bytes_in_what_was_made(tmp_path):
+def test_result_digest_is_in_metadata(tmp_path):
     import hashlib
 
     written(tmp_path)
-    case, store = campaign_of(words(), tmp_path).cases[0], StudyResultStore(tmp_path / "out")
-    store.keep(case, StudyCaseOutcome(ENDED, MADE))
+    case, store = build_study_cases(words(), tmp_path).cases[0], StudyResultStore(tmp_path / "out")
+    store.store_result(case, StudyCaseOutcome(ENDED, MADE))
     content = store.path(case.digest).read_bytes()
     assert content == (json.dumps({"inputs": case.inputs, "result": ENDED}, sort_keys=True, indent=1) + "\n").encode()
     assert store.find(case.digest).made["result_sha256"] == hashlib.sha256(content).hexdigest()
@@ -147,11 +147,11 @@ def told(before):
     return len(before.done), before.altered
 
 
-def test_a_figure_that_was_changed_by_hand_is_decided_again_and_told(tmp_path):
+def test_edited_figure_is_recomputed_and_reported(tmp_path):
     written(tmp_path)
-    campaign, store = campaign_of(words(), tmp_path), StudyResultStore(tmp_path / "out")
+    campaign, store = build_study_cases(words(), tmp_path), StudyResultStore(tmp_path / "out")
     for case in campaign.cases:
-        store.keep(case, StudyCaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
+        store.store_result(case, StudyCaseOutcome({**ENDED, "figures": {"bsld": 3.0}}, MADE))
     assert told(store.load_earlier_results(campaign)) == (4, [])
     path = store.path(campaign.cases[2].digest)
     path.write_text(path.read_text().replace("3.0", "2.0"))

@@ -7,28 +7,28 @@ import pytest
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.runner import TaskFailure
-from cpsched_sim.study.campaign import read_campaign
-from cpsched_sim.study.case_runner import run_cases
 from cpsched_sim.study.result_store import StudyResultStore, encode_json
+from cpsched_sim.study.study_cases import read_study
 from cpsched_sim.study.study_output import write_all
-from cpsched_sim.study.study_reproduction import verify
+from cpsched_sim.study.study_reproduction import verify_study_results
+from cpsched_sim.study.study_runner import run_cases
 from tests.unit.sim.study.studies import written
-from tests.unit.sim.study.test_case_runner import Here
+from tests.unit.sim.study.test_study_runner import Here
 
 
 @pytest.fixture
 def study(tmp_path):
     """The path of a study that was run, and its folder of results."""
     path = written(tmp_path)
-    write_all(run_cases(read_campaign(path), StudyResultStore(tmp_path / "out"), Here()))
+    write_all(run_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
     return path, tmp_path / "out"
 
 
 def checked(path, source, sample=4):
-    return verify(read_campaign(path), source, Here(), sample)
+    return verify_study_results(read_study(path), source, Here(), sample)
 
 
-def test_what_nobody_touched_is_the_same(study):
+def test_unchanged_results_are_the_same(study):
     path, out = study
     for source in (out, out / "results.jsonl"):
         found = checked(path, source)
@@ -57,13 +57,13 @@ def another_load(content):
 
 
 @pytest.mark.parametrize(("change", "forged"), [(another_figure, False), (another_load, True)])
-def test_a_case_that_was_changed_is_found_without_deciding_again(study, change, forged):
+def test_detects_changed_case_without_replay(study, change, forged):
     path, out = study
     case = edit_case(out, change, forged)
     assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
-def test_a_digit_whose_digest_was_forged_too_is_found_by_deciding_again(study):
+def test_replay_detects_changed_digit_with_forged_digest(study):
     path, out = study
     edit_case(out, another_figure, forged=True)
     (out / "results.jsonl").unlink()
@@ -72,14 +72,14 @@ def test_a_digit_whose_digest_was_forged_too_is_found_by_deciding_again(study):
     assert "run again: bsld is" in told
 
 
-def test_a_case_that_was_cut_is_found(study):
+def test_detects_truncated_case(study):
     path, out = study
     case = sorted((out / "cases").iterdir())[0]
     case.write_bytes(case.read_bytes()[:-9])
     assert checked(path, out, 0).differs == [f"{case}: is damaged, or has changed since it was stored"]
 
 
-def test_a_digit_in_the_lines_is_found(study):
+def test_detects_changed_digit_in_lines(study):
     path, out = study
     lines = (out / "results.jsonl").read_text().splitlines()
     line = json.loads(lines[0])
@@ -88,7 +88,7 @@ def test_a_digit_in_the_lines_is_found(study):
     assert [each.partition(": ")[0] for each in checked(path, out, 0).differs] == [f"{out / 'results.jsonl'}:1"]
 
 
-def test_results_of_other_data_are_told_and_not_decided(study):
+def test_reports_results_of_other_data_without_replay(study):
     path, out = study
     with (path.parent / "four.swf").open("a") as file:
         file.write("; changed\n")
@@ -96,33 +96,33 @@ def test_results_of_other_data_are_told_and_not_decided(study):
     assert (found.decided, len(found.other)) == (0, 4)
 
 
-def test_where_there_is_nothing_nothing_is_fine(study, tmp_path):
+def test_empty_folder_is_error(study, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no results"):
         checked(study[0], tmp_path / "empty")
 
 
-def test_another_seed_is_another_sample_and_the_same_seed_the_same(study):
+def test_sample_depends_on_seed_only(study):
     path, out = study
 
     def sample(seed):
         engine = Here()
-        verify(read_campaign(path), out, engine, 1, seed)
+        verify_study_results(read_study(path), out, engine, 1, seed)
         return engine.decided
 
     assert sample(3) == sample(3)
     assert len({tuple(sample(seed)) for seed in range(8)}) == 2, "easy and list-sjf"
 
 
-def test_what_ends_by_the_clock_or_has_no_figures_is_not_decided_again(tmp_path):
+def test_replays_no_case_with_time_limit_or_without_figures(tmp_path):
     windows = ["whole", {"days": 1, "from_day": 9}]
     path = written(tmp_path, grids=[{"traces": ["four"], "dispatchers": ["pcp20", "easy"], "windows": windows}])
-    write_all(run_cases(read_campaign(path), StudyResultStore(tmp_path / "out"), Here()))
+    write_all(run_cases(read_study(path), StudyResultStore(tmp_path / "out"), Here()))
     found = checked(path, tmp_path / "out")
     assert (found.read, found.by_clock, found.decided, found.differs) == (4, 1, 1, [])
 
 
-def test_a_case_that_dies_when_it_is_decided_again_differs(study):
+def test_case_that_crashes_in_replay_differs(study):
     path, out = study
 
     def dying(work, tasks, heard, looked, limit_s):
@@ -130,13 +130,13 @@ def test_a_case_that_dies_when_it_is_decided_again_differs(study):
             heard(at, 0.5)
             heard(at, TaskFailure.from_exit_code(-9))
 
-    found = verify(read_campaign(path), out, dying, 1)
+    found = verify_study_results(read_study(path), out, dying, 1)
     assert (found.decided, found.same) == (1, 0)
     assert found.differs[0].endswith("its process died with exit code -9")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"digest": "0"}', '{"digest": "0", "inputs": {}, "result": {}}'])
-def test_what_is_no_line_of_results_is_told_with_its_number(study, text):
+def test_invalid_line_is_reported_with_number(study, text):
     path, out = study
     lines = out / "results.jsonl"
     lines.write_text(lines.read_text() + text + "\n")

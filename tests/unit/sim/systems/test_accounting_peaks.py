@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.systems.accounting_peaks import draft_from_records
-from cpsched_sim.systems.system_draft import checked_draft
+from cpsched_sim.systems.system_draft import render_valid_draft
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 from cpsched_sim.workloads.load import load
-from cpsched_sim.workloads.system_drafts import draft_of
+from cpsched_sim.workloads.system_draft_sources import draft_system
 from tests.traces import XDMOD, trace
 
 RESOURCES = ("cores", "memory_mib", "gpus")
@@ -24,7 +24,7 @@ def job(id, start_s, run_s, nodes, cores, where="", partition="", memory_mib=0, 
 
 
 def drafted(*records):
-    text, file = checked_draft(draft_from_records(records, RESOURCES, "site"))
+    text, file = render_valid_draft(draft_from_records(records, RESOURCES, "site"))
     return text, file
 
 
@@ -32,7 +32,7 @@ def kinds(file):
     return {name: (kind.count, dict(kind.each)) for name, kind in file.node_types.items()}
 
 
-def test_a_node_has_what_its_jobs_held_at_once():
+def test_node_size_is_peak_use_of_its_jobs():
     text, file = drafted(
         job(1, 0, 100, 1, 4, "a1", memory_mib=10),
         job(2, 50, 100, 1, 4, "a1", memory_mib=20),
@@ -43,12 +43,12 @@ def test_a_node_has_what_its_jobs_held_at_once():
     assert text.startswith("# Guessed from the peak use")
 
 
-def test_a_job_that_starts_when_another_ends_was_not_there_at_once():
+def test_job_starting_at_end_of_another_does_not_overlap():
     _, file = drafted(job(1, 0, 100, 1, 4, "a1"), job(2, 100, 100, 1, 4, "a1"))
     assert kinds(file) == {"cpu4": (1, {"cores": 4})}
 
 
-def test_nodes_are_alike_by_partition_and_gpus_and_as_large_as_the_best_of_them():
+def test_equal_nodes_share_partition_gpus_and_largest_size():
     _, file = drafted(
         job(1, 0, 9, 1, 4, "a1", "cpu"),
         job(2, 0, 9, 2, 8, "a[1-2]", "cpu"),
@@ -64,31 +64,31 @@ def test_nodes_are_alike_by_partition_and_gpus_and_as_large_as_the_best_of_them(
     }  # fmt: skip
 
 
-def test_without_lists_of_nodes_there_are_as_many_as_hold_what_was_in_use():
+def test_number_of_nodes_without_lists_is_peak_use():
     text, file = drafted(job(1, 0, 100, 3, 8, memory_mib=50), job(2, 50, 100, 2, 4, gpus=1))
     assert kinds(file) == {"cpu8-gpu1": (4, {"cores": 8, "memory_mib": 50, "gpus": 1})}
     assert "Peak use: 32 cores, 150 memory_mib, 2 gpus; the widest job had 3 nodes." in text
-    assert "has no nodes of jobs (NodeList)" in text
+    assert "does not list the jobs' nodes (NodeList)" in text
 
 
-def test_a_list_of_nodes_that_cannot_be_is_none():
+def test_ignores_impossible_node_list():
     text, _ = drafted(job(1, 0, 100, 2, 8, "a[1-2"), job(2, 0, 100, 2, 8, "a[1-2]"))
-    assert "has no nodes of jobs" in text
+    assert "does not list the jobs' nodes" in text
 
 
-def test_a_trace_of_processors_is_one_pool():
+def test_trace_of_processors_is_one_pool():
     text, file = drafted(*(TraceRecord(i, 0, 100, 100, ProcessorCountRequest(3 + i), start_s=50 * i) for i in range(3)))
     assert kinds(file) == {"pool": (1, {"processors": 9})}
     assert System(file).request(ProcessorCountRequest(9)).units == 9
     assert "# The trace has processors but no nodes" in text
 
 
-def test_a_trace_that_tells_no_start_shows_no_cluster():
-    with pytest.raises(InputError, match="has no start of a job"):
+def test_rejects_trace_without_starts():
+    with pytest.raises(InputError, match="has no job starts"):
         drafted(job(1, None, 5, 1, 1))
 
 
-def test_sums_that_no_machine_has_are_refused():
+def test_rejects_impossible_sums():
     with pytest.raises(InputError, match="more than any machine has"):
         drafted(job(1, 0, 5, 1, 2**52), job(2, 0, 5, 1, 2**52 + 1))
 
@@ -99,9 +99,9 @@ JOBS = st.tuples(
 )  # fmt: skip
 
 
-@tries(150)
+@scaled_example_settings(150)
 @given(st.lists(JOBS, min_size=1, max_size=12), st.booleans())
-def test_every_job_of_the_file_fits_on_what_comes_out(rows, placed):
+def test_every_job_of_file_fits_on_drafted_system(rows, placed):
     records = [
         job(id, start, run, nodes, cores, f"n[{at}-{at + nodes - 1}]" if placed else "", partition, memory, gpus)
         for id, (start, run, nodes, cores, memory, gpus, partition, at) in enumerate(rows)
@@ -111,9 +111,9 @@ def test_every_job_of_the_file_fits_on_what_comes_out(rows, placed):
         assert system.request(record.ask).units == record.ask.units
 
 
-def test_the_accounting_of_a_site_gives_a_machine_on_which_people_wait_as_they_did(tmp_path):
+def test_system_from_accounting_gives_similar_waits(tmp_path):
     path = trace(XDMOD)
-    text, file = checked_draft(draft_of(str(path), "phillips")[0])
+    text, file = render_valid_draft(draft_system(str(path), "phillips")[0])
     assert kinds(file) == {
         "cpu8-10g": (4, {"cores": 8, "memory_mib": 10500}), "cpu8-22g": (40, {"cores": 8, "memory_mib": 23000}),
         "cpu8-23g": (1, {"cores": 8, "memory_mib": 24000}),

@@ -23,28 +23,28 @@ def facts(node):
 
 
 @pytest.mark.parametrize("name", ["scontrol.txt", "scontrol-o.txt", "sinfo-N-o.txt", "sinfo-o.txt"])
-def test_every_way_to_print_the_nodes_of_the_test_cluster_tells_the_same(name):
+def test_all_slurm_outputs_of_test_cluster_agree(name):
     printed = parse_nodes((DATA / name).read_text(), name)
     assert sorted(map(facts, printed.nodes)) == LAB
     assert [node.features for node in printed.nodes] == [
         ("cpu", "rack1"), ("cpu", "rack2"), ("gpu", "rack1"), ("gpu", "rack2"),
     ]  # fmt: skip
     assert printed.lacks == ()
-    assert not any(node.is_away for node in printed.nodes)
+    assert not any(node.is_unavailable for node in printed.nodes)
 
 
-def test_the_aligned_table_of_sinfo_lacks_gpus_and_says_so():
+def test_aligned_sinfo_table_lacks_gpus():
     printed = parse_nodes((DATA / "sinfo-N-l.txt").read_text(), "x")
     assert [facts(node)[:3] for node in printed.nodes] == [row[:3] for row in LAB]
     assert printed.lacks == ("GRES",)
 
 
-def test_what_sinfo_prints_by_default_is_refused_with_the_command_that_does():
+def test_rejects_default_sinfo_and_names_right_command():
     with pytest.raises(InputError, match=r"sinfo.txt:1: must include cores, memory; print with: sinfo -N -o"):
         parse_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
 
 
-def test_what_is_set_aside_for_the_system_is_no_jobs():
+def test_subtracts_system_reservations():
     (node,) = nodes("NodeName=a CPUEfctv=62 CPUTot=64 RealMemory=1000 MemSpecLimit=100 Weight=7")
     assert (node.cores, node.memory_mib, node.weight) == (62, 900, 7)
     (node,) = nodes("NodeName=a CPUTot=64 RealMemory=1000")
@@ -60,19 +60,19 @@ def test_what_is_set_aside_for_the_system_is_no_jobs():
         ("gpu:2080ti", 1, ()), ("shard:1K", 0, ("shard:1024",)),
     ],
 )  # fmt: skip
-def test_gpus_of_whatever_type_are_counted_and_other_things_kept_by_name(gres, gpus, others):
+def test_counts_gpus_of_any_type_and_keeps_other_gres(gres, gpus, others):
     (node,) = nodes(f"NodeName=a CPUTot=1 RealMemory=1 Gres={gres}")
     assert (node.gpus, node.other_gres) == (gpus, others)
 
 
-def test_what_any_number_of_jobs_use_at_once_is_told_apart():
+def test_separates_shared_gres():
     text = "NodeName=a CPUTot=1 RealMemory=1 Gres=gpu:a100:2(S:2,7),scratch:fast:no_consume:1,gpu:tesla:no_consume:4"
     (node,) = nodes(text)
     assert (node.gpus, node.other_gres, node.shared_gres) == (2, (), ("scratch:fast:1", "gpu:tesla:4"))
 
 
 @pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x85", "\u2028"])
-def test_only_slurms_line_ends_begin_a_node(end):
+def test_only_slurm_lines_start_node(end):
     found = nodes(f"NodeName=a CPUTot=8 RealMemory=1 Comment=x{end}NodeName=b CPUTot=9 RealMemory=1\n")
     assert [(node.name, node.cores) for node in found] == [("a", 8)]
 
@@ -86,24 +86,24 @@ def test_only_slurms_line_ends_begin_a_node(end):
         "CPUS NODELIST MEMORY\n16 n1 64000\nMEMORY NODELIST CPUS\n64000 n1 16\n",
     ],
 )  # fmt: skip
-def test_the_columns_of_sinfo_are_found_by_their_headings(text):
-    assert [(node.name, node.cores, node.memory_mib, node.is_away) for node in nodes(text)] == [
+def test_finds_sinfo_columns_by_heading(text):
+    assert [(node.name, node.cores, node.memory_mib, node.is_unavailable) for node in nodes(text)] == [
         ("n1", 16, 64_000, False)
     ]
 
 
-def test_a_comment_cannot_change_what_a_node_has():
+def test_comment_cannot_change_node():
     (node,) = nodes(
         "NodeName=a CPUTot=8 RealMemory=1 Partitions=p\n   Comment=CPUTot=9999 Partitions=root RealMemory=7"
     )
     assert (node.cores, node.memory_mib, node.partitions) == (8, 1, ("p",))
 
 
-def test_a_node_that_is_printed_twice_is_one():
+def test_repeated_node_is_counted_once():
     assert len(nodes("NodeName=a CPUTot=8 RealMemory=1\nNodeName=a CPUTot=8 RealMemory=1\n")) == 1
 
 
-def test_nodes_of_one_line_of_sinfo_are_alike_and_have_all_their_partitions():
+def test_merges_partitions_of_sinfo_node_lines():
     text = "NODELIST|PARTITION|CPUS|MEMORY|GRES\nn[01-03]|main*|16+|1000+|\nn[02-03]|gpu|16|1000|gpu:1\n"
     assert [facts(node) for node in nodes(text)] == [
         ("n01", 16, 1000, 0, {"main"}), ("n02", 16, 1000, 0, {"main", "gpu"}), ("n03", 16, 1000, 0, {"main", "gpu"}),
@@ -125,8 +125,8 @@ def test_nodes_of_one_line_of_sinfo_are_alike_and_have_all_their_partitions():
         )),
     ],
 )  # fmt: skip
-def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
-    assert SlurmNode("a", 1, 1, state=state).is_away is away
+def test_node_state_gives_availability(state, away):
+    assert SlurmNode("a", 1, 1, state=state).is_unavailable is away
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_nodes_that_could_not_be_used_are_told_by_their_state(state, away):
         ("NodeName=\x1b[31m CPUTot=\x1b[31m RealMemory=1", r"x:1: CPUTot: .x1b.31m: must be"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_line_and_what_to_do(text, message):
+def test_unreadable_input_names_line_and_fix(text, message):
     with pytest.raises(InputError, match=message) as error:
         parse_nodes(text, "x")
     assert str(error.value).isprintable()
 
 
-def test_a_list_of_nodes_is_a_value():
+def test_parsed_nodes_compare_by_value():
     assert parse_nodes("NodeName=a CPUTot=1 RealMemory=1", "x") == ParsedSlurmNodes((SlurmNode("a", 1, 1),))

@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidSystem
 from cpsched_sim.systems.slurm_node_parsing import ParsedSlurmNodes, SlurmNode, parse_nodes
-from cpsched_sim.systems.system_draft import checked_draft, draft_from_nodes, prefix_of
+from cpsched_sim.systems.system_draft import draft_from_nodes, node_name_prefix, render_valid_draft
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_record import UnitsRequest
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 
 
 def drafted(*nodes, lacks=(), name="lab"):
-    text, file = checked_draft(draft_from_nodes(ParsedSlurmNodes(nodes, lacks), name, "a test"))
+    text, file = render_valid_draft(draft_from_nodes(ParsedSlurmNodes(nodes, lacks), name, "a test"))
     return text, System(file)
 
 
 def of_lab(name):
-    return checked_draft(draft_from_nodes(parse_nodes((DATA / name).read_text(), name), "lab", "a test"))[0]
+    return render_valid_draft(draft_from_nodes(parse_nodes((DATA / name).read_text(), name), "lab", "a test"))[0]
 
 
-def test_the_test_cluster_is_drafted_alike_however_it_was_printed():
+def test_draft_of_test_cluster_is_independent_of_output_form():
     first, *others = map(of_lab, ("scontrol.txt", "scontrol-o.txt", "sinfo-N-o.txt", "sinfo-o.txt"))
     assert {*others} == {first}
     content = yaml.safe_load(first)
@@ -43,19 +43,19 @@ def test_jobs_find_their_partition():
         system.request(UnitsRequest(1, (("cores", 8),), partition="p"))
 
 
-def test_nodes_stand_in_the_order_in_which_slurm_fills_them():
+def test_nodes_are_in_slurm_allocation_order():
     text, _ = drafted(SlurmNode("gpu1", 8, 1, 4, weight=100), SlurmNode("thin1", 8, 1), SlurmNode("thin2", 8, 1))
     assert list(yaml.safe_load(text)["node_types"]) == ["cpu8", "cpu8-gpu4"]
 
 
-def test_kinds_of_one_label_and_a_partition_of_that_name_keep_apart():
+def test_separates_node_kinds_and_partition_of_same_name():
     nodes = (SlurmNode("a", 8, 1, partitions=("cpu8",)), SlurmNode("b", 8, 2, partitions=("q",)), SlurmNode("c", 8, 3))
     text, system = drafted(*nodes)
     assert list(yaml.safe_load(text)["node_types"]) == ["cpu8-2", "cpu8-3", "cpu8-4"]
     assert system.request(UnitsRequest(1, (("memory_mib", 1),), partition="cpu8")).units == 1
 
 
-def test_what_its_owner_should_look_at_is_said():
+def test_reports_what_owner_should_check():
     nodes = (
         SlurmNode("a1", 8, 1, partitions=("p",), state="DOWN+DRAIN"),
         SlurmNode("a2", 8, 1, partitions=("p",), other_gres=("mic:2",)),
@@ -63,9 +63,9 @@ def test_what_its_owner_should_look_at_is_said():
     )
     text, _ = drafted(*nodes, lacks=("GRES",))
     for said in (
-        "# Missing, and therefore left out: GRES. For all, use: sinfo -N -o",
+        "# Missing and therefore omitted: GRES. For all, use: sinfo -N -o",
         "# 1 were down, drained or reserved when printed, but are included: a1.",
-        "# Left out, since no trace requests them: mic:2.",
+        "# Omitted, because no trace requests them: mic:2.",
         "# 2 have no memory configured, so no job that requests memory fits: a1, a2.",
         "# 1 are in none of the printed partitions: a3.",
     ):
@@ -83,8 +83,8 @@ def test_what_its_owner_should_look_at_is_said():
         (["x y1"], "xy"),
     ],
 )
-def test_names_of_nodes_begin_alike(names, prefix):
-    assert prefix_of(names) == prefix
+def test_finds_common_node_name_prefix(names, prefix):
+    assert node_name_prefix(names) == prefix
 
 
 TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -98,7 +98,7 @@ TEXTS = st.text(max_size=8) | st.sampled_from(
     ),
     TEXTS.filter(bool),
 )
-def test_whatever_names_hold_the_draft_is_a_legal_system_file_of_its_own_nodes(rows, name):
+def test_draft_is_valid_system_file_for_any_names(rows, name):
     nodes = [
         SlurmNode(node, 4 + size, 100, size % 3, (text,), (text,), tuple(partitions), text)
         for node, partitions, text, size in rows
@@ -109,7 +109,7 @@ def test_whatever_names_hold_the_draft_is_a_legal_system_file_of_its_own_nodes(r
     assert all(line.isprintable() for line in text.split("\n"))
 
 
-def test_more_than_a_system_file_may_hold_is_refused():
+def test_rejects_draft_above_system_file_limits():
     nodes = [SlurmNode(f"n{i}", 1 + i, 1) for i in range(1001)]
-    with pytest.raises(InvalidSystem, match="must not be more than 10,000"):
+    with pytest.raises(InvalidSystem, match="must be at most 10,000"):
         drafted(*nodes)

@@ -25,7 +25,7 @@ def a_system(text=TWO_TYPES, header=None, **changes):
     return System(parse_system(Path("x.yaml"), text), header)
 
 
-def test_the_systems_that_come_along_load():
+def test_loads_bundled_systems():
     assert known_systems() == ["eurora", "kit-forhlr2", "pool"]
     eurora, kit = System(load_system("eurora")).cluster, System(load_system("kit-forhlr2")).cluster
     assert (eurora.size, eurora.capacity.sum(axis=0).tolist()) == (64, [1024, 64 * 16384, 64, 64])
@@ -33,7 +33,15 @@ def test_the_systems_that_come_along_load():
     assert (kit.size, int(kit.capacity[:, 0].sum())) == (1173, 24048)
 
 
-def test_pool_takes_its_size_from_the_header():
+def test_node_types_have_weights():
+    text = TWO_TYPES.replace(
+        "count: 1, each: { cores: 8, memory_mib: 9000 }", "count: 1, each: { cores: 8 }, weight: 9"
+    )
+    assert a_system(text).cluster.weights.tolist() == [1, 1, 9]
+    assert a_system().cluster.weights is None
+
+
+def test_pool_takes_size_from_header():
     pool = System(load_system("pool"), {"MaxProcs": "100"})
     assert pool.cluster.capacity.tolist() == [[100]]
     assert pool.request(ProcessorCountRequest(7)) == Request(7, (1,))
@@ -45,7 +53,7 @@ def test_pool_takes_its_size_from_the_header():
     ("cores", "units", "each"),
     [(1, 1, 1), (19, 1, 19), (20, 1, 20), (600, 30, 20), (48, 12, 4), (50, 5, 10), (361, 361, 1), (512, 128, 4)],
 )
-def test_kit_maps_cores_to_units_by_the_greatest_common_divisor(cores, units, each):
+def test_kit_maps_cores_to_units_by_gcd(cores, units, each):
     request = System(load_system("kit-forhlr2")).request(ProcessorCountRequest(cores))
     assert (request.units, request.per_unit) == (units, (each, 0, 0))
 
@@ -61,14 +69,14 @@ def test_partitions_become_node_sets():
     ]
 
 
-def test_a_partition_may_have_the_name_of_a_type_of_node():
+def test_partition_may_have_name_of_node_type():
     """Another partition that names the type still means the type's nodes."""
     system = a_system(TWO_TYPES.replace('{ "3": [b] }', "{ a: [a, b], later: [a] }"))
     sizes = dict(zip(system.cluster.node_set_names, system.cluster.node_sets.sum(axis=1).tolist(), strict=True))
     assert sizes["later"] < sizes["a"] == system.cluster.size
 
 
-def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
+def test_whole_nodes_are_exclusive_and_distinct_units_separate():
     whole = a_system(units="rule: nodes, cores_per_node: 4").request(ProcessorCountRequest(5))
     assert (whole.units, whole.per_unit, whole.exclusive) == (2, (4, 0), True)
     apart = a_system(units="rule: cores, distinct: true")
@@ -77,14 +85,14 @@ def test_whole_nodes_are_exclusive_and_distinct_units_stay_apart():
         apart.request(ProcessorCountRequest(4))
 
 
-def test_memory_of_the_trace_counts_where_the_system_says_so():
+def test_uses_trace_memory_if_system_says_so():
     asked = ProcessorCountRequest(2, requested_mib=100, used_mib=30)
     assert a_system().request(asked).per_unit == (1, 0)
     assert a_system(units="rule: cores, memory: requested").request(asked).per_unit == (1, 100)
     assert a_system(units="rule: gcd, cores_per_node: 4, memory: used").request(asked).per_unit == (2, 60)
 
 
-def test_named_amounts_are_taken_as_they_are_and_requests_are_interned():
+def test_keeps_named_amounts_and_interns_requests():
     system = a_system()
     ask = UnitsRequest(2, (("cores", 4), ("memory_mib", 500)), distinct=True)
     assert system.request(ask) == Request(2, (4, 500), distinct=True)
@@ -93,7 +101,7 @@ def test_named_amounts_are_taken_as_they_are_and_requests_are_interned():
         system.request(UnitsRequest(1, (("gpus", 1),)))
 
 
-def test_what_can_never_fit_is_refused():
+def test_rejects_infeasible_request():
     with pytest.raises(InvalidValue, match="units=17: must be at most 16"):
         a_system().request(ProcessorCountRequest(17))
     with pytest.raises(InvalidValue, match="must be at most 8"):
@@ -106,8 +114,8 @@ def test_what_can_never_fit_is_refused():
         ("count: 2", "count: 0", "x.yaml:5: node_types.a.count: 0: must be above 0"),
         ("rule: cores", "rule: magic", "x.yaml:8: units.rule: magic:"),
         ("rule: cores", "rule: gcd", "x.yaml:8: units: dict: cores_per_node is required by"),
-        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 names c, which node_types does not list"),
-        ("cores: 8", "gpus: 8", "node_types.b.each names gpus, which resources does not list"),
+        ("[b]", "[c]", "x.yaml:1: file: dict: partitions.3 lists c, which node_types does not list"),
+        ("cores: 8", "gpus: 8", "node_types.b.each lists gpus, which resources does not list"),
         ("name: small", "nome: small", "x.yaml:1: name: nothing: must be given"),
         ("[cores, memory_mib]", "[cores", "x.yaml:4: yaml:"),
         (
@@ -119,7 +127,7 @@ def test_what_can_never_fit_is_refused():
         (
             "count: 2",
             "count: !!int x",
-            "x.yaml:5: yaml: tag:yaml.org,2002:int: must not be used: tags are not supported",
+            "x.yaml:5: yaml: tag:yaml.org,2002:int: must be removed: tags are not supported",
         ),
         ("count: 2", "count: " + "9" * 30, "x.yaml:5: number: 999999999999999999999999999999: must be within 64 bits"),
         ("count: 2", "count: 1, count: 2", "x.yaml:5: count: given twice: must occur only once"),
@@ -132,32 +140,32 @@ def test_what_can_never_fit_is_refused():
         ("[cores, memory_mib]", "[]", "x.yaml:3: resources: list: Value should have at least 1 item"),
         ("[b]", "[]", "x.yaml:7: partitions.3: list: Value should have at least 1 item"),
         ("name: small", "name: a\x07b", "x.yaml:2: yaml: '\\x07': must not contain control characters"),
-        ("name: small", "name: " + "[" * 2000, "x.yaml:2: yaml: nesting: must not be deeper than 30"),
+        ("name: small", "name: " + "[" * 2000, "x.yaml:2: yaml: nesting: must not be nested deeper than 30"),
     ],
 )
-def test_a_wrong_system_file_names_line_field_value_and_rule(old, new, message):
+def test_invalid_file_names_line_field_value_and_rule(old, new, message):
     with pytest.raises(InvalidSystem) as error:
         parse_system(Path("x.yaml"), TWO_TYPES.replace(old, new))
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "- a", "just text"])
-def test_a_file_that_describes_no_system_is_refused(text):
+def test_rejects_file_without_system(text):
     with pytest.raises(InvalidSystem, match=r"x.yaml:1: file: "):
         parse_system(Path("x.yaml"), text)
 
 
-def test_a_folder_is_no_system(tmp_path):
-    with pytest.raises(InputError, match="is a directory, not a file"):
+def test_rejects_folder(tmp_path):
+    with pytest.raises(InputError, match="must be a file, but is a directory"):
         load_system(str(tmp_path))
 
 
-def test_a_large_machine_is_read():
+def test_reads_large_system():
     cluster = a_system(TWO_TYPES.replace("count: 2", "count: 20000")).cluster
     assert (cluster.size, cluster.node_names[0], cluster.node_names[-1]) == (20_001, "a00001", "b1")
 
 
-def test_unknown_systems_list_the_known_ones(tmp_path):
+def test_unknown_system_lists_known_ones(tmp_path):
     with pytest.raises(UnknownName, match="eurora, kit-forhlr2, pool"):
         load_system("marconi")
     with pytest.raises(InputError, match=r"gone\.yaml: No such file"):
@@ -167,7 +175,7 @@ def test_unknown_systems_list_the_known_ones(tmp_path):
 POWER = TWO_TYPES + "power: { cap_w: 100, watts: { cores: 8 } }\n"
 
 
-def test_a_system_may_have_a_cap_of_power():
+def test_system_may_have_power_cap():
     assert a_system(POWER).cluster.power == PowerCap(100, (("cores", 8),))
     assert a_system(TWO_TYPES).cluster.power is None
     assert a_system().file.power is None
@@ -179,10 +187,10 @@ def test_a_system_may_have_a_cap_of_power():
         ("{ cap_w: 0, watts: { cores: 8 } }", "power.cap_w: 0"),
         ("{ cap_w: 5 }", "power.watts"),
         ("{ cap_w: 5, watts: {} }", "power.watts"),
-        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts names gpus, which resources does not list"),
+        ("{ cap_w: 5, watts: { gpus: 8 } }", "power.watts lists gpus, which resources does not list"),
     ],
 )
-def test_a_cap_of_power_that_makes_no_sense_is_refused(power, rule):
+def test_rejects_invalid_power_cap(power, rule):
     with pytest.raises(InvalidSystem) as error:
         parse_system(Path("x.yaml"), TWO_TYPES + f"power: {power}\n")
     assert rule in str(error.value)

@@ -21,37 +21,37 @@ def the_record(tmp_path, text, columns):
     return record.id, record.user, record.run_s, dict(record.ask.each)["cores"]
 
 
-def test_columns_of_other_names_are_told(tmp_path):
+def test_maps_given_column_names(tmp_path):
     assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", THEIRS) == (7, "ada", 600, 8)
 
 
-def test_capitals_and_blanks_do_not_matter(tmp_path):
+def test_ignores_case_and_blanks(tmp_path):
     words = THEIRS.upper().replace(",", " , ").replace("=", " = ")
     assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8)
 
 
-def test_a_header_line_that_comes_again_is_passed_over(tmp_path):
+def test_skips_repeated_header_line(tmp_path):
     assert the_record(tmp_path, f"\n{FIRST}\n{LINE}\n{FIRST}\n", THEIRS)[0] == 7
 
 
-def test_a_file_without_a_header_line_has_its_columns_named_in_order(tmp_path):
+def test_names_columns_of_file_without_header_in_order(tmp_path):
     words = "JobIDRaw,User,Submit,Start,End,Timelimit,NNodes,NCPUS,-"
     assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
     assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words) == (7, "ada", 600, 8), "no digit: a header line"
 
 
-def test_columns_may_be_told_by_number(tmp_path):
+def test_columns_may_be_given_by_number(tmp_path):
     words = "JobIDRaw=1,User=2,Submit=3,Start=4,End=5,Timelimit=6,NNodes=7,NCPUS=8"
     assert the_record(tmp_path, f"{LINE}\n", words) == (7, "ada", 600, 8)
     assert the_record(tmp_path, f"{FIRST}\n{LINE}\n", words)[0] == 7
 
 
-def test_one_column_of_sacct_may_be_taken_for_another():
+def test_one_sacct_column_may_replace_another():
     columns = AccountingColumns.of("JobID|User|Submit|Planned", "User=Planned")
     assert (columns.index_of("User"), columns.index_of("Submit")) == (3, 2)
 
 
-def test_another_column_stands_in_where_one_is_not_there():
+def test_uses_fallback_column_if_one_is_missing():
     columns = AccountingColumns.of("JobID|AllocCPUS|ReqCPUS|TimelimitRaw|ElapsedRaw|ReqNodes")
     places = [columns.index_of(name) for name in ("JobIDRaw", "NCPUS", "Timelimit", "Elapsed", "NNodes", "User")]
     assert places == [0, 1, 3, 4, 5, None]
@@ -66,23 +66,23 @@ def test_another_column_stands_in_where_one_is_not_there():
         ("User=", "--columns=User=: must be NAME=COLUMN"),
         ("User=10", "--columns=User=10: the first line has 9 fields"),
         ("User=0", "--columns=User=0: the first line has 9 fields"),
-        ("JobID,User", "--columns=2 names: must name every column: the first line has 9 fields between ';'"),
+        ("JobID,User", "--columns=2 names: must list every column: the first line has 9 fields between ';'"),
         ("JobID,Colour", "--columns=Colour: must be one of the known columns"),
     ],
 )
-def test_words_that_do_not_fit_the_file_are_refused(words, message):
+def test_rejects_columns_that_do_not_match_file(words, message):
     with pytest.raises(InvalidValue, match=message):
         AccountingColumns.of(FIRST, words)
 
 
-def test_columns_between_blanks_are_refused_with_the_option_that_is_missing(tmp_path):
+def test_blank_separated_columns_name_missing_option(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text("JobID           JobName  Partition    Account\n------- ------- ------ -----\n7 x main lab\n")
     with pytest.raises(InvalidTrace, match=r"jobs.txt:1: columns: JobID .*: must be separated: .*--parsable2"):
         open_trace(path)
 
 
-def test_a_needed_column_that_is_not_told_is_named(tmp_path):
+def test_names_missing_required_column(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"\n{FIRST}\n{LINE}\n")
     with pytest.raises(InvalidTrace) as error:

@@ -12,7 +12,7 @@ from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
-OWN = f"{native.MAGIC}\n# system: eurora\n{','.join(native.FIXED)},cores,memory_mib\n"
+OWN = f"{native.FIRST_LINE}\n# system: eurora\n{','.join(native.FIXED_COLUMNS)},cores,memory_mib\n"
 
 
 def written(tmp_path, text):
@@ -46,11 +46,11 @@ def refused(path, system=None):
         ({"processors": "4\x1b[31m"}, "2: processors: 4\\x1b[31m: must be a number"),
     ],
 )
-def test_swf(tmp_path, fields, message):
+def test_swf_values_out_of_bounds_are_rejected(tmp_path, fields, message):
     assert refused(written(tmp_path, f"; MaxProcs: 8\n{line(**fields)}\n")).startswith(message)
 
 
-def test_the_bounds_themselves_are_read(tmp_path):
+def test_reads_values_at_bounds(tmp_path):
     text = f"; MaxProcs: {MAX_UNITS}\n" + line(
         str(MAX_ID), submit=str(MAX_TIME_S), run=str(MAX_TIME_S), requested="-1", processors=str(MAX_UNITS)
     )
@@ -61,12 +61,12 @@ def test_the_bounds_themselves_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("size", ["0", "x", "-4", "\u00b2", ""])
-def test_a_header_without_a_size_is_said(tmp_path, size):
+def test_reports_header_without_size(tmp_path, size):
     with pytest.raises(Exception, match="the header of the trace has no MaxProcs"):
         load(written(tmp_path, f"; MaxProcs: {size}\n{line()}\n"))
 
 
-def test_a_size_beyond_the_bound_is_refused(tmp_path):
+def test_rejects_size_beyond_bound(tmp_path):
     assert "MaxProcs: 99999999999999999999: must be from 1" in refused(
         written(tmp_path, f"; MaxProcs: {'9' * 20}\n{line()}\n")
     )
@@ -77,8 +77,8 @@ def test_a_size_beyond_the_bound_is_refused(tmp_path):
     [
         (f"1,{2**62},9,9,1,0,0,,,,,,1,0", "4: submit_s: 4611686018427387904: must be from 0"),
         (f"1,0,{2**63},9,1,0,0,,,,,,1,0", "4: run_s: 9223372036854775808: must be from 1"),
-        (f"1,0,9,9,{2**31},0,0,,,,,,1,0", "4: units: 2147483648: must not be more than"),
-        (f"1,0,9,9,1,0,0,,,,,,1,{MAX_AMOUNT + 1}", f"4: memory_mib: {MAX_AMOUNT + 1}: must not be more than"),
+        (f"1,0,9,9,{2**31},0,0,,,,,,1,0", "4: units: 2147483648: must be at most"),
+        (f"1,0,9,9,1,0,0,,,,,,1,{MAX_AMOUNT + 1}", f"4: memory_mib: {MAX_AMOUNT + 1}: must be at most"),
         ("1,0,9,9,1,0,0,,,,,," + "9" * 5000 + ",0", "4: cores: 9999"),
         ('1,0,9,9,1,0,0,,"u', "4: line: 1,0,9,9,1,0,0,,\"u: must be readable as CSV: unexpected end of data"),
         ('1,0,9,9,1,0,0,,"' + "y" * 140_000 + '",,,,1,0', "4: line: 1,0,9,9,1,0,0,,\"yyyy"),
@@ -86,13 +86,13 @@ def test_a_size_beyond_the_bound_is_refused(tmp_path):
         (f"1,0,9,9,1,0,0,,{'y' * MAX_LINE_CHARS},,,,1,0", "4: line: 1,0,9,9"),
     ],
 )  # fmt: skip
-def test_own(tmp_path, text, message):
+def test_native_values_out_of_bounds_are_rejected(tmp_path, text, message):
     assert refused(written(tmp_path, f"{OWN}{text}\n")).startswith(message)
 
 
 @pytest.mark.parametrize("columns", ["cores,cores", "cores,", ",".join(f"r{i}" for i in range(65))])
-def test_own_resources_are_named_once_and_few(tmp_path, columns):
-    path = written(tmp_path, f"{native.MAGIC}\n{','.join(native.FIXED)},{columns}\n")
+def test_native_resources_are_unique_and_few(tmp_path, columns):
+    path = written(tmp_path, f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},{columns}\n")
     with pytest.raises(InvalidTrace, match=r"2: columns: .*: must be at most 64 different resource names"):
         open_trace(path)
 
@@ -102,10 +102,10 @@ def test_own_resources_are_named_once_and_few(tmp_path, columns):
     [
         ({"tres": "cpu=8,mem=1.2.3G"}, "2: mem: 1.2.3G: must be a number followed by K, M, G, T or P"),
         ({"tres": "mem=" + "9" * 400 + "P"}, "2: mem: 9999"),
-        ({"tres": f"mem={MAX_AMOUNT + 1}M"}, f"2: mem: {MAX_AMOUNT + 1}M: must not be more than"),
+        ({"tres": f"mem={MAX_AMOUNT + 1}M"}, f"2: mem: {MAX_AMOUNT + 1}M: must be at most"),
         ({"tres": "gres/gpu=-1"}, "2: gres/gpu: -1: must not be negative"),
         ({"cpus": "9" * 5000}, "2: NCPUS: 9999"),
-        ({"cpus": str(2**63)}, "2: cores: 9223372036854775808: must not be more than"),
+        ({"cpus": str(2**63)}, "2: cores: 9223372036854775808: must be at most"),
         ({"limit": "9" * 5000 + "-00:00:00"}, "2: Timelimit: 9999"),
         ({"limit": "99999999999999-00:00:00"}, "2: walltime_s: 8639999999999913600: must be from 1"),
         ({"end": "2026-01-01T00:00:00+99:99"}, "2: End: 2026-01-01T00:00:00+99:99: must be a time like"),
@@ -115,16 +115,16 @@ def test_own_resources_are_named_once_and_few(tmp_path, columns):
         ({"id": str(2**70)}, f"2: job: {2**70}: must be within"),
     ],
 )
-def test_sacct(tmp_path, changes, message):
+def test_sacct_values_out_of_bounds_are_rejected(tmp_path, changes, message):
     assert refused(written(tmp_path, f"{NAMED}\n{row(**changes)}\n"), "eurora").startswith(message)
 
 
-def test_sacct_before_1970_is_refused(tmp_path):
+def test_rejects_sacct_times_before_1970(tmp_path):
     text = f"{NAMED}\n" + row().replace("2026-01-01T00:00:00", "1969-12-31T23:59:59") + "\n"
     assert refused(written(tmp_path, text), "eurora").startswith("2: submit_s: -1: must be from 0")
 
 
-def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
+def test_lenient_reading_skips_too_long_line(tmp_path):
     path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{'x' * (3 * MAX_LINE_CHARS)}\n{line('2')}\n")
     assert refused(path).startswith("3: line: xxxx")
     workload = load(path, lenient=True)
@@ -135,20 +135,20 @@ def test_lenient_reading_passes_over_a_line_that_is_too_long(tmp_path):
     assert len(broken) < 300 + len(str(path))
 
 
-def test_a_line_of_just_the_longest_length_is_read(tmp_path):
+def test_reads_line_of_maximum_length(tmp_path):
     for more, kept in ((0, 2), (1, 1)):
         text = line("2").ljust(MAX_LINE_CHARS - 1 + more)
         path = written(tmp_path, f"; MaxProcs: 8\n{line('1')}\n{text}\n")
         assert len(load(path, lenient=True).jobs) == kept
 
 
-LONG, SHORT = "unpacks to more than 67,108,864 bytes", "1,000,001 without a job: must not be more than 1,000,000"
+LONG, SHORT = "unpacks to more than 67,108,864 bytes", "1,000,001 without a job: must be at most 1,000,000"
 
 
 @pytest.mark.parametrize(
     ("text", "rule"), [(b"; " + b"x" * 1_000_000 + b"\n", LONG), (b"\n", SHORT), (b"; a word\n", SHORT)]
 )
-def test_a_small_gzip_file_that_unpacks_to_very_much_is_refused_at_once(tmp_path, text, rule):
+def test_rejects_gzip_bomb_at_once(tmp_path, text, rule):
     """The work is bounded: a million lines without a job, or 64 MiB and fifty times the file's size."""
     path = tmp_path / "trace.gz"
     times = min(1_000_100, 70 * 2**20 // len(text))
@@ -158,7 +158,7 @@ def test_a_small_gzip_file_that_unpacks_to_very_much_is_refused_at_once(tmp_path
         load(path)
 
 
-def test_a_gzip_file_is_read_as_far_as_its_size_warrants(tmp_path):
+def test_gzip_limit_depends_on_file_size(tmp_path):
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"x" * (70 * 2**20), 6))
     with open_text(path, 1100) as file:
@@ -167,26 +167,26 @@ def test_a_gzip_file_is_read_as_far_as_its_size_warrants(tmp_path):
         file.read()
 
 
-def test_jobs_that_are_dropped_are_lines_with_jobs(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_record, "MAX_LINES_ASIDE", 3)
+def test_dropped_jobs_count_as_lines_with_jobs(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_record, "MAX_LINES_WITHOUT_JOB", 3)
     dropped = "\n".join(line(str(id), run="0") for id in range(1, 9))
     path = written(tmp_path, f"; MaxProcs: 8\n\n{dropped}\n{line('10')}\n\n")
     assert [job.job.id for job in load(path).jobs] == [10]
     path.write_text(path.read_text() + "; one more\n")
-    assert refused(path) == "13: lines: 4 without a job: must not be more than 3"
+    assert refused(path) == "13: lines: 4 without a job: must be at most 3"
 
 
-def test_lenient_reading_does_not_pass_over_bad_lines_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_record, "MAX_LINES_ASIDE", 3)
+def test_lenient_reading_stops_after_many_bad_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_record, "MAX_LINES_WITHOUT_JOB", 3)
     path = written(tmp_path, f"; MaxProcs: 8\n{line('10')}\nno job\nno job\n")
     assert [job.job.id for job in load(path, lenient=True).jobs] == [10]
     path.write_text(path.read_text() + "no job\n")
-    with pytest.raises(InvalidTrace, match="5: lines: 4 without a job: must not be more than 3"):
+    with pytest.raises(InvalidTrace, match="5: lines: 4 without a job: must be at most 3"):
         load(path, lenient=True)
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_header_of_long_lines_does_not_fill_the_memory(tmp_path, own):
+def test_long_header_does_not_fill_memory(tmp_path, own):
     sign, value = ("#", "y" * 1_000_000) if own else (";", "y" * 1_000_000)
     notes = "".join(f"{sign} Note{i}: {value}\n" for i in range(12))
     text = OWN.replace("# system", f"{notes}# system") if own else f"; MaxProcs: 8\n{notes}{line()}\n"

@@ -17,7 +17,7 @@ def read(tmp_path):
     return reader
 
 
-def test_a_row_becomes_a_record(read):
+def test_row_becomes_record(read):
     record = next(iter(read(kestrel())))
     assert (record.id, record.submit_s, record.start_s) == (7, MORNING_S, MORNING_S + 300)
     assert (record.run_s, record.walltime_s) == (600, 4 * 3600)
@@ -28,7 +28,7 @@ def test_a_row_becomes_a_record(read):
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns", "UTC"), pa.timestamp("us", "-07:00"), pa.timestamp("ms")])
-def test_months_come_in_different_zones(read, kind):
+def test_months_have_different_time_zones(read, kind):
     times = ("submit_time", "start_time", "end_time")
     row = kestrel()
     row |= {} if kind.tz else {name: row[name].replace(tzinfo=None) for name in times}
@@ -36,7 +36,7 @@ def test_months_come_in_different_zones(read, kind):
     assert (record.submit_s, record.start_s, record.run_s) == (MORNING_S, MORNING_S + 300, 600)
 
 
-def test_times_that_are_spelled_out_have_their_zone(read):
+def test_explicit_times_have_their_zone(read):
     spelled = {
         name: str(at(seconds, MOUNTAIN)).removesuffix(":00")
         for name, seconds in (("submit_time", 0), ("start_time", 300), ("end_time", 900))
@@ -59,27 +59,27 @@ def test_limits_are_intervals(read, limit, expected_s):
 
 
 @pytest.mark.parametrize("limit", ["", "days", "soon", "1:2:3", "2 days 4"])
-def test_what_is_no_interval_is_refused(read, limit):
+def test_rejects_invalid_interval(read, limit):
     with pytest.raises(InvalidTrace, match=r":1: wallclock_req: .*: must be an interval like 04:00:00"):
         list(read(kestrel(wallclock_req=limit)))
 
 
-def test_tasks_of_an_array_are_jobs(read):
+def test_array_tasks_are_jobs(read):
     assert [record.id for record in read(kestrel("7"), kestrel("7_3"), kestrel("8+1"))] == [7, -70000003, -89000001]
 
 
-def test_a_job_whose_number_is_none_names_row_and_column(read):
+def test_invalid_job_id_names_row_and_column(read):
     with pytest.raises(InvalidTrace, match=r":2: id: seven: must be a whole number"):
         list(read(kestrel("6"), kestrel("seven")))
 
 
-def test_a_pending_array_is_dropped_before_its_number_is_read(read):
+def test_drops_pending_array_before_parsing_its_id(read):
     reader = read(kestrel("9_[1-5]", start_time=None, end_time=None), kestrel("7"))
     assert [record.id for record in reader] == [7]
     assert reader.tally.lines() == ["dropped 1 job: never started, or had not ended"]
 
 
-def test_what_was_requested_stands_in_for_what_is_not_told(read):
+def test_request_replaces_missing_allocation(read):
     rows = [
         kestrel("1", nodes_used=0, processors_used=0, nodes_req=2),
         kestrel("2", gpus_requested=7),
@@ -95,17 +95,17 @@ def test_what_was_requested_stands_in_for_what_is_not_told(read):
     ("joules", "power_w", "ignored"),
     [(600, 1, 0), (0, None, 0), (None, None, 0), (2**64 - 2, None, 1), (299, None, 1), (-600, None, 1)],
 )
-def test_energy_is_power_where_it_was_measured(read, joules, power_w, ignored):
+def test_power_is_energy_per_time_if_measured(read, joules, power_w, ignored):
     kind = pa.uint64() if joules and joules > 0 else pa.int64()
     reader = read(kestrel(consumed_energy_raw_joules=joules), consumed_energy_raw_joules=kind)
     assert next(iter(reader)).power_w == power_w
     assert reader.tally.ignored.total() == ignored
 
 
-def test_nodes_may_be_spelled_as_a_database_does(read):
+def test_node_list_may_have_database_syntax(read):
     assert next(iter(read(kestrel(nodelist="{x1,x2}")))).nodes == "x1,x2"
 
 
-def test_a_job_without_nodes_is_refused(read):
+def test_rejects_job_without_nodes(read):
     with pytest.raises(InvalidTrace, match=r"nodes_req, processors_req: \(0, 208\): must be positive"):
         list(read(kestrel(nodes_used=0, nodes_req=0)))

@@ -12,7 +12,7 @@ RECORD = TraceRecord(
 )
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_trace_is_read_back(tmp_path):
     path = tmp_path / "t.csv.gz"
     records = [RECORD, *(record._replace(id=record.id + 3) for record in eurora(0.2, seed=1))]
     native.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
@@ -21,7 +21,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert (reader.header["system"], reader.header["seed"]) == ("eurora", "1")
 
 
-def test_recorded_starts_are_written_where_one_is_known_and_read_back(tmp_path):
+def test_writes_recorded_starts_if_known(tmp_path):
     started, unknown = RECORD._replace(start_s=9), RECORD._replace(id=4)
     native.write(tmp_path / "t.csv", [started, unknown], ("cores", "gpus"), {})
     assert list(native.NativeTraceReader(tmp_path / "t.csv")) == [started, unknown]
@@ -33,28 +33,30 @@ def test_recorded_starts_are_written_where_one_is_known_and_read_back(tmp_path):
     ("start", "message"),
     [("x", ":3: start_s: x: must be a whole number"), ("-1", ":3: start_s: -1: must be from submit_s=0 to ")],
 )
-def test_a_recorded_start_that_cannot_be_is_named(tmp_path, start, message):
+def test_invalid_recorded_start_is_named(tmp_path, start, message):
     path = tmp_path / "t.csv"
-    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n")
+    path.write_text(
+        f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n"
+    )
     with pytest.raises(InvalidTrace) as error:
         list(native.NativeTraceReader(path))
     assert message in str(error.value)
 
 
-def test_a_table_of_starts_and_no_resources_is_refused(tmp_path):
+def test_rejects_table_without_resources(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},start_s\n")
+    path.write_text(f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},start_s\n")
     with pytest.raises(InvalidTrace, match=r"must be at most \d+ different resource names"):
         native.NativeTraceReader(path)
 
 
-def test_the_same_records_give_the_same_bytes(tmp_path):
+def test_same_records_give_same_bytes(tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
         native.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 
-def test_a_generated_trace_loads_on_the_system_it_names(tmp_path):
+def test_generated_trace_loads_on_its_system(tmp_path):
     path = tmp_path / "t.csv.gz"
     native.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
     workload = load(path)
@@ -63,9 +65,11 @@ def test_a_generated_trace_loads_on_the_system_it_names(tmp_path):
 
 
 @pytest.mark.parametrize(("amounts", "holds"), [("1,0", True), ("0,1", True), ("0,0", False), ("5,-1", False)])
-def test_amounts_are_not_negative_and_one_is_positive(tmp_path, amounts, holds):
+def test_amounts_are_non_negative_and_one_is_positive(tmp_path, amounts, holds):
     path = tmp_path / "t.csv"
-    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n")
+    path.write_text(
+        f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n"
+    )
     if holds:
         assert len(list(native.NativeTraceReader(path))) == 1
     else:
@@ -73,14 +77,14 @@ def test_amounts_are_not_negative_and_one_is_positive(tmp_path, amounts, holds):
             list(native.NativeTraceReader(path))
 
 
-def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
+def test_rows_differing_in_one_value_have_different_requests(tmp_path):
     path = tmp_path / "t.csv"
     rows = ["2,0,0,,4", "3,0,0,,4", "2,1,0,,4", "2,0,1,,4", "2,0,0,p,4", "2,0,0,,5"]
     lines = []
     for id, row in enumerate(rows):
         units, distinct, exclusive, partition, cores = row.split(",")
         lines.append(f"{id},0,3,4,{units},{distinct},{exclusive},{partition},,,,,{cores}")
-    path.write_text("\n".join([native.MAGIC, ",".join([*native.FIXED, "cores"]), *lines, ""]))
+    path.write_text("\n".join([native.FIRST_LINE, ",".join([*native.FIXED_COLUMNS, "cores"]), *lines, ""]))
     asks = [record.ask for record in native.NativeTraceReader(path)]
     assert asks == [
         UnitsRequest(2, (("cores", 4),)), UnitsRequest(3, (("cores", 4),)), UnitsRequest(2, (("cores", 4),), distinct=True),  # noqa: E501
@@ -88,29 +92,29 @@ def test_rows_that_differ_in_one_thing_ask_for_different_things(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_word_with_a_line_break_is_not_written(tmp_path):
-    with pytest.raises(InputError, match=r"job 3: a\\nb: a word of a trace must not contain line breaks"):
+def test_does_not_write_name_with_line_break(tmp_path):
+    with pytest.raises(InputError, match=r"job 3: a\\nb: text in a trace must not contain line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(name="a\nb")], RESOURCES, {})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_line_of_columns_is_checked(tmp_path):
+def test_validates_column_line(tmp_path):
     path = tmp_path / "t.csv"
-    fixed = ",".join(native.FIXED)
-    path.write_text(f"{native.MAGIC}\nid,when,cores\n")
+    fixed = ",".join(native.FIXED_COLUMNS)
+    path.write_text(f"{native.FIRST_LINE}\nid,when,cores\n")
     with pytest.raises(InvalidTrace) as error:
         native.NativeTraceReader(path)
     assert str(error.value) == f"{path}:2: columns: id,when,cores: must be {fixed}, then the resources"
-    path.write_text(f"{native.MAGIC}\n")
+    path.write_text(f"{native.FIRST_LINE}\n")
     with pytest.raises(InvalidTrace, match=": columns: : the line of column names is missing"):
         native.NativeTraceReader(path)
 
 
 @pytest.mark.parametrize(("count", "holds"), [(native.MAX_RESOURCES, True), (native.MAX_RESOURCES + 1, False)])
-def test_so_many_resources_and_no_more(tmp_path, count, holds):
+def test_bounds_number_of_resources(tmp_path, count, holds):
     path = tmp_path / "t.csv"
     names = ",".join(f"r{i}" for i in range(count))
-    path.write_text(f"{native.MAGIC}\n{','.join(native.FIXED)},{names}\n")
+    path.write_text(f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},{names}\n")
     if holds:
         assert len(native.NativeTraceReader(path).resources) == count
     else:
@@ -120,7 +124,7 @@ def test_so_many_resources_and_no_more(tmp_path, count, holds):
 
 def a_file(tmp_path, *rows, columns="cores", header=()):
     path = tmp_path / "t.csv"
-    path.write_text("\n".join([native.MAGIC, *header, ",".join([*native.FIXED, columns]), *rows, ""]))
+    path.write_text("\n".join([native.FIRST_LINE, *header, ",".join([*native.FIXED_COLUMNS, columns]), *rows, ""]))
     return path
 
 
@@ -148,7 +152,7 @@ def read(path):
         ("1,0,3,4,1,0,0,,u,n,q,a,0", "amounts: [0]: must not be negative, and one must be positive"),
     ],
 )
-def test_each_field_on_both_sides_of_its_rule(tmp_path, row, field):
+def test_each_field_is_checked_at_its_bounds(tmp_path, row, field):
     path = a_file(tmp_path, row)
     if field is None:
         (record,) = read(path)
@@ -164,19 +168,19 @@ def test_each_field_on_both_sides_of_its_rule(tmp_path, row, field):
         assert (list(reader), sum(reader.tally.skipped.values())) == ([], 1)
 
 
-def test_blank_lines_mean_nothing_and_quoted_words_are_read(tmp_path):
+def test_ignores_blank_lines_and_reads_quoted_words(tmp_path):
     rows = ["", "1,0,1,1,1,0,0,,u,plain,q,a,1", "   ", '2,0,1,1,1,0,0,,u,"a ""b"",c",q,a,1']
     assert [(record.id, record.name) for record in read(a_file(tmp_path, *rows))] == [(1, "plain"), (2, 'a "b",c')]
 
 
 @pytest.mark.parametrize("columns", ["cores,cores", "cores,", ""])
-def test_each_resource_is_named_once(tmp_path, columns):
+def test_resource_names_are_unique(tmp_path, columns):
     path = a_file(tmp_path, columns=columns)
     with pytest.raises(InvalidTrace, match=r":2: columns: .*: must be at most \d+ different resource names"):
         read(path)
 
 
-def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
+def test_bounds_header_lines_and_their_length(tmp_path):
     many = [f"# k{i}: {i}" for i in range(MAX_HEADER_LINES + 5)]
     header = native.NativeTraceReader(a_file(tmp_path, header=many)).header
     assert len(header) == MAX_HEADER_LINES
@@ -189,7 +193,7 @@ def test_the_header_is_bounded_in_lines_and_in_their_length(tmp_path):
 
 @pytest.mark.parametrize("field", ["user", "name", "queue", "account"])
 @pytest.mark.parametrize("end", ["\n", "\r", "\nmore", "\u2028more"])
-def test_no_word_with_a_line_break_is_written(tmp_path, field, end):
+def test_writes_no_word_with_line_break(tmp_path, field, end):
     with pytest.raises(InputError, match="must not contain line breaks"):
         native.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
     asks = UnitsRequest(2, (("cores", 4),), partition=f"a{end}")
@@ -197,13 +201,13 @@ def test_no_word_with_a_line_break_is_written(tmp_path, field, end):
         native.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
 
 
-def test_the_first_line_tells_the_format():
-    assert native.NativeTraceReader.recognises(f"{native.MAGIC} \n")
+def test_first_line_identifies_format():
+    assert native.NativeTraceReader.recognises(f"{native.FIRST_LINE} \n")
     assert not native.NativeTraceReader.recognises("# cpsched-trace 2")
 
 
 @pytest.mark.parametrize("line", ["#system:eurora", "# system: eurora", "#  system :  eurora  ", "#system: eurora"])
-def test_blanks_around_the_words_of_the_header_do_not_count(tmp_path, line):
+def test_strips_blanks_in_header(tmp_path, line):
     path = tmp_path / "t.csv"
     native.write(path, [RECORD], ("cores",), {})
     text = path.read_text().partition("\n")

@@ -6,10 +6,15 @@ from datetime import UTC, datetime
 import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
-from cpsched_sim.traces.job_runs import NEXT_RUN
-from cpsched_sim.traces.pbs_accounting import FORGED, PbsAccountingReader
+from cpsched_sim.traces.job_run_numbering import RUN_OFFSET
+from cpsched_sim.traces.pbs_accounting import FORGED_FIELD_REASON, PbsAccountingReader
 from cpsched_sim.traces.pbs_lines import PbsRecordFields
-from cpsched_sim.traces.pbs_requests import DIFFERENT, NOTHING, OTHERS, mib_of
+from cpsched_sim.traces.pbs_requests import (
+    DIFFERENT_CHUNKS_NOTE,
+    EMPTY_REQUEST_NOTE,
+    OTHER_RESOURCES_NOTE,
+    parse_pbs_size_mib,
+)
 from cpsched_sim.traces.trace_dialect import TraceDialect
 from cpsched_sim.traces.trace_record import UnitsRequest
 from cpsched_sim.whatif.accounting_history import read_history
@@ -51,7 +56,7 @@ def read(tmp_path):
     return reader
 
 
-def test_an_ended_job_becomes_a_record(read):
+def test_ended_job_becomes_record(read):
     _, (job,) = read(queued(), line("S", at=10), line(account="phys"))
     assert (job.id, job.submit_s, job.start_s, job.run_s, job.walltime_s) == (7, T0, T0 + 10, 50, 3600)
     assert (job.user, job.name, job.queue, job.account, job.nodes) == ("ada", "relax", "workq", "phys", "n1")
@@ -96,60 +101,60 @@ def torque(nodes, exec_host, **fields):
         (None, "n1/0*4", {"Resource_List__ncpus": 4}, UnitsRequest(1, (("cores", 4),)), "n1"),
     ],
 )  # fmt: skip
-def test_nodes_and_slots_of_torque_become_units(read, nodes, exec_host, fields, units, nodes_had):
+def test_torque_nodes_and_slots_become_units(read, nodes, exec_host, fields, units, nodes_had):
     _, (job,) = read(torque(nodes, exec_host, **fields))
     assert (job.ask, job.nodes) == (units._replace(partition="workq"), nodes_had)
 
 
-def test_what_torque_asks_of_a_node_beside_cores_is_told(read):
+def test_reports_unknown_torque_node_properties(read):
     reader, _ = read(torque("1:ib:ppn=2", "n1/0-1"))
-    assert reader.tally.taken[OTHERS] == 1
+    assert reader.tally.taken[OTHER_RESOURCES_NOTE] == 1
     with pytest.raises(InvalidTrace, match="ppn: two: must be a whole number"):
         read(torque("1:ppn=two", "n1/0"))
 
 
-def test_a_task_of_an_old_torque_is_a_subjob(read):
+def test_old_torque_task_is_subjob(read):
     _, (job,) = read(line(id="7-3.vm"))
     assert job.id == -70000003
 
 
-def test_chunks_that_differ_become_units_on_the_hosts_that_the_job_had(read):
+def test_mixed_chunks_become_units_on_allocated_hosts(read):
     reader, (job,) = read(line(select="1:ncpus=2+2:ncpus=1:mem=100mb", exec_host="n1/0*2+n1/1+n2/0"))
     assert job.ask == UnitsRequest(2, (("cores", 2), ("memory_mib", 100)), distinct=True, partition="workq")
-    assert reader.tally.taken[DIFFERENT] == 1
+    assert reader.tally.taken[DIFFERENT_CHUNKS_NOTE] == 1
 
 
-def test_a_job_without_select_asks_for_its_sums_and_one_that_asks_for_nothing_for_a_core(read):
+def test_job_without_select_uses_sums_or_one_core(read):
     reader, jobs = read(line(select=None), line(id="8.vm", select="1:ncpus=0"))
     assert [job.ask.each for job in jobs] == [(("cores", 2),), (("cores", 1),)]
-    assert reader.tally.taken[NOTHING] == 1
+    assert reader.tally.taken[EMPTY_REQUEST_NOTE] == 1
 
 
-def test_subjobs_are_jobs_and_their_array_is_none(read):
+def test_subjobs_are_jobs_and_array_is_dropped(read):
     array = {"array_indices": "1-3"}
     reader, jobs = read(queued("7[].vm", **array), line(id="7[3].vm"), line(id="7[].vm", **array))
     assert [job.id for job in jobs] == [-70_000_003]
     assert reader.tally.dropped == {"the array as a whole: its subjobs are read as jobs": 1}
 
 
-def test_each_run_of_a_requeued_job_is_a_job_and_the_second_arrives_when_the_first_ended(read):
+def test_each_run_of_requeued_job_is_job(read):
     _, (first, second) = read(queued(), line("S", at=10), line("R", at=30), line("S", at=40, start=T0 + 40),
                               line(at=90, start=T0 + 40))  # fmt: skip
     assert (first.id, first.submit_s, first.run_s) == (7, T0, 20)
-    assert (second.id, second.submit_s, second.start_s, second.run_s) == (7 + NEXT_RUN, T0 + 30, T0 + 40, 50)
+    assert (second.id, second.submit_s, second.start_s, second.run_s) == (7 + RUN_OFFSET, T0 + 30, T0 + 40, 50)
 
 
-def test_a_job_arrives_when_it_became_eligible_unless_its_submission_is_wanted(read):
+def test_job_arrives_when_eligible_or_submitted(read):
     assert read(line(etime=T0 + 5))[1][0].submit_s == T0 + 5
     assert read(line(etime=T0 + 5), dialect=TraceDialect(arrival="submit"))[1][0].submit_s == T0
     assert read(line(etime=0))[1][0].submit_s == T0
 
 
-def test_a_job_without_a_limit_has_its_run_time(read):
+def test_job_without_limit_has_its_run_time(read):
     assert read(line(Resource_List__walltime=None))[1][0].walltime_s == 50
 
 
-def test_what_has_not_ended_is_counted(read):
+def test_counts_jobs_that_have_not_ended(read):
     deleted = f"{stamp(T0 + 20)};D;8.vm;requestor=ada@vm"
     reader, jobs = read(queued("7.vm"), line("S", "7.vm", 10), queued("8.vm"), deleted, queued("9.vm"))
     assert jobs == []
@@ -159,35 +164,36 @@ def test_what_has_not_ended_is_counted(read):
     }  # fmt: skip
 
 
-def test_a_job_deleted_while_it_ran_counts_once(read):
+def test_job_deleted_while_running_counts_once(read):
     reader, jobs = read(queued(), line("S", at=10), f"{stamp(T0 + 60)};D;7.vm;requestor=ada@vm", line())
     assert (len(jobs), reader.tally.dropped.total()) == (1, 0)
 
 
-def test_other_records_are_passed_over_and_time_suspended_is_told(read):
+def test_skips_other_records_and_reports_suspensions(read):
     others = [f"{stamp(T0)};{kind};R1.vm;requestor=ada@vm" for kind in "UYBFKk"]
     licence, altered = f"{stamp(T0)};L;license;floating license", f"{stamp(T0)};a;7.vm;Priority=5"
     reader, jobs = read(*others, licence, altered, f"{stamp(T0)};z;7.vm;x=1", f"{stamp(T0)};z;7.vm;x=1", line())
     assert len(jobs) == 1
-    assert reader.tally.taken == {"was suspended; that time counts as run time": 1}
+    assert reader.tally.taken == {"was suspended; this time counts as run time": 1}
 
 
-def test_a_file_joined_with_itself_counts_once(read):
+def test_file_concatenated_with_itself_counts_once(read):
     reader, jobs = read(line(), line())
     assert len(jobs) == 1
     assert reader.tally.dropped == {"repeats a job that was already read": 1}
 
 
-def test_an_account_that_looks_like_fields_drops_its_own_job_alone(read):
+def test_forged_account_drops_only_its_own_job(read):
     reader, jobs = read(line(account='x" start=5 end=9 y="\''), line(id="8.vm"))
     assert [job.id for job in jobs] == [8]
-    assert reader.tally.dropped == {FORGED: 1}
+    assert reader.tally.dropped == {FORGED_FIELD_REASON: 1}
 
 
 @pytest.mark.parametrize(
-    ("end", "others", "dropped"), [("y", [(7, "ada")], {}), ('y" project=p start=1 jobname=z x="', [], {FORGED: 1})]
+    ("end", "others", "dropped"),
+    [("y", [(7, "ada")], {}), ('y" project=p start=1 jobname=z x="', [], {FORGED_FIELD_REASON: 1})],
 )
-def test_an_account_with_line_ends_forges_no_record(read, end, others, dropped):
+def test_account_with_line_breaks_forges_no_record(read, end, others, dropped):
     forged = line(id="9.vm", user="bob")
     reader, jobs = read(line(account=f"x\n{forged}\n{end}"), line(id="8.vm"))
     assert [(job.id, job.user) for job in jobs] == [*others, (8, "ada")]
@@ -195,7 +201,7 @@ def test_an_account_with_line_ends_forges_no_record(read, end, others, dropped):
     assert reader.line == 4
 
 
-def test_values_between_quotes_are_one():
+def test_quoted_values_are_one_field():
     fields = PbsRecordFields('account="a b" Resource_List.software=\'c "d\' e=f')
     assert fields == {"account": "a b", "Resource_List.software": 'c "d', "e": "f"}
 
@@ -223,7 +229,7 @@ def test_bad_lines_are_named_or_skipped(read, bad, message):
     assert [job.id for job in jobs] == [1, 2]
 
 
-def test_a_folder_of_days_is_one_trace_packed_or_not_and_an_error_names_the_day(tmp_path):
+def test_folder_of_daily_files_is_one_trace(tmp_path):
     (tmp_path / "20261123").write_text(line(id="8.vm", at=90) + "\n")
     (tmp_path / "20261122.gz").write_bytes(gzip.compress((queued("8.vm") + "\n" + line() + "\n").encode()))
     (tmp_path / "notes.txt").write_text("no accounting")
@@ -238,14 +244,14 @@ def test_a_folder_of_days_is_one_trace_packed_or_not_and_an_error_names_the_day(
         list(open_trace(tmp_path))
 
 
-def test_a_folder_without_days_is_refused(tmp_path):
+def test_rejects_folder_without_daily_files(tmp_path):
     with pytest.raises(InputError, match="seems to be a directory, not a trace"):
         open_trace(tmp_path)
     with pytest.raises(InputError, match="is a directory without files named by date"):
         open_trace(tmp_path, format="pbs")
 
 
-def test_columns_are_for_tables(tmp_path):
+def test_rejects_column_options(tmp_path):
     with pytest.raises(InputError, match="has no columns"):
         PbsAccountingReader(tmp_path / "x", dialect=TraceDialect(columns="JobIDRaw=1"))
 
@@ -253,11 +259,11 @@ def test_columns_are_for_tables(tmp_path):
 @pytest.mark.parametrize(
     ("text", "mib"), [("1b", 1), ("1048576kb", 1024), ("10mw", 80), ("2GB", 2048), ("1048577", 2), ("0", 0)]
 )
-def test_sizes(text, mib):
-    assert mib_of(text) == mib
+def test_parses_sizes(text, mib):
+    assert parse_pbs_size_mib(text) == mib
 
 
-def test_whatif_takes_along_who_gave_up_who_waits_and_who_runs(tmp_path):
+def test_whatif_includes_cancelled_pending_and_running_jobs(tmp_path):
     """The clock of these lines is an hour ahead of UTC, which a deletion's moment shows."""
     ahead = {"ahead_s": 3600}
     deleted = f"{stamp(T0 + 20, 3600)};D;8.vm;requestor=ada@vm"

@@ -15,7 +15,7 @@ def read(tmp_path):
     return reader
 
 
-def test_a_row_becomes_a_record(read):
+def test_row_becomes_record(read):
     record = next(iter(read(pm100())))
     assert (record.id, record.submit_s, record.start_s) == (1, MORNING_S, MORNING_S + 300)
     assert (record.run_s, record.walltime_s) == (600, 3600)
@@ -29,7 +29,7 @@ def test_a_row_becomes_a_record(read):
 @pytest.mark.parametrize(
     ("shared", "exclusive"), [("0", True), ("no", True), ("1", False), ("OK", False), (None, False)]
 )
-def test_a_job_that_shares_no_node_has_its_nodes_whole(read, shared, exclusive):
+def test_unshared_job_has_whole_nodes(read, shared, exclusive):
     ask = next(iter(read(pm100(shared=shared), shared=pa.string()))).ask
     assert ask.exclusive is exclusive
 
@@ -41,22 +41,22 @@ def test_a_job_that_shares_no_node_has_its_nodes_whole(read, shared, exclusive):
         *(("INFINITE", 600), (None, 600), (0, 600), (0.0, 600), (float("nan"), 600)),
     ],
 )
-def test_the_limit_is_in_minutes_or_none(read, limit, expected_s):
+def test_limit_is_in_minutes_or_missing(read, limit, expected_s):
     kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
     reader = read(pm100(time_limit=limit), time_limit=kind)
     assert next(iter(reader)).walltime_s == expected_s
-    taken = ["in 1 job: walltime is the run time, since the limit is missing"] if expected_s == 600 else []
+    taken = ["in 1 job: walltime is the run time, because the limit is missing"] if expected_s == 600 else []
     assert reader.tally.lines() == taken
 
 
 @pytest.mark.parametrize("limit", ["1e3", "-1", "soon", -1, -1.0, float("inf"), 1e300])
-def test_a_limit_that_is_none_is_never_the_run_time(read, limit):
+def test_invalid_limit_is_never_replaced_by_run_time(read, limit):
     kind = pa.string() if isinstance(limit, str) else pa.float64() if isinstance(limit, float) else pa.int64()
     with pytest.raises(InvalidTrace, match=r"time_limit|walltime_s"):
         list(read(pm100(time_limit=limit), time_limit=kind))
 
 
-def test_seconds_since_1970_with_fractions_are_cut(read):
+def test_truncates_fractional_unix_times(read):
     times = {"submit_time": MORNING_S + 0.75, "start_time": MORNING_S + 300.99, "end_time": MORNING_S + 900.0}
     kinds = dict.fromkeys((*times, "eligible_time"), pa.float64())
     record = next(iter(read(pm100(**times, eligible_time=float("nan")), **kinds)))
@@ -64,12 +64,12 @@ def test_seconds_since_1970_with_fractions_are_cut(read):
 
 
 @pytest.mark.parametrize(("eligible", "arrival"), [(at(120), 120), (None, 0), (at(301), 0), (at(-5), 0)])
-def test_a_job_arrives_when_it_is_eligible_where_that_is_possible(read, eligible, arrival):
+def test_job_arrives_when_eligible_if_possible(read, eligible, arrival):
     record = next(iter(read(pm100(eligible_time=eligible), eligible_time=pa.timestamp("ns", "UTC"))))
     assert record.submit_s == MORNING_S + arrival
 
 
-def test_jobs_that_did_not_run_are_dropped_and_counted(read):
+def test_drops_and_counts_jobs_that_did_not_run(read):
     reader = read(
         pm100(1), pm100(2, start_time=None, end_time=None), pm100(3, end_time=None), pm100(4, end_time=at(300))
     )
@@ -80,7 +80,7 @@ def test_jobs_that_did_not_run_are_dropped_and_counted(read):
     ]
 
 
-def test_power_is_the_mean_of_what_was_measured(read):
+def test_power_is_mean_of_measurements(read):
     rows = [
         pm100(1, node_power_consumption=[1, 2]),
         pm100(2, node_power_consumption=[]),
@@ -90,22 +90,22 @@ def test_power_is_the_mean_of_what_was_measured(read):
     assert [record.power_w for record in read(*rows)] == [2, None, None, 500]
 
 
-def test_the_earlier_name_of_the_power_is_read(read):
+def test_reads_former_power_column(read):
     row = pm100(power_consumption=[10.0, 20.0, 40.0])
     del row["node_power_consumption"]
     assert next(iter(read(row))).power_w == 23
 
 
-def test_one_node_is_no_node_of_its_own(read):
+def test_single_node_is_not_distinct(read):
     assert not next(iter(read(pm100(num_nodes_alloc=1)))).ask.distinct
 
 
-def test_a_word_that_is_too_long_names_its_column(read):
+def test_too_long_word_names_its_column(read):
     with pytest.raises(InvalidTrace, match=r":1: qos: x+\.\.\. \(65,537 characters\): must not be longer"):
         list(read(pm100(qos="x" * 65_537)))
 
 
-def test_columns_that_are_not_there_tell_nothing(read):
+def test_missing_columns_are_empty(read):
     needed = {name: value for name, value in pm100().items() if name in Pm100TraceReader.NEEDED}
     record = next(iter(read(needed)))
     assert record.ask == UnitsRequest(2, (("cores", 32),), distinct=True)
@@ -118,7 +118,7 @@ def test_columns_that_are_not_there_tell_nothing(read):
         ({"num_nodes_alloc": 0}, ":2: num_nodes_alloc, num_cores_alloc: (0, 64): must be positive"),
         ({"num_gpus_alloc": -1}, ":2: num_gpus_alloc: -1: must not be negative"),
         ({"submit_time": None}, ":2: submit_time: : must not be empty"),
-        ({"job_id": 1}, ":2: job: 1: must appear once"),
+        ({"job_id": 1}, ":2: job: 1: must occur only once"),
         ({"job_id": None}, ":2: job_id: : must not be empty"),
         (
             {"submit_time": at(-MORNING_S - 1), "eligible_time": at(-MORNING_S - 1)},
@@ -126,14 +126,14 @@ def test_columns_that_are_not_there_tell_nothing(read):
         ),
     ],
 )
-def test_bad_input_names_file_row_column_value_and_rule(read, fields, message):
+def test_error_names_file_row_column_value_and_rule(read, fields, message):
     reader = read(pm100(1), pm100(2, **fields))
     with pytest.raises(InvalidTrace) as error:
         list(reader)
     assert str(error.value) == f"{reader.path}{message}"
 
 
-def test_values_of_another_kind_name_the_column(read):
+def test_wrong_type_names_column(read):
     for name, value, shown in (("num_cores_alloc", 1.5, "1.5"), ("mem_alloc", "many", "many")):
         reader = read(pm100(**{name: value}))
         with pytest.raises(InvalidTrace, match=f":1: {name}: {shown}: must be a whole number"):
@@ -149,20 +149,20 @@ def test_lenient_reading_skips_and_counts(read):
     assert reader.tally.broken == 1
 
 
-def test_a_start_before_the_submission_does_not_count_as_recorded(read):
+def test_start_before_submission_is_not_recorded(read):
     reader = read(pm100(submit_time=at(301)))
     assert next(iter(reader)).start_s is None
     assert reader.tally.taken.total() == 1
 
 
-def test_a_column_that_is_missing_is_named(read):
+def test_names_missing_column(read):
     row = pm100()
     del row["time_limit"], row["job_id"]
     with pytest.raises(InvalidTrace, match=r"job_table.parquet:0: columns: job_id, time_limit: must be in the table"):
         read(row)
 
 
-def test_more_jobs_than_a_tally_of_lines_without_a_job_can_be_dropped(read, monkeypatch):
-    monkeypatch.setattr("cpsched_sim.traces.trace_record.MAX_LINES_ASIDE", 2)
+def test_dropped_jobs_do_not_reach_line_limit(read, monkeypatch):
+    monkeypatch.setattr("cpsched_sim.traces.trace_record.MAX_LINES_WITHOUT_JOB", 2)
     rows = [pm100(job, start_time=None, end_time=None) for job in range(1, 6)]
     assert [record.id for record in read(*rows, pm100(9))] == [9]

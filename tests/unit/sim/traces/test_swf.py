@@ -26,7 +26,7 @@ def swf(tmp_path):
     return write
 
 
-def test_reads_the_fields_that_a_replay_uses(swf):
+def test_reads_fields_used_by_replay(swf):
     record = next(iter(SwfReader(swf(line(memory="1500", used="10")))))
     assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (1, 0, 100, 200)
     assert record.ask == ProcessorCountRequest(4, requested_mib=2, used_mib=1, partition="1")
@@ -34,29 +34,29 @@ def test_reads_the_fields_that_a_replay_uses(swf):
 
 
 @pytest.mark.parametrize(("wait", "start_s"), [("40", 45), ("0", 5), ("2.5", 7), ("-1", None)])
-def test_the_recorded_wait_tells_when_a_job_really_started(swf, wait, start_s):
+def test_recorded_wait_gives_start(swf, wait, start_s):
     assert next(iter(SwfReader(swf(line(submit="5", wait=wait))))).start_s == start_s
 
 
 @pytest.mark.parametrize(
     ("requested", "expected_s"), [("200", 200), ("200.0", 200), ("2.5e2", 250), ("200.9", 200), ("-1", 100), ("0", 100)]
 )
-def test_the_limit_is_a_number_of_seconds_or_the_run_time(swf, requested, expected_s):
+def test_limit_is_seconds_or_run_time(swf, requested, expected_s):
     assert next(iter(SwfReader(swf(line(requested=requested))))).walltime_s == expected_s
 
 
 @pytest.mark.parametrize("requested", ["8h", "0:10:00", "nan", "inf", "200s"])
-def test_a_limit_that_is_no_number_is_an_error(swf, requested):
+def test_rejects_non_numeric_limit(swf, requested):
     with pytest.raises(InvalidTrace, match="requested_time"):
         list(SwfReader(swf(line(requested=requested))))
 
 
-def test_times_with_fractions_are_cut(swf):
+def test_truncates_fractional_times(swf):
     record = next(iter(SwfReader(swf(line(submit="1728000000.75", wait="1e1", run="99.9")))))
     assert (record.submit_s, record.start_s, record.run_s) == (1_728_000_000, 1_728_000_010, 99)
 
 
-def test_keeps_the_header_and_reads_on_after_comments_and_empty_lines(swf):
+def test_keeps_header_and_skips_comments_and_empty_lines(swf):
     reader = SwfReader(swf("; MaxProcs: 64", ";  Queue: 1 - a", "; Queue: 2 - b", "", line(), "; between", line("2")))
     assert reader.header["MaxProcs"] == "64"
     assert reader.header["Queue"] == "1 - a\n2 - b"
@@ -64,14 +64,14 @@ def test_keeps_the_header_and_reads_on_after_comments_and_empty_lines(swf):
     assert "between" in reader.comments
 
 
-def test_reads_gzip_whatever_the_name(tmp_path):
+def test_reads_gzip_with_any_name(tmp_path):
     path = tmp_path / "trace"
     path.write_bytes(gzip.compress(line().encode()))
     assert len(list(SwfReader(path))) == 1
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path, pack):
+def test_ignores_byte_order_mark(tmp_path, pack):
     path = tmp_path / "trace.swf"
     path.write_bytes(pack(b"\xef\xbb\xbf" + line("7").encode()))
     assert [record.id for record in SwfReader(path)] == [7]
@@ -80,7 +80,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path, pack):
 @pytest.mark.parametrize(
     ("run", "lines"), [("200", []), ("201", ["cut 1 job: run time longer than the requested time"])]
 )
-def test_a_run_is_cut_to_its_limit_and_counted(swf, run, lines):
+def test_truncates_run_to_limit_and_counts_it(swf, run, lines):
     reader = SwfReader(swf(line(run=run)))
     assert next(iter(reader)).run_s == 200
     assert reader.tally.lines() == lines
@@ -94,7 +94,7 @@ def test_a_run_is_cut_to_its_limit_and_counted(swf, run, lines):
         ({"processors": "0", "allocated": "-1"}, "no proc"),
     ],
 )
-def test_jobs_that_cannot_be_replayed_are_dropped_and_counted(swf, fields, reason):
+def test_drops_and_counts_jobs_that_cannot_be_replayed(swf, fields, reason):
     reader = SwfReader(swf(line(**fields), line("2")))
     assert [record.id for record in reader] == [2]
     assert reason in reader.tally.lines()[0]
@@ -108,10 +108,10 @@ def test_jobs_that_cannot_be_replayed_are_dropped_and_counted(swf, fields, reaso
         ([line(submit="-1.0")], ":1: submit: -1: must not be negative"),
         ([line().rsplit(" ", 1)[0]], ":1: fields: 17: must be 18"),
         ([line(requested="nan")], ":1: requested_time: nan: must be a number"),
-        ([line(), line()], ":2: job: 1: must appear once"),
+        ([line(), line()], ":2: job: 1: must occur only once"),
     ],
 )
-def test_bad_input_names_file_line_field_value_and_rule(swf, lines, message):
+def test_error_names_file_line_field_value_and_rule(swf, lines, message):
     path = swf(*lines)
     with pytest.raises(InvalidTrace) as error:
         list(SwfReader(path))
@@ -124,32 +124,32 @@ def test_lenient_reading_skips_and_counts(swf):
     assert sum(reader.tally.skipped.values()) == 3
 
 
-def test_fields_beyond_the_18th_are_ignored_with_one_note(swf):
+def test_fields_beyond_18_are_ignored_with_one_note(swf):
     reader = SwfReader(swf(line() + " 2048", line("2") + " 1024", line("3")))
     assert [record.id for record in reader] == [1, 2, 3]
     assert reader.tally.lines() == ["ignored in 2 lines: fields beyond the 18 of the format"]
 
 
-def test_a_long_header_is_cut_and_read_in_time(swf):
+def test_truncates_long_header_quickly(swf):
     reader = SwfReader(swf(*["; Note: " + "x" * 60] * 60_000, line()))
     assert len(reader.comments) == 10_000
     assert len(list(reader)) == 1
 
 
-def test_the_least_that_a_job_can_be(swf):
+def test_reads_smallest_job(swf):
     record = next(iter(SwfReader(swf(line(run="1", processors="1", allocated="-1", requested="1")))))
     assert (record.run_s, record.walltime_s, record.ask.processors) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("processors", ["0", "-1"])
-def test_no_processors_requested_means_those_allocated_and_none_at_all_is_no_job(swf, processors):
+def test_uses_allocated_processors_if_none_requested(swf, processors):
     assert next(iter(SwfReader(swf(line(processors=processors, allocated="5"))))).ask.processors == 5
     reader = SwfReader(swf(line(processors=processors, allocated="0")))
     assert list(reader) == []
     assert reader.tally.lines() == ["dropped 1 job: no processors, neither requested nor allocated"]
 
 
-def test_jobs_that_differ_in_one_field_of_what_they_ask_for_ask_for_different_things(swf):
+def test_jobs_differing_in_one_field_have_different_requests(swf):
     fields = ({}, {"processors": "5"}, {"memory": "2048"}, {"used": "4096"}, {"partition": "2"})
     asks = [record.ask for record in SwfReader(swf(*(line(str(i), **each) for i, each in enumerate(fields))))]
     assert len(set(asks)) == len(fields)
@@ -158,7 +158,7 @@ def test_jobs_that_differ_in_one_field_of_what_they_ask_for_ask_for_different_th
     ]  # fmt: skip
 
 
-def test_a_missing_file_and_a_broken_archive_are_told_apart(tmp_path):
+def test_distinguishes_missing_file_from_broken_archive(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         SwfReader(tmp_path / "none.swf")
     path = tmp_path / "cut.swf.gz"
@@ -167,7 +167,7 @@ def test_a_missing_file_and_a_broken_archive_are_told_apart(tmp_path):
         list(SwfReader(path))
 
 
-def test_gaia_raw_trace_drops_128_and_cuts_1500():
+def test_gaia_raw_trace_drops_128_and_truncates_1500():
     reader = SwfReader(trace(GAIA))
     assert sum(1 for _ in reader) == 51_987 - 128
     assert list(reader.tally.dropped.values()) == [128]
@@ -175,16 +175,16 @@ def test_gaia_raw_trace_drops_128_and_cuts_1500():
 
 
 @pytest.mark.parametrize(("kib", "mib"), [("-1", 0), ("0", 0), ("1", 1), ("1024", 1), ("1025", 2), ("2048", 2)])
-def test_memory_is_rounded_up_to_whole_mib(swf, kib, mib):
+def test_rounds_memory_up_to_whole_mib(swf, kib, mib):
     assert next(iter(SwfReader(swf(line(memory=kib))))).ask.requested_mib == mib
 
 
-def test_what_is_unknown_has_no_name(swf):
+def test_unknown_values_have_empty_names(swf):
     record = next(iter(SwfReader(swf(line(user="-1", executable="-1", queue="-1", partition="-1")))))
     assert (record.user, record.name, record.queue, record.ask.partition) == ("", "", "", "")
 
 
-def test_header_keys_may_have_spaces_and_nothing_but_letters_and_digits(swf):
+def test_header_keys_are_words(swf):
     reader = SwfReader(swf("; Time Zone: UTC", "; see a/b: c", line()))
     assert reader.header == {"Time Zone": "UTC"}
 
@@ -193,7 +193,7 @@ def test_header_keys_may_have_spaces_and_nothing_but_letters_and_digits(swf):
     ("first", "is_one"),
     [("; a comment", True), (line(), True), (line("x"), False), ("1 2 3", False), (line(submit="x"), True)],
 )
-def test_a_line_that_begins_like_a_job_or_a_comment_is_swf(first, is_one):
+def test_line_starting_like_job_or_comment_is_swf(first, is_one):
     assert SwfReader.looks_like_one(first) is is_one
 
 
@@ -201,12 +201,12 @@ def test_a_line_that_begins_like_a_job_or_a_comment_is_swf(first, is_one):
     ("requested", "run", "walltime_s", "run_s"),
     [("-1", "7", 7, 7), ("0", "7", 7, 7), ("1", "7", 1, 1), ("6", "7", 6, 6), ("7", "7", 7, 7), ("8", "7", 8, 7)],
 )
-def test_a_limit_of_nothing_is_none_and_any_other_holds(swf, requested, run, walltime_s, run_s):
+def test_zero_limit_is_missing_and_others_hold(swf, requested, run, walltime_s, run_s):
     (record,) = SwfReader(swf(line(requested=requested, run=run)))
     assert (record.walltime_s, record.run_s) == (walltime_s, run_s)
 
 
-def test_numbers_with_fractions_are_cut_off_each_in_its_place(swf):
+def test_truncates_each_fractional_number(swf):
     (record,) = SwfReader(swf(line(job="5.0", submit="3.9", run="10.9", requested="20.9", processors="4.0")))
     assert (record.id, record.submit_s, record.run_s, record.walltime_s) == (5, 3, 10, 20)
     assert record.ask.processors == 4
@@ -225,6 +225,6 @@ def test_numbers_with_fractions_are_cut_off_each_in_its_place(swf):
         ({"memory": "x"}, "requested_memory"),
     ],
 )
-def test_a_field_that_is_no_number_is_named(swf, fields, name):
+def test_non_numeric_field_is_named(swf, fields, name):
     with pytest.raises(InvalidTrace, match=f"{name}: x: must be a number"):
         list(SwfReader(swf(line(**fields))))

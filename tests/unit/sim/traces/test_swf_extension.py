@@ -2,7 +2,7 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.swf import SwfReader
-from cpsched_sim.traces.swf_extension import nodes_of
+from cpsched_sim.traces.swf_extension import parse_swf_node_field
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, UnitsRequest
 from tests.unit.sim.traces.test_swf import line
 
@@ -21,14 +21,14 @@ def read(tmp_path):
     return reader
 
 
-def test_the_last_field_says_what_a_job_asks_for(read):
+def test_last_field_gives_request(read):
     record = next(iter(read("; MaxNodes: 9408", frontier(allocated="589824", processors="4"))))
     assert record.ask == UnitsRequest(4, (("cores", 112), ("gpus", 4)), distinct=True, exclusive=True, partition="1")
     assert (record.run_s, record.walltime_s, record.soft_walltime_s) == (100, 200, 150)
     assert (record.user, record.queue) == ("7", "2")
 
 
-def test_the_trace_asks_for_cores_and_gpus(read):
+def test_trace_requests_cores_and_gpus(read):
     assert read(frontier()).resources == ("cores", "gpus")
 
 
@@ -39,21 +39,21 @@ def test_the_trace_asks_for_cores_and_gpus(read):
         ("frontier:excl:0x112", None), ("frontier:excl:4x0", None), ("frontier:4x112", None), ("a:b:4x112+2x8", None),
     ],
 )  # fmt: skip
-def test_descriptions_of_nodes(nodes, expected):
-    assert nodes_of(nodes) == expected
+def test_parses_node_descriptions(nodes, expected):
+    assert parse_swf_node_field(nodes) == expected
 
 
 @pytest.mark.parametrize(("gpus", "each"), [("-1", 0), ("0", 0), ("4", 1), ("5", 2), ("32", 8)])
-def test_gpus_are_spread_over_the_nodes(read, gpus, each):
+def test_gpus_are_distributed_over_nodes(read, gpus, each):
     assert dict(next(iter(read(frontier(gpus=gpus)))).ask.each).get("gpus", 0) == each
 
 
 @pytest.mark.parametrize("soft", ["-1", "0"])
-def test_a_soft_walltime_may_be_missing(read, soft):
+def test_soft_walltime_may_be_missing(read, soft):
     assert next(iter(read(frontier(soft=soft)))).soft_walltime_s is None
 
 
-def test_one_node_is_no_node_of_its_own(read):
+def test_single_node_is_not_distinct(read):
     assert next(iter(read(frontier(nodes="frontier:shared:1x8")))).ask == UnitsRequest(
         1, (("cores", 8), ("gpus", 16)), partition="1"
     )
@@ -68,14 +68,14 @@ def test_one_node_is_no_node_of_its_own(read):
         (line("2"), ":2: fields: 18: must be 21"),
     ],
 )
-def test_bad_input_names_file_line_field_value_and_rule(read, bad, message):
+def test_error_names_file_line_field_value_and_rule(read, bad, message):
     reader = read(frontier(), bad)
     with pytest.raises(InvalidTrace) as error:
         list(reader)
     assert str(error.value) == f"{reader.path}{message}"
 
 
-def test_a_damaged_first_line_does_not_hide_what_the_file_is(read):
+def test_recognises_format_despite_damaged_first_line(read):
     reader = read("; c", "1 2 3", "", frontier("2"), "; between", frontier("3"), lenient=True)
     asks = {record.id: record.ask for record in reader}
     assert asks.keys() == {2, 3}
@@ -83,12 +83,12 @@ def test_a_damaged_first_line_does_not_hide_what_the_file_is(read):
     assert reader.tally.skipped == {"fields must be 21": 1}
 
 
-def test_jobs_that_differ_in_gpus_or_nodes_ask_for_different_things(read):
+def test_jobs_differing_in_gpus_or_nodes_have_different_requests(read):
     rows = frontier("1"), frontier("2", gpus="8"), frontier("3", nodes="f:excl:2x112"), frontier("4", partition="9")
     assert len({record.ask for record in read(*rows)}) == 4
 
 
-def test_other_files_of_21_fields_are_read_as_they_were(read):
+def test_other_files_with_21_fields_are_plain_swf(read):
     reader = read(f"{line()} 1 2 3")
     assert next(iter(reader)).ask == ProcessorCountRequest(4, partition="1")
     assert reader.resources == ("processors",)

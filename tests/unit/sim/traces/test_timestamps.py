@@ -13,13 +13,13 @@ AUTUMN = datetime(2026, 10, 24, 22, tzinfo=UTC)
 """Three hours before the clock of Berlin went back."""
 
 
-def test_a_time_is_one_moment_and_in_one_hour_of_the_year_two():
+def test_time_is_unique_except_in_repeated_hour():
     first, second = possible_times("2026-10-25T02:30:00", BERLIN)
     assert second - first == 3600
     assert len(possible_times("2026-10-25T03:00:00", BERLIN)) == len(possible_times("2026-10-25T01:59:59", BERLIN)) == 1
 
 
-def test_words_for_no_time_are_no_moment():
+def test_words_for_missing_time_give_none():
     assert {possible_times(word, UTC) for word in ("", "Unknown", "NONE", "N/A", "-")} == {()}
 
 
@@ -28,7 +28,7 @@ def local(seconds):
 
 
 @given(st.integers(0, 14400), st.integers(0, 14400), st.integers(1, 14400))
-def test_a_job_of_the_night_in_which_the_clock_goes_back_is_read_as_it_was_where_it_can_be_known(submit, wait_s, run_s):
+def test_clock_change_night_is_resolved_if_possible(submit, wait_s, run_s):
     """What Elapsed and the order leave open is one of the possible pasts; what they do not is the true one."""
     true = [submit, submit + wait_s, submit + wait_s + run_s]
     times, certain = resolve_times([possible_times(local(at), BERLIN) for at in true], run_s)
@@ -38,9 +38,9 @@ def test_a_job_of_the_night_in_which_the_clock_goes_back_is_read_as_it_was_where
     assert not certain or found == true
 
 
-def test_where_no_meaning_is_possible_the_first_counts():
+def test_first_meaning_counts_if_none_is_possible():
     assert resolve_times([(10,), (5, 8), (4,)], None) == ([10, 5, 4], False)
 
 
-def test_a_time_that_is_not_known_stays_so():
+def test_unknown_time_stays_unknown():
     assert resolve_times([(1,), (), (5, 9)], None) == ([1, None, 5], False)

@@ -16,9 +16,14 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments import result_keys
 from cpsched_sim.tuning import tuner
 from cpsched_sim.tuning.setting_candidates import expand_defaults
-from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, as_json, tune
-from cpsched_sim.tuning.tuning_windows import halves
-from cpsched_sim.tuning.window_replays import TrialResultCache, TrialRunner, key_of, replay_window_metrics
+from cpsched_sim.tuning.tuner import TuningRequest, TuningResult, tune, tuning_result_to_json
+from cpsched_sim.tuning.tuning_windows import split_last_weeks
+from cpsched_sim.tuning.window_replays import (
+    SettingTrialRunner,
+    TrialResultCache,
+    replay_window_metrics,
+    trial_result_file_name,
+)
 from cpsched_sim.tuning.window_scores import WindowMetricSums
 from tests.fuzz.command_line import invoke
 from tests.unit.sim.tuning.weeks import as_swf, weeks
@@ -28,7 +33,7 @@ PRESENT = PolicySpec("lookahead")
 
 @pytest.fixture(scope="module")
 def cut():
-    return halves(weeks(days=28, jobs_a_day=30), 4, 3.5, 4000)[0]
+    return split_last_weeks(weeks(days=28, jobs_a_day=30), 4, 3.5, 4000)[0]
 
 
 def made_up(worth):
@@ -68,7 +73,7 @@ def found_with(cut, worth, goal="waits", limits="none", present=PRESENT, **more)
     return found, stand.asked
 
 
-def test_a_setting_that_is_clearly_better_on_the_other_half_is_named_with_its_gain(cut):
+def test_names_better_setting_with_its_gain(cut):
     found, _ = found_with(cut, lambda spec, window: 500 if objective(spec) == "af" else 1000)
     assert found.verdict == "better"
     assert objective(found.chosen.spec) == "af"
@@ -77,7 +82,7 @@ def test_a_setting_that_is_clearly_better_on_the_other_half_is_named_with_its_ga
     assert found.sentence.startswith("Change objective=af: -50 % (-50 to -50) by the goal waits, on 4 windows")
 
 
-def test_what_is_better_by_chance_alone_is_not_named(cut):
+def test_does_not_name_setting_better_by_chance(cut):
     """On the choosing half the setting wins by far, on the other it does not, and only the latter is reported."""
     judging = {window.digest for window in cut.judging}
 
@@ -89,10 +94,10 @@ def test_what_is_better_by_chance_alone_is_not_named(cut):
     assert found.verdict == "unclear"
     assert objective(found.chosen.spec) == "af"
     assert 0.95 < found.gain.ratio < 1.05
-    assert found.sentence.startswith("No setting differs significantly from the present one")
+    assert found.sentence.startswith("No setting differs significantly from the current one")
 
 
-def test_nothing_of_the_judging_half_is_looked_at_before_the_choice(cut):
+def test_does_not_use_judging_half_before_choice(cut):
     judging = {window.digest for window in cut.judging}
     _, asked = found_with(cut, lambda spec, window: 1000 * noise(window, spec))
     on_judging = [trial for trial in asked if any(window.digest in judging for window in trial.windows)]
@@ -112,13 +117,13 @@ def test_nothing_of_the_judging_half_is_looked_at_before_the_choice(cut):
     assert len(settings) <= 3
 
 
-def test_where_none_is_better_the_present_setting_is_kept(cut):
+def test_keeps_present_setting_if_none_is_better(cut):
     found, _ = found_with(cut, lambda spec, window: 900 if objective(spec) == "default" else 1000)
     assert (found.verdict, found.chosen) == ("keep", None)
-    assert found.sentence.startswith("Keep the present setting")
+    assert found.sentence.startswith("Keep the current setting")
 
 
-def test_a_setting_beyond_the_limits_is_not_chosen(cut):
+def test_does_not_choose_setting_beyond_limits(cut):
     def worth(spec, window):
         return {"af": 100, "slowdown": 700, "": 1000}.get(objective(spec), 1000)
 
@@ -132,7 +137,7 @@ def test_a_setting_beyond_the_limits_is_not_chosen(cut):
     assert beyond.broken["longest"] == pytest.approx(194.3, abs=0.1)
 
 
-def test_a_setting_that_breaks_a_limit_on_the_judging_half_is_not_called_better(cut):
+def test_setting_breaking_limit_on_judging_half_is_not_better(cut):
     judging = {window.digest for window in cut.judging}
 
     def worth(spec, window):
@@ -152,7 +157,7 @@ def test_a_setting_that_breaks_a_limit_on_the_judging_half_is_not_called_better(
     assert found.verdict == "unclear"
 
 
-def test_no_setting_within_the_limits_is_said(cut):
+def test_reports_if_no_setting_is_within_limits(cut):
     def worth(spec, window):
         return 100 if spec.dispatcher == "easy" else 1000
 
@@ -161,19 +166,19 @@ def test_no_setting_within_the_limits_is_said(cut):
     assert found.sentence.startswith("No setting stays within the limits")
 
 
-def test_a_setting_that_fails_is_told_and_not_chosen(cut):
+def test_reports_failed_setting_and_does_not_choose_it(cut):
     found, _ = found_with(cut, lambda spec, window: None if objective(spec) == "af" else 1000)
     broken = [each for each in found.tried if each.error]
     assert [(objective(each.spec), each.error) for each in broken] == [("af", "broke")]
     assert found.verdict == "keep"
 
 
-def test_where_the_present_setting_fails_nothing_can_be_said(cut):
+def test_failed_present_setting_prevents_result(cut):
     with pytest.raises(InputError, match="lookahead / walltime: broke"):
         found_with(cut, lambda spec, window: None if objective(spec) == "default" else 1000)
 
 
-def test_progress_goes_up_to_its_end_and_never_beyond(cut):
+def test_progress_ends_at_total(cut):
     told = []
     tune(
         TuningRequest(Goal(), PRESENT),
@@ -186,11 +191,11 @@ def test_progress_goes_up_to_its_end_and_never_beyond(cut):
     assert len({total for _, total in told}) == 1
 
 
-def test_everything_is_in_the_json(cut):
+def test_json_is_complete(cut):
     found, _ = found_with(
         cut, lambda spec, window: 500 if objective(spec) == "af" else 1000, beside=(PolicySpec("slurm"),)
     )
-    content = json.loads(json.dumps(as_json(found, ["a note"])))
+    content = json.loads(json.dumps(tuning_result_to_json(found, ["a note"])))
     assert content["verdict"] == "better"
     assert content["chosen"]["changes"] == "objective=af"
     assert content["chosen"]["against_present"]["score"]["ratio"] == pytest.approx(0.5, abs=0.01)
@@ -202,44 +207,44 @@ def test_everything_is_in_the_json(cut):
 # ------------------------------------------------------------------------------------------------------ real replays
 
 
-def test_a_replay_is_found_again_and_its_damage_is_not_believed(cut, tmp_path):
+def test_finds_stored_replay_but_rejects_damaged_one(cut, tmp_path):
     window, kept = cut.all[0], TrialResultCache(tmp_path)
     tally = replay_window_metrics(PolicySpec("easy"), window)
     assert tally.jobs == window.judged
-    kept.keep(PolicySpec("easy"), window, tally)
+    kept.store_result(PolicySpec("easy"), window, tally)
     assert kept.find(PolicySpec("easy"), window) == tally
     assert kept.find(PolicySpec("fcfs"), window) is None
     for damage in ("", "[1, 2]", "{}", '["x"]', "[" * 9):
-        (tmp_path / key_of(PolicySpec("easy"), window)).write_text(damage)
+        (tmp_path / trial_result_file_name(PolicySpec("easy"), window)).write_text(damage)
         assert kept.find(PolicySpec("easy"), window) is None
 
 
-def test_old_results_are_taken_away(cut, tmp_path):
+def test_removes_unused_results(cut, tmp_path):
     old, new = tmp_path / "old.tally", tmp_path / "new.tally"
     old.write_text("[]")
     new.write_text("[]")
     os.utime(old, (0, 0))
-    TrialResultCache(tmp_path).tidy()
+    TrialResultCache(tmp_path).delete_unused()
     assert (old.exists(), new.exists()) == (False, True)
-    TrialResultCache(tmp_path / "none").tidy()
-    TrialResultCache(None).tidy()
+    TrialResultCache(tmp_path / "none").delete_unused()
+    TrialResultCache(None).delete_unused()
 
 
-def test_replays_here_and_in_processes_are_the_same_and_the_second_run_makes_none(cut, tmp_path):
+def test_replays_in_processes_are_equal_and_cached(cut, tmp_path):
     windows = cut.all[:2]
     trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
     kept = TrialResultCache(tmp_path)
     told = []
-    apart = TrialRunner(2, kept)(trials, told.append)
+    apart = SettingTrialRunner(2, kept)(trials, told.append)
     assert told[-1] == 4.0
     assert "nobody" in apart[1]
     assert apart[0] == [replay_window_metrics(PolicySpec("easy"), window) for window in windows]
     assert kept.taken == 0
-    assert TrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
+    assert SettingTrialRunner(2, kept)(trials[:1], told.append) == apart[:1]
     assert kept.taken == 2
 
 
-def test_a_process_that_dies_loses_its_own_setting_alone(cut, tmp_path, monkeypatch):
+def test_dying_process_fails_only_its_setting(cut, tmp_path, monkeypatch):
     """Those that shared its process are tried again, and what was finished before is not."""
     (tmp_path / "deadly.py").write_text(
         "import os\nfrom cpsched import Dispatcher\n\n\nclass Deadly(Dispatcher):\n"
@@ -248,7 +253,9 @@ def test_a_process_that_dies_loses_its_own_setting_alone(cut, tmp_path, monkeypa
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     names = ["easy", "deadly:Deadly", "fcfs", "easy", "easy"]
-    found = TrialRunner(1)([tuner.SettingTrial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None)
+    found = SettingTrialRunner(1)(
+        [tuner.SettingTrial(PolicySpec(name), cut.all[:1]) for name in names], lambda done: None
+    )
     assert found[1] == "its process died with exit code 7"
     assert found[0] == found[3] == found[4]
     assert isinstance(found[2], list)
@@ -273,14 +280,14 @@ def month(tmp_path):
         (["--system", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(month, tmp_path, words, message):
+def test_rejects_invalid_input_in_one_line(month, tmp_path, words, message):
     ended = invoke("tune", str(month), "--keep", str(tmp_path / "kept"), *words)
     assert ended.exit_code == 2
     assert re.search(message, ended.stderr)
     assert "Traceback" not in ended.stderr
 
 
-def test_the_command_prints_one_object_and_goes_on_from_what_it_kept(month, tmp_path, monkeypatch):
+def test_command_prints_one_object_and_resumes(month, tmp_path, monkeypatch):
     few = [PRESENT, PolicySpec.parse("lookahead objective=slowdown")]
     monkeypatch.setattr(tuner, "list_candidates", lambda present: few)
     words = ("tune", str(month), "--goal", "waits", "--limits", "none", "--seeds", "1", "--keep", str(tmp_path / "k"))
@@ -294,15 +301,15 @@ def test_the_command_prints_one_object_and_goes_on_from_what_it_kept(month, tmp_
     assert content["sentence"][:20] in again.stdout
 
 
-def test_a_negative_window_is_refused_where_it_is_asked_for():
+def test_rejects_negative_window():
     with pytest.raises(InvalidValue):
-        halves(weeks(), 4, -1, 100)
+        split_last_weeks(weeks(), 4, -1, 100)
 
 
-def test_each_part_of_the_key_of_a_kept_result_counts(cut, tmp_path, monkeypatch):
+def test_each_part_of_cache_key_counts(cut, tmp_path, monkeypatch):
     """Each part of the key is changed by itself: results of older code, too, are made again."""
     kept, window, tally = TrialResultCache(tmp_path), cut.all[0], WindowMetricSums(*map(float, range(9)))
-    kept.keep(PRESENT, window, tally)
+    kept.store_result(PRESENT, window, tally)
     assert (kept.find(PRESENT, window), kept.taken) == (tally, 1)
     assert kept.find(PolicySpec("easy"), window) is None
     assert kept.find(replace(PRESENT, dispatcher_settings={"effort": "1"}), window) is None

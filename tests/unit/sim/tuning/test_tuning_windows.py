@@ -8,7 +8,7 @@ from cpsched.errors import InvalidValue
 from cpsched.model import Cluster
 from cpsched_sim.errors import InputError
 from cpsched_sim.traces.trace_job import TraceJob
-from cpsched_sim.tuning.tuning_windows import DAY_S, FEWEST_JOBS, FEWEST_WINDOWS, cut_window, halves
+from cpsched_sim.tuning.tuning_windows import DAY_S, MIN_WINDOW_JOBS, MIN_WINDOWS, cut_window, split_last_weeks
 from tests.unit.sim.tuning.weeks import weeks
 
 
@@ -16,9 +16,9 @@ def submits(window):
     return [entry.job.submit_s for entry in window.workload.jobs]
 
 
-def test_windows_cover_the_last_weeks_and_judge_each_job_once():
+def test_windows_cover_last_weeks_and_judge_each_job_once():
     whole = weeks(days=28)
-    found, notes = halves(whole, 2, 3.5, 4000)
+    found, notes = split_last_weeks(whole, 2, 3.5, 4000)
     assert notes == []
     assert len(found.all) == 4
     ends = [(window.from_s, window.to_s) for window in found.all]
@@ -28,43 +28,43 @@ def test_windows_cover_the_last_weeks_and_judge_each_job_once():
     assert sum(window.judged for window in found.all) == sum(e.job.submit_s >= 14 * DAY_S for e in whole.jobs)
 
 
-def test_the_halves_share_no_window_and_each_has_every_part_of_the_week():
-    found, _ = halves(weeks(days=28), 4, 3.5, 4000)
+def test_halves_share_no_window_and_cover_each_weekday():
+    found, _ = split_last_weeks(weeks(days=28), 4, 3.5, 4000)
     assert {window.digest for window in found.choosing}.isdisjoint(window.digest for window in found.judging)
     order = [window in found.choosing for window in found.all]
     assert order == [True, False, False, True, True, False, False, True]
 
 
-def test_a_short_trace_makes_shorter_windows_and_says_so():
-    found, notes = halves(weeks(days=8), 8, 3.5, 4000)
-    assert len(found.all) == FEWEST_WINDOWS
+def test_short_trace_gives_shorter_windows_with_note():
+    found, notes = split_last_weeks(weeks(days=8), 8, 3.5, 4000)
+    assert len(found.all) == MIN_WINDOWS
     assert len(notes) == 2
     assert "1.1 weeks, fewer than the 8" in notes[0]
     assert "2 days long" in notes[1]
 
 
-def test_a_window_with_too_many_jobs_is_cut_and_one_with_too_few_is_left_out():
-    found, notes = halves(weeks(days=28), 4, 3.5, 100)
+def test_truncates_large_windows_and_skips_small_ones():
+    found, notes = split_last_weeks(weeks(days=28), 4, 3.5, 100)
     assert all(window.judged <= 101 for window in found.all)
     assert "8 windows have more than 100 jobs and were cut there" in notes
     busy = weeks(days=28)
     first_week = [e for e in busy.jobs if e.job.submit_s < 21 * DAY_S or e.job.submit_s > 24.6 * DAY_S]
-    found, notes = halves(replace(busy, jobs=first_week), 4, 3.5, 4000)
-    assert notes == [f"1 of 8 windows have fewer than {FEWEST_JOBS} jobs and are left out"]
+    found, notes = split_last_weeks(replace(busy, jobs=first_week), 4, 3.5, 4000)
+    assert notes == [f"1 of 8 windows have fewer than {MIN_WINDOW_JOBS} jobs and are omitted"]
     assert len(found.all) == 7
 
 
 @pytest.mark.parametrize("jobs_a_day", [0, 2])
-def test_too_few_jobs_are_refused_with_what_is_needed(jobs_a_day):
-    with pytest.raises(InputError, match=f"made-up: 0 windows .* {FEWEST_WINDOWS} are needed"):
-        halves(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
+def test_rejects_too_few_jobs_with_needed_number(jobs_a_day):
+    with pytest.raises(InputError, match=f"synthetic: 0 windows .* {MIN_WINDOWS} are needed"):
+        split_last_weeks(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
 
 
-def test_a_trace_of_one_moment_is_refused():
+def test_rejects_trace_of_one_moment():
     one = weeks(days=1, jobs_a_day=0)
     jobs = [TraceJob(replace(one.jobs[0].job, id=number), 5) for number in range(50)]
     with pytest.raises(InvalidValue, match="is too short to be cut into windows"):
-        halves(replace(one, jobs=jobs), 2, 1, 4000)
+        split_last_weeks(replace(one, jobs=jobs), 2, 1, 4000)
 
 
 def a_cut(most_jobs=4000, from_s=100, to_s=170, **other):
@@ -88,7 +88,7 @@ def a_cut(most_jobs=4000, from_s=100, to_s=170, **other):
         (1, 110, 1, 5, 7, 4),
     ],
 )
-def test_a_window_as_a_whole(most_jobs, to_s, judged, first, last, ended):
+def test_builds_complete_window(most_jobs, to_s, judged, first, last, ended):
     """Jobs of the second at which a window of too many is cut are not judged; margins are a seventh, and cut too."""
     found = a_cut(most_jobs)
     ids = [entry.job.id for entry in found.workload.jobs]
@@ -105,13 +105,13 @@ def test_a_window_as_a_whole(most_jobs, to_s, judged, first, last, ended):
         {"cluster": Cluster.of([[16]], ["cores"], node_names=["other"])},
     ],
 )  # fmt: skip
-def test_each_part_of_a_window_changes_its_digest(other):
+def test_each_part_of_window_changes_digest(other):
     assert a_cut(**other).digest != a_cut().digest == a_cut().digest
 
 
 @pytest.mark.parametrize("place", [0, 4, 8])
 @pytest.mark.parametrize("fact", ["run", "walltime", "user"])
-def test_each_fact_of_each_job_changes_the_digest(place, fact):
+def test_each_attribute_of_each_job_changes_digest(place, fact):
     """Of those that are judged, of the margins, and of the history."""
     window = a_cut()
     entry = next((e for e in window.workload.jobs if e.job.id == place), None)

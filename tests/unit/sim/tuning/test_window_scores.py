@@ -7,7 +7,13 @@ import pytest
 
 from cpsched.goal_presets import Goal
 from cpsched.metrics import ScheduleData
-from cpsched_sim.tuning.window_scores import WindowMetricSums, mean_of, metric_values, paired_ratios, scores_by_window
+from cpsched_sim.tuning.window_scores import (
+    WindowMetricSums,
+    mean_metric_sums,
+    metric_values,
+    paired_ratios,
+    scores_by_window,
+)
 
 
 def measures(seed, jobs=60, slower=1.0):
@@ -18,7 +24,7 @@ def measures(seed, jobs=60, slower=1.0):
     return ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, draw.integers(1, 9, jobs))
 
 
-def test_the_figures_of_windows_are_those_of_all_their_jobs():
+def test_window_figures_equal_those_of_all_jobs():
     whole = measures(1)
     parts = [WindowMetricSums.of(whole, begin, begin + 2500) for begin in range(0, 10_000, 2500)]
     found = metric_values(parts)
@@ -28,7 +34,7 @@ def test_the_figures_of_windows_are_those_of_all_their_jobs():
         assert found[name] == pytest.approx(getattr(whole, name))
 
 
-def test_the_sums_of_a_window_as_a_whole():
+def test_computes_sums_of_window():
     """A job that arrives as the window begins is judged, one that arrives as it ends is not."""
     submit_s, wait_s, run_s, cores = np.array([[9, 10, 19, 20], [1, 5, 30, 1], [1, 20, 10, 1], [1, 2, 3, 1]])
     whole = ScheduleData(submit_s, submit_s + wait_s, submit_s + wait_s + run_s, cores)
@@ -42,25 +48,25 @@ def test_the_sums_of_a_window_as_a_whole():
 
 def test_several_seeds_count_as_their_mean():
     one, two = WindowMetricSums.of(measures(1), 0, 10_000), WindowMetricSums.of(measures(1, slower=3), 0, 10_000)
-    assert mean_of([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
+    assert mean_metric_sums([one, two]).wait_s == (one.wait_s + two.wait_s) / 2
 
 
 def tallies(seeds, slower=1.0):
     return [WindowMetricSums.of(measures(seed, slower=slower), 0, 10_000) for seed in seeds]
 
 
-def test_the_same_on_both_sides_is_no_difference():
+def test_equal_sides_have_no_difference():
     these = tallies(range(6))
     assert all(tuple(each) == (1.0, 1.0, 1.0) for each in paired_ratios(Goal.of("waits"), these, these).values())
     assert scores_by_window(Goal.of("waits"), these, these) == [1.0] * 6
 
 
-def test_paired_windows_tell_a_gain_that_is_in_all_of_them():
+def test_paired_windows_show_consistent_gain():
     found = paired_ratios(Goal.of({"mean_wait": 1}), tallies(range(6), 0.5), tallies(range(6)))
     assert found["score"].ratio == pytest.approx(0.5, abs=0.01)
     assert 0.49 < found["score"].low < found["score"].high < 0.51
 
 
-def test_one_window_tells_nothing():
+def test_one_window_gives_no_finite_interval():
     found = paired_ratios(Goal.of("waits"), tallies([1], 0.5), tallies([1]))
     assert (found["score"].low, found["score"].high) == (0.0, math.inf)

@@ -20,7 +20,7 @@ def weeks(days=28, jobs_a_day=60, seed=1, machine=16):
         run_s = draw.randint(1200, 9000) if wide else draw.randint(10, 2400)
         job = Job(number, submit_s, draw.choice((2, 5, 10)) * run_s, Request(units, (1,)), user=f"u{number % 4}")
         jobs.append(TraceJob(job, run_s))
-    return Workload("made-up", "small", Cluster.of([[machine]], ["cores"]), jobs, {}, ())
+    return Workload("synthetic", "small", Cluster.of([[machine]], ["cores"]), jobs, {}, ())
 
 
 def as_swf(workload):

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from cpsched.model import NEVER
-from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowOptions, window_of
+from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, cut_window
 from cpsched_sim.whatif.window_replay import replay_window
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
@@ -57,19 +57,19 @@ def a_file(folder: Path, lines: Sequence[str], name: str = "jobs.txt") -> Path:
 
 
 def a_window(
-    folder: Path, lines: Sequence[str], span: WindowOptions | None = None, zone: str = "", site: SitePolicy | None = None,  # noqa: E501
+    folder: Path, lines: Sequence[str], span: WindowPeriodOptions | None = None, zone: str = "", site: SitePolicy | None = None,  # noqa: E501
     totals: Mapping[str, int] | None = None,
 ) -> WhatIfWindow:  # fmt: skip
     """The window of these lines on the small system; without a span it begins a minute before the first midnight."""
     history = read_history(a_file(folder, lines))
     begin = datetime.fromtimestamp(FIRST_S - 60, UTC).isoformat()
     system = parse_system(Path("small"), SYSTEM)
-    return window_of(history, system, span or WindowOptions(from_=begin), "", zone, site, (), totals)
+    return cut_window(history, system, span or WindowPeriodOptions(from_=begin), "", zone, site, (), totals)
 
 
 def replayed(window: WhatIfWindow, text: str = "slurm", half_closed: bool = False) -> Mapping[int, tuple[int, int]]:
     """(start, end) by job, in seconds since the first midnight; those that never started are not there."""
-    policy = ReplayPolicySetup(WhatIfCase.parse(text).spec).build(window.jobs)
+    policy = ReplaySpec(WhatIfCase.parse(text).spec).build(window.jobs)
     found = replay_window(window, policy, half_closed)
     return {
         item.job.id: (int(start_s) - FIRST_S, int(end_s) - FIRST_S)

@@ -7,9 +7,9 @@ import pytest
 
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
-from cpsched_sim.whatif.slurm_collection import collect
+from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_io import read_window
-from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from cpsched_sim.whatif.window_metrics import actual_schedule
 from tests.unit.sim.whatif.accounting import SYSTEM
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
@@ -27,7 +27,7 @@ def window_of(tmp_path):
             for id, (submit, start, end, elapsed) in enumerate(rows, start=1)
         ]
         (tmp_path / "jobs.txt").write_text("\n".join([COLUMNS, *lines, ""]))
-        span = WindowOptions(from_=day, to=to or f"{day}T23:59:59")
+        span = WindowPeriodOptions(from_=day, to=to or f"{day}T23:59:59")
         return read_window(tmp_path / "jobs.txt", str(tmp_path / "small.yaml"), span, lenient, None, dialect, None)[0]
 
     return of
@@ -39,14 +39,14 @@ def waits_and_runs(window):
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2026-10-25", 25), ("2027-03-28", 23), ("2026-10-24", 24)])
-def test_a_day_on_which_the_clock_changes_has_its_own_length(window_of, day, hours):
+def test_day_of_clock_change_has_its_own_length(window_of, day, hours):
     window = window_of(day, ("12:00:00", "12:00:00", "13:00:00", "01:00:00"), to=f"{day}T23:59:59")
     assert window.to_s - window.from_s == hours * 3600 - 1
     assert f"{window.to_local_time(window.from_s):%Y-%m-%d %H:%M}" == f"{day} 00:00"
     assert f"{window.to_local_time(window.to_s):%Y-%m-%d %H:%M:%S}" == f"{day} 23:59:59"
 
 
-def test_waits_and_runs_over_the_hour_that_came_twice_are_as_they_were(window_of):
+def test_repeated_hour_keeps_waits_and_runs(window_of):
     """Three o'clock became two: half an hour of waiting before it, and half an hour of work over it."""
     window = window_of(
         "2026-10-25",
@@ -57,26 +57,26 @@ def test_waits_and_runs_over_the_hour_that_came_twice_are_as_they_were(window_of
     assert waits_and_runs(window) == [(1800, 1800), (4800, 1200), (0, 8100)]
 
 
-def test_waits_and_runs_over_the_hour_that_never_was_are_as_they_were(window_of):
+def test_skipped_hour_keeps_waits_and_runs(window_of):
     window = window_of("2027-03-28", ("01:50:00", "03:10:00", "03:30:00", "00:20:00"))
     assert waits_and_runs(window) == [(1200, 1200)]
 
 
-def test_a_time_in_the_hour_that_never_was_is_refused_or_left_out_and_counted(window_of):
+def test_time_in_skipped_hour_is_rejected_or_counted(window_of):
     rows = [("02:30:00", "03:10:00", "03:30:00", "00:20:00"), ("04:00:00", "04:00:00", "05:00:00", "01:00:00")]
-    with pytest.raises(InvalidTrace, match="was skipped by the clock of Europe/Berlin"):
+    with pytest.raises(InvalidTrace, match="does not exist in Europe/Berlin, whose clock skipped it"):
         window_of("2027-03-28", *rows)
     window = window_of("2027-03-28", *rows, lenient=True)
     assert len(window.jobs) == 1
-    assert sum(count for why, count in window.left_out.items() if "skipped by the clock" in why) == 1
+    assert sum(count for why, count in window.left_out.items() if "whose clock skipped it" in why) == 1
 
 
 def read_folder(path):
-    return read_window(path, None, WindowOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
+    return read_window(path, None, WindowPeriodOptions(from_=at(0) + "+00:00"), False, None, DEFAULT_DIALECT, None)
 
 
-def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
-    collect(2, tmp_path / "site", False, answers, NOW)
+def test_folder_reads_equally_in_every_zone(tmp_path, monkeypatch):
+    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
     found = []
     try:
         for zone in ("UTC", "America/New_York", "Asia/Kathmandu"):
@@ -92,23 +92,23 @@ def test_a_folder_is_the_same_wherever_it_is_read(tmp_path, monkeypatch):
     assert found[0] == found[1] == found[2]
 
 
-def test_dates_of_a_folder_are_of_the_sites_clocks(tmp_path):
-    collect(2, tmp_path / "site", False, answers, NOW)
+def test_folder_dates_use_site_zone(tmp_path):
+    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
     manifest = tmp_path / "site" / "collected.json"
     facts, begins = json.loads(manifest.read_text()), []
     for zone in ("UTC", "Asia/Kathmandu"):
         manifest.write_text(json.dumps(facts | {"zone": zone}))
         begins.append(
-            read_window(tmp_path / "site", None, WindowOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None)[
-                0
-            ].from_s
+            read_window(
+                tmp_path / "site", None, WindowPeriodOptions(from_=at(0)[:10]), False, None, DEFAULT_DIALECT, None
+            )[0].from_s
         )
     assert begins[0] - begins[1] == 5 * 3600 + 45 * 60
 
 
 @pytest.mark.parametrize("events", [None, "", "NodeName|TimeStart|TimeEnd|State|Duration\n"])
-def test_a_month_without_events_has_no_outages(tmp_path, events):
-    collect(2, tmp_path / "site", False, answers, NOW)
+def test_month_without_events_has_no_outages(tmp_path, events):
+    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
     file = tmp_path / "site" / "events.txt"
     file.unlink()
     if events is not None:

@@ -6,19 +6,25 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue, UnknownName
-from cpsched_sim.experiments.statistics import DRAWS, bootstrap_interval
+from cpsched_sim.experiments.statistics import BOOTSTRAP_DRAWS, bootstrap_interval
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap, union_interval
-from cpsched_sim.whatif.case_comparison import HALF_CLOSED, OPEN, SIGNIFICANT, compare_case, users_waiting_longer
-from cpsched_sim.whatif.job_classes import groupings, users_of
+from cpsched_sim.whatif.case_comparison import (
+    HALF_CLOSED_MODEL,
+    OPEN_MODEL,
+    SIGNIFICANT,
+    compare_case,
+    users_waiting_longer,
+)
+from cpsched_sim.whatif.job_classes import classify_by_user, classify_jobs
 from cpsched_sim.whatif.twin_fidelity import grade_twin
-from cpsched_sim.whatif.whatif_cases import WhatIfCase, cases_of, with_slurm_config_file
+from cpsched_sim.whatif.whatif_cases import WhatIfCase, build_whatif_cases, with_slurm_config_file
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
-    WindowInvariants,
+    SharedWindowFacts,
     WindowSchedule,
     actual_schedule,
+    compute_window_metrics,
     hourly_usage,
-    window_metrics_of,
 )
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window
 
@@ -39,7 +45,7 @@ def hourly(days, users):
 def facts_and_real(window):
     really = actual_schedule(window)
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
+    return SharedWindowFacts.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [really]), really
 
 
 def later(made, by_s):
@@ -63,26 +69,28 @@ def mean_wait_of(found):
         (360, "minutes", 60, 6), (299, "minutes", 60, 5), (0, "minutes", 60, 1),
     ],
 )  # fmt: skip
-def test_blocks_are_the_longest_of_which_there_are_enough(lasts_s, kind, length_s, count):
+def test_uses_longest_blocks_that_are_enough(lasts_s, kind, length_s, count):
     blocks = BlockBootstrap.of(100, 100 + lasts_s)
     assert (blocks.kind, blocks.length_s, blocks.count, blocks.has_enough_blocks) == (kind, length_s, count, count >= 6)
-    assert blocks.drawn.shape == (DRAWS, count)
+    assert blocks.drawn.shape == (BOOTSTRAP_DRAWS, count)
     assert (blocks.drawn.sum(axis=1) == count).all()
     assert blocks.block_of_times(np.array([0, 100, 99 + length_s, 100 + length_s, 10**9])).tolist() == [
         0, 0, 0, min(1, count - 1), count - 1,
     ]  # fmt: skip
 
 
-def test_too_few_blocks_give_no_interval_and_tell_nothing(tmp_path):
+def test_too_few_blocks_give_no_interval(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 60, 120), a_line(2, 200, 400, 500)])
     facts, really = facts_and_real(window)
     assert not facts.blocks.has_enough_blocks
-    row = mean_wait_of(compare_case(facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -50)]}, []))
+    row = mean_wait_of(
+        compare_case(facts, facts, really, {OPEN_MODEL: [really]}, {OPEN_MODEL: [later(really, -50)]}, [])
+    )
     assert (row["difference"], row["interval"]) == (-50, None)
     assert row["verdict"] == "not significant: no interval, the window is too short"
 
 
-def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
+def test_constant_figure_has_interval_of_zero_width():
     blocks = BlockBootstrap.of(0, 10 * DAY)
     block = blocks.block_of_times(np.arange(100) * DAY // 10)
     point, draws = blocks.ratios(blocks.sums(block, 7.0), blocks.sums(block, 1.0))
@@ -90,7 +98,7 @@ def test_a_figure_that_is_the_same_everywhere_has_an_interval_without_width():
     assert bootstrap_interval(draws[0], blocks.count) == (7, 7)
 
 
-def test_quantiles_of_draws_are_near_the_quantile():
+def test_quantiles_of_draws_are_near_quantile():
     blocks = BlockBootstrap.of(0, 10 * DAY)
     wait_s = np.arange(1.0, 1001)
     point, draws = blocks.quantile(np.arange(1000) % 10, wait_s, 0.5)
@@ -98,7 +106,7 @@ def test_quantiles_of_draws_are_near_the_quantile():
     assert np.all(np.abs(draws / 500.5 - 1) < 0.06)
 
 
-def test_joined_intervals_hold_all_of_them():
+def test_union_covers_all_intervals():
     assert union_interval((1, 3), None, (2, 5)) == (1, 5)
     assert union_interval(None) is None
 
@@ -106,12 +114,12 @@ def test_joined_intervals_hold_all_of_them():
 # ------------------------------------------------------------------------------------------ figures
 
 
-def test_figures_of_a_schedule_by_hand(tmp_path):
+def test_computes_figures_of_schedule(tmp_path):
     whole = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}
     window = a_window(tmp_path, [a_line(1, 0, 0, 7200, **whole), a_line(2, 0, 7200, 9000), a_line(3, 7260, 7260, 7300)])
     facts, really = facts_and_real(window)
     value = dict(
-        zip((f.name for f in WINDOW_METRICS), (each for each, _ in window_metrics_of(facts, really)), strict=True)
+        zip((f.name for f in WINDOW_METRICS), (each for each, _ in compute_window_metrics(facts, really)), strict=True)
     )
     assert value["mean wait"] == 2400
     assert value["median wait"] == 0
@@ -124,7 +132,7 @@ def test_figures_of_a_schedule_by_hand(tmp_path):
     )
 
 
-def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_does_not(tmp_path):
+def test_capacity_counts_as_unused_only_while_jobs_wait(tmp_path):
     lines = [a_line(1, 0, 3600, 7200), a_line(2, 14400, 14400, 14460)]
     facts, really = facts_and_real(a_window(tmp_path, lines))
     empty = hourly_usage(facts, really).empty
@@ -135,10 +143,12 @@ def test_what_is_empty_while_somebody_waits_counts_and_what_is_empty_otherwise_d
 # ------------------------------------------------------------------------------------------ significance
 
 
-def test_a_gain_beyond_the_twins_error_is_told(window):
+def test_reports_gain_above_twin_error(window):
     facts, really = facts_and_real(window)
-    twin = {OPEN: [later(really, 10)]}
-    found = compare_case(facts, facts, really, twin, {OPEN: [later(really, -300)]}, groupings(window, facts.processors))
+    twin = {OPEN_MODEL: [later(really, 10)]}
+    found = compare_case(
+        facts, facts, really, twin, {OPEN_MODEL: [later(really, -300)]}, classify_jobs(window, facts.processors)
+    )
     row = mean_wait_of(found)
     assert (row["difference"], row["interval"], row["verdict"]) == (-310, (-310, -310), SIGNIFICANT)
     assert row["twin_error"] == 10
@@ -148,27 +158,32 @@ def test_a_gain_beyond_the_twins_error_is_told(window):
 @pytest.mark.parametrize(
     ("days", "users", "why"), [(13, "abcdefg", "13.0 days of 7 users"), (15, "abcd", "15.0 days of 4 users")]
 )
-def test_few_days_or_few_people_tell_nothing(tmp_path, days, users, why):
+def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
     facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))
     found = compare_case(
-        facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, -300)]}, groupings(facts.window, facts.processors)
+        facts,
+        facts,
+        really,
+        {OPEN_MODEL: [really]},
+        {OPEN_MODEL: [later(really, -300)]},
+        classify_jobs(facts.window, facts.processors),
     )
     told = f"not significant: {why}; a verdict needs 14 days and 5 users"
     assert (mean_wait_of(found)["verdict"], found["classes"][0]["verdict"]) == (told, told)
 
 
-def test_a_gain_smaller_than_the_twins_error_is_not_told_apart(window):
+def test_gain_below_twin_error_is_not_significant(window):
     facts, really = facts_and_real(window)
-    twin = {OPEN: [later(really, 400)]}
-    row = mean_wait_of(compare_case(facts, facts, really, twin, {OPEN: [later(really, 100)]}, []))
+    twin = {OPEN_MODEL: [later(really, 400)]}
+    row = mean_wait_of(compare_case(facts, facts, really, twin, {OPEN_MODEL: [later(really, 100)]}, []))
     assert row["difference"] == -300
     assert row["verdict"] == "not significant: the twin's own error is larger"
 
 
-def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
+def test_interval_covers_all_seeds_and_user_models(window):
     facts, really = facts_and_real(window)
-    twin = {OPEN: [really], HALF_CLOSED: [later(really, 5)]}
-    case = {OPEN: [later(really, -100), later(really, -50)], HALF_CLOSED: [later(really, 25)]}
+    twin = {OPEN_MODEL: [really], HALF_CLOSED_MODEL: [later(really, 5)]}
+    case = {OPEN_MODEL: [later(really, -100), later(really, -50)], HALF_CLOSED_MODEL: [later(really, 25)]}
     row = mean_wait_of(compare_case(facts, facts, really, twin, case, []))
     assert row["difference"] == -75
     assert row["interval"] == (-100, 20)
@@ -176,23 +191,24 @@ def test_the_interval_holds_all_seeds_and_both_kinds_of_users(window):
     assert row["verdict"] == "not significant: the interval includes zero"
 
 
-def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypatch):
+def test_lists_only_losers_worst_first(tmp_path, monkeypatch):
     """Users by the sum of what their jobs wait longer: eve more than bob, ada less, and for max it is all the same."""
-    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MOST_LOSERS", 4)
+    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MAX_LISTED_LOSERS", 4)
     names = ("ada", "bob", "bob", "eve", "max", "old")
     lines = [a_line(at + 1, 3600 * at, 3600 * at + 600, 3600 * at + 1200, User=names[at % 6]) for at in range(24)]
     window = a_window(tmp_path, lines)
     facts, really = facts_and_real(window)
     more_s = np.array([{"ada": -60, "bob": 30, "eve": 90, "max": 0, "old": 5}[item.job.user] for item in window.jobs])
     case = WindowSchedule(really.arrival_s, really.start_s + more_s, really.end_s)
-    rows = users_waiting_longer(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))
+    rows = users_waiting_longer(facts, {OPEN_MODEL: [really]}, {OPEN_MODEL: [case]}, classify_by_user(window))
     assert [tuple(row.values()) for row in rows] == [
         ("eve", 4, 600, 690, 360), ("bob", 8, 600, 630, 240), ("old", 4, 600, 605, 20),
     ]  # fmt: skip
-    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MOST_LOSERS", 1)
-    assert [row["user"] for row in users_waiting_longer(facts, {OPEN: [really]}, {OPEN: [case]}, users_of(window))] == [
-        "eve"
-    ]
+    monkeypatch.setattr("cpsched_sim.whatif.case_comparison.MAX_LISTED_LOSERS", 1)
+    assert [
+        row["user"]
+        for row in users_waiting_longer(facts, {OPEN_MODEL: [really]}, {OPEN_MODEL: [case]}, classify_by_user(window))
+    ] == ["eve"]
 
 
 @pytest.mark.parametrize(
@@ -203,18 +219,18 @@ def test_who_loses_most_comes_first_and_only_losers_are_there(tmp_path, monkeypa
      (6000, 12000, 0, "poor"), (6000, 12001, 0, "hopeless"), (8400, 6000, 0, "fair"), (30, 90, 0, "good"),
      (30, 91, 0, "hopeless"), (600, 600, 0.2, "good"), (600, 600, 0.21, "hopeless")],
 )  # fmt: skip
-def test_the_twins_grade(really_s, twin_s, use_off, grade):
+def test_grades_twin(really_s, twin_s, use_off, grade):
     assert grade_twin(really_s, twin_s, use_off)[0] == grade
 
 
-def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
+def test_computes_classes_of_size_and_length(tmp_path, monkeypatch):
     """On a machine of 400 processors a job of 40, just a tenth, is wide."""
-    monkeypatch.setattr("cpsched_sim.whatif.job_classes.processors_of", lambda window: 400)
+    monkeypatch.setattr("cpsched_sim.whatif.job_classes.machine_processors", lambda window: 400)
     runs_s = (599, 600, 3599, 3600, 21599, 21600, 86399, 86400)
     processors = (1, 2, 4, 5, 16, 17, 39, 40)
     lines = [a_line(at + 1, at, at, at + run_s, Timelimit="3-00:00:00") for at, run_s in enumerate(runs_s)]
     window = a_window(tmp_path, lines)
-    found = {each.kind: each for each in groupings(window, np.array(processors))}
+    found = {each.kind: each for each in classify_jobs(window, np.array(processors))}
     size, length = found["size"], found["length"]
     assert [size.names[at] for at in size.of] == [
         "1", "2 to 4", "2 to 4", "5 to 16", "5 to 16", "17 to 64", "17 to 64", "wide: 10% of the machine and more",
@@ -227,7 +243,7 @@ def test_classes_of_size_and_length_as_a_whole(tmp_path, monkeypatch):
     assert length.names == tuple(dict.fromkeys(length.names[at] for at in length.of))
 
 
-def test_a_twin_that_is_right_on_average_alone_is_not_good():
+def test_twin_with_only_correct_mean_is_not_good():
     assert grade_twin(6000, 6000, 0.0, by_size_s=2000)[0] == "fair"
     assert grade_twin(6000, 6000, 0.0, by_size_s=50)[0] == "good"
 
@@ -235,7 +251,7 @@ def test_a_twin_that_is_right_on_average_alone_is_not_good():
 # ------------------------------------------------------------------------------------------ cases
 
 
-def test_a_case_is_a_policy_and_changes_of_the_site():
+def test_case_is_policy_with_site_changes():
     case = WhatIfCase.parse("advise / quantile objective=slowdown walltimes=0.5")
     assert (case.spec.dispatcher, case.spec.predictor) == ("advised", "quantile")
     assert case.changes == {"walltimes": "0.5"}
@@ -246,8 +262,8 @@ def test_a_case_is_a_policy_and_changes_of_the_site():
     assert len(WhatIfCase.parse("lookahead seed=7").seeds(3)) == 1
 
 
-def test_options_of_the_command_line_become_cases():
-    found = cases_of(
+def test_parses_cases_from_command_line():
+    found = build_whatif_cases(
         ["easy", "easy"], ["scheduler_parameters=bf_interval=60", "reserved=parts"], {"add-nodes": "2", "like": "a1"},
         "p.yaml",
     )  # fmt: skip
@@ -257,7 +273,7 @@ def test_options_of_the_command_line_become_cases():
     assert found[1].spec.dispatcher_settings == {"scheduler_parameters": "bf_interval=60", "reserved": "parts"}
 
 
-def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_others_stay(tmp_path):
+def test_case_parameters_replace_same_names_of_configuration(tmp_path):
     config = tmp_path / "config.txt"
     config.write_text(
         "SchedulerType = sched/backfill\nSchedulerParameters = bf_interval=60,bf_max_job_test=900,defer\n"
@@ -287,23 +303,23 @@ def test_parameters_of_a_case_stand_in_place_of_the_configurations_own_and_the_o
         ("advise walltime=0.5", InvalidValue, "walltimes"),
     ],
 )
-def test_a_wrong_setting_is_told_before_anything_is_read_and_where_it_belongs(text, error, says):
+def test_invalid_setting_names_its_owner_before_reading(text, error, says):
     with pytest.raises(error, match=says):
         WhatIfCase.parse(text)
 
 
 @pytest.mark.parametrize("text", ["add-nodes=none", "walltimes=2", "into=main", "like=a", "walltimes=", "easy 'x"])
-def test_a_wrong_change_is_an_error(text):
+def test_rejects_invalid_change(text):
     with pytest.raises(InvalidValue):
         WhatIfCase.parse(text)
 
 
-def test_an_unknown_dispatcher_is_an_error():
+def test_rejects_unknown_dispatcher():
     with pytest.raises(UnknownName):
         WhatIfCase.parse("lukahead")
 
 
-def test_more_nodes_less_partitions_shorter_limits(tmp_path):
+def test_adds_nodes_removes_partitions_and_shortens_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, Partition="old"), a_line(2, Timelimit="10:00:00")])
     more = WhatIfCase.parse("add-nodes=2 like=b1").apply_to(window)
     assert more.system.node_types["b"].count == 4
@@ -318,13 +334,13 @@ def test_more_nodes_less_partitions_shorter_limits(tmp_path):
             WhatIfCase.parse(wrong).apply_to(window)
 
 
-def test_hours_of_the_week_are_those_of_the_zone(tmp_path):
+def test_hours_of_week_use_given_zone(tmp_path):
     lines = [a_line(1, 3600, 3600, 3700), a_line(2, 20 * 3600, 20 * 3600, 20 * 3600 + 5)]
     names = []
     for zone in ("", "Asia/Tokyo"):
         window = a_window(tmp_path, lines, zone=zone)
         one = np.ones(2, np.int64)
-        names.append(next(g.names for g in groupings(window, one) if g.kind == "hour of the week"))
+        names.append(next(g.names for g in classify_jobs(window, one) if g.kind == "hour of the week"))
     assert names[0] != names[1]
     assert all(len(each) == 2 for each in names)
 
@@ -332,11 +348,16 @@ def test_hours_of_the_week_are_those_of_the_zone(tmp_path):
 def test_findings_are_plain_values(window):
     facts, really = facts_and_real(window)
     found = compare_case(
-        facts, facts, really, {OPEN: [really]}, {OPEN: [later(really, 9)]}, groupings(window, facts.processors)
+        facts,
+        facts,
+        really,
+        {OPEN_MODEL: [really]},
+        {OPEN_MODEL: [later(really, 9)]},
+        classify_jobs(window, facts.processors),
     )
     assert json.loads(json.dumps(found))["figures"][0]["difference"] == 9
 
 
-def test_a_site_has_users_and_waits(tmp_path):
+def test_site_has_users_and_waits(tmp_path):
     window = a_window(tmp_path, a_site(tmp_path, days=1).read_text().splitlines()[1:])
-    assert set(users_of(window).names) == {"ada", "bob", "eve"}
+    assert set(classify_by_user(window).names) == {"ada", "bob", "eve"}

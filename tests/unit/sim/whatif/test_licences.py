@@ -9,23 +9,23 @@ from typer.testing import CliRunner
 
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
-from cpsched.site.admission import QueueLimitStatus, decide_within, with_queue_subset
+from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within, with_queue_subset
 from cpsched_sim.cli import app
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.errors import InvalidSystem, InvalidTrace
-from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
-from cpsched_sim.whatif.decision_pace import DecisionTiming
-from cpsched_sim.whatif.licences import LicenceUsage, WindowLicences, parse_totals, read_totals
+from cpsched_sim.whatif.decision_timing import DecisionTiming
+from cpsched_sim.whatif.licences import LicenceUsage, RequestedLicences, parse_totals, read_totals
 from cpsched_sim.whatif.site_changes import list_changes
-from cpsched_sim.whatif.slurm_collection import collect
+from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read_window
-from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowOptions
-from cpsched_sim.whatif.window_replay import EVENTS, replay_window
+from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowPeriodOptions
+from cpsched_sim.whatif.window_replay import EVENT_TIMING, replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 
@@ -43,7 +43,7 @@ qos: { normal: { limits: { GrpTRES: license/matlab=2 } }, free: {} }
 
 
 @pytest.mark.parametrize("text", EVERYBODY)
-def test_the_second_of_two_waits_for_the_only_licence_and_whoever_needs_none_passes(tmp_path, text):
+def test_second_job_waits_for_single_licence(tmp_path, text):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
     found = replayed(a_window(tmp_path, lines, totals={"matlab": 1}), text)
     assert (found[1], found[3][0] - 2 < 5) == ((0, 500), True), found
@@ -51,19 +51,19 @@ def test_the_second_of_two_waits_for_the_only_licence_and_whoever_needs_none_pas
     assert all(start < 10 for start, _ in replayed(a_window(tmp_path, lines), text).values()), "they are not counted"
 
 
-def test_of_a_license_with_room_for_two_the_third_waits(tmp_path):
+def test_third_job_waits_for_two_licences(tmp_path):
     lines = [a_line(at, at, at, 500 + at, **ONE) for at in (1, 2, 3)]
     starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 1, 2: 2, 3: 501}
 
 
-def test_a_job_that_wants_several_waits_for_the_last_of_them_and_a_smaller_one_passes_it(tmp_path):
+def test_job_needing_several_licences_waits_and_is_passed(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, **ONE)]
     starts = replayed(a_window(tmp_path, lines, totals={"matlab": 2}), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 3: 2, 2: 500}
 
 
-def test_each_licence_is_counted_apart(tmp_path):
+def test_each_licence_is_counted_separately(tmp_path):
     both = {"AllocTRES": "license/ansys=1,license/matlab=1"}
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 301, AllocTRES="license/ansys=1"),
              a_line(3, 2, 2, 900, **both)]  # fmt: skip
@@ -71,14 +71,14 @@ def test_each_licence_is_counted_apart(tmp_path):
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 1, 3: 500}
 
 
-def test_a_job_that_ran_when_the_window_begins_holds_its_licence_until_its_real_end(tmp_path):
+def test_running_job_at_window_start_holds_licence_until_end(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 500, DAY + 600, **ONE)]
-    window = a_window(tmp_path, lines, WindowOptions(from_=clock(DAY)), totals={"matlab": 1})
+    window = a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1})
     assert window.role.tolist() == [RUNNING, JUDGED]
     assert replayed(window, "easy") == {1: (DAY, DAY + 500), 2: (DAY + 500, DAY + 600)}
 
 
-def test_a_requeued_job_holds_it_in_each_of_its_attempts(tmp_path):
+def test_requeued_job_holds_licence_in_each_run(tmp_path):
     lines = [
         a_line(1, 0, 0, 100, State="NODE_FAIL", **ONE),
         a_line(1, 100, 100, 400, **ONE),
@@ -93,26 +93,26 @@ def told_of_more_than(window):
     return [note for note in window.notes if "were in use at once" in note]
 
 
-def test_a_job_that_ran_when_the_window_begins_is_counted_among_those_in_use(tmp_path):
+def test_job_running_at_window_start_counts_as_user(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
-    [note] = told_of_more_than(a_window(tmp_path, lines, WindowOptions(from_=clock(DAY)), totals={"matlab": 1}))
+    [note] = told_of_more_than(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1}))
     assert note.startswith("licence matlab: 2 were in use at once, more than the 1")
 
 
-def test_jobs_that_gave_up_are_not_counted_among_those_in_use(tmp_path):
+def test_cancelled_jobs_do_not_count_as_users(tmp_path):
     gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
     lines = [a_line(at, at, None, 400, **gave_up) for at in (2, 3)] + [a_line(4, 4, 500, 600, **ONE)]
     assert told_of_more_than(a_window(tmp_path, lines, totals={"matlab": 1})) == []
 
 
-def test_a_job_that_gave_up_holds_it_from_when_a_replay_starts_it(tmp_path):
+def test_cancelled_job_holds_licence_from_replayed_start(tmp_path):
     gave_up = {"State": "CANCELLED by 7", "ReqTRES": "cpu=4,license/matlab=1,node=1"}
     lines = [a_line(1, 0, 0, 100, **ONE), a_line(2, 1, None, 400, **gave_up), a_line(3, 2, 2, 62, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "fcfs") == {1: (0, 100), 2: (100, 400), 3: (400, 460)}
 
 
-def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
+def test_reservation_job_is_first_but_waits_for_licence(tmp_path):
     lines = [
         a_line(1, 0, 0, 1000, **ONE),
         a_line(2, 1, 2000, 2500, **ONE),
@@ -120,20 +120,20 @@ def test_a_job_of_a_reservation_comes_first_and_waits_for_its_licence(tmp_path):
     ]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy") == {1: (0, 1000), 3: (1000, 1500), 2: (1500, 2000)}
-    assert replay_window(window, ReplayPolicySetup(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
+    assert replay_window(window, ReplaySpec(WhatIfCase.parse("easy").spec).build()).late_fixed == 1
 
 
 @pytest.mark.parametrize(
     ("totals", "third"), [(None, 2), ({"matlab": 10}, 2), ({"matlab": 4}, 2), ({"matlab": 3}, 2), ({"matlab": 2}, 900)]
 )
-def test_a_qos_may_set_a_limit_on_them_whether_or_not_anybody_says_how_many_there_are(tmp_path, totals, third):
+def test_qos_limit_on_licence_applies_without_total(tmp_path, totals, third):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302, QOS="free", **ONE)]
     site = parse_policy(Path("policy.yaml"), LIMITED)
     starts = replayed(a_window(tmp_path, lines, site=site, totals=totals), "easy")
     assert {job: start for job, (start, _) in starts.items()} == {1: 0, 2: 500, 3: third}
 
 
-def test_licences_hold_beside_a_site_that_sets_no_limits(tmp_path):
+def test_licences_apply_without_site_limits(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **ONE), a_line(3, 2, 2, 302)]
     site = parse_policy(Path("policy.yaml"), "accounts: { phys: { users: [ada] } }\nenforce: []\n")
     starts = replayed(a_window(tmp_path, lines, site=site, totals={"matlab": 1}), "easy")
@@ -159,17 +159,15 @@ def some_lines(draw, names):
 
 @pytest.mark.parametrize(
     ("text", "pace"),
-    [*((text, EVENTS) for text in EVERYBODY), *((text, DecisionTiming(30, 7.5)) for text in EVERYBODY[1::2])],
+    [*((text, EVENT_TIMING) for text in EVERYBODY), *((text, DecisionTiming(30, 7.5)) for text in EVERYBODY[1::2])],
 )
 @pytest.mark.parametrize("half_closed", [False, True])
 @pytest.mark.parametrize("site", ["", LIMITED])
-def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, pace, site):
+def test_usage_never_exceeds_total(tmp_path, text, half_closed, pace, site):
     window_lines = some_lines(np.random.default_rng(len(text) + half_closed), totals := {"matlab": 3, "ansys": 2})
     policy = parse_policy(Path("policy.yaml"), site) if site else None
-    window = a_window(tmp_path, window_lines, WindowOptions(from_=clock(DAY)), site=policy, totals=totals)
-    found = replay_window(
-        window, ReplayPolicySetup(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace
-    )
+    window = a_window(tmp_path, window_lines, WindowPeriodOptions(from_=clock(DAY)), site=policy, totals=totals)
+    found = replay_window(window, ReplaySpec(WhatIfCase.parse(text).spec).build(window.jobs), half_closed, pace=pace)
     assert (found.start_s[window.role == JUDGED] != NEVER).all(), "everybody has a turn"
     full = dict.fromkeys(totals, 0)
     for name, total in totals.items():
@@ -185,14 +183,14 @@ def test_at_no_time_are_more_in_use_than_there_are(tmp_path, text, half_closed, 
 # ------------------------------------------------------------------------------------------ notes
 
 
-def test_a_job_that_wants_more_than_there_are_is_left_out_and_told(tmp_path):
+def test_job_needing_more_than_total_is_left_out_and_reported(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 402, **TWO)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert [item.job.id for item in window.jobs] == [1]
     assert dict(window.left_out) == {"does not fit: license/matlab only 1 exist": 2}
 
 
-def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_many_as_they_want(tmp_path):
+def test_reports_unlimited_licences_without_total(tmp_path):
     other = {"AllocTRES": "license/ansys=7,license/nastran@flex=1"}
     lines = [a_line(1, 0, 0, 500, **other), a_line(2, 1, 1, 401, **other), a_line(3, 2, 2, 402, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1, "abaqus": 4})
@@ -200,14 +198,15 @@ def test_licences_are_told_and_of_those_that_no_total_names_everybody_has_as_man
     assert window.licences.totals == {"matlab": 1}
     assert list(window.notes[-3:]) == [
         "licences limited in the replay: matlab 1",
-        "licences not replayed, since their totals are unknown (set --licenses): ansys (2 jobs), nastran@flex (2 jobs)",
+        "licences not replayed, because their totals are unknown (set --licenses): "
+        "ansys (2 jobs), nastran@flex (2 jobs)",
         "licences that no job requests, as far as AccountingStorageTRES tracks them: abaqus",
     ]
     plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
     assert not any("licence" in note for note in plain.notes)
 
 
-def test_more_that_were_really_in_use_than_there_are_now_are_told(tmp_path):
+def test_reports_recorded_use_above_total(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
     said = "licence matlab: 2 were in use at once, more than the 1 of the replay"
@@ -215,14 +214,14 @@ def test_more_that_were_really_in_use_than_there_are_now_are_told(tmp_path):
     assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
-def test_names_are_held_against_each_other_in_small_letters_as_slurm_does(tmp_path):
+def test_compares_names_in_lower_case(tmp_path):
     lines = [a_line(1, 0, 0, 500, AllocTRES="license/MatLab=1"), a_line(2, 1, 1, 401, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 1})
     assert replayed(window, "easy")[2] == (500, 900)
     assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
 
-def test_names_of_licences_reach_no_terminal_as_they_are(tmp_path):
+def test_escapes_licence_names(tmp_path):
     lines = [a_line(1, 0, 0, 500, AllocTRES="license/\x1b[31m=2"), a_line(2, 0, 0, 500)]
     for totals in (None, {"\x1b[31m": 1}, {"\x1b[31m": 2}):
         window = a_window(tmp_path, lines, totals=totals)
@@ -232,7 +231,7 @@ def test_names_of_licences_reach_no_terminal_as_they_are(tmp_path):
 # ------------------------------------------------------------------------------------------ what accounting says
 
 
-def test_a_job_had_what_it_was_given_and_asked_for_the_rest_where_it_never_ran(tmp_path):
+def test_uses_allocated_or_requested_licences(tmp_path):
     """With `-L matlab|ansys` Slurm gives one of the two."""
     lines = [
         a_line(1, 0, 0, 500, ReqTRES="license/ansys=2,license/matlab=2", AllocTRES="cpu=4,license/ansys=2"),
@@ -246,7 +245,7 @@ def test_a_job_had_what_it_was_given_and_asked_for_the_rest_where_it_never_ran(t
     assert len({record.ask for record in history.ran}) == 1, "licences are on no node"
 
 
-def test_a_broken_line_leaves_its_licences_to_no_other(tmp_path):
+def test_broken_line_passes_licences_to_no_other_job(tmp_path):
     """A second line of job 2 is passed over, as is one with a limit that no job has."""
     lines = [
         a_line(2, 50, 50, 90, **ONE),
@@ -258,7 +257,7 @@ def test_a_broken_line_leaves_its_licences_to_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("amount", ["x", "", "1.5", "-1", "9" * 30])
-def test_an_amount_that_is_none_is_a_broken_line(tmp_path, amount):
+def test_invalid_amount_makes_line_broken(tmp_path, amount):
     path = a_file(tmp_path, [a_line(1, AllocTRES=f"license/matlab={amount}"), a_line(2)])
     with pytest.raises(InvalidTrace, match="license/matlab"):
         read_history(path)
@@ -287,7 +286,7 @@ def test_an_amount_that_is_none_is_a_broken_line(tmp_path, amount):
         ("LicenseName=a Total=1\nLicenseName=A Total=2\n", {}),
     ],
 )  # fmt: skip
-def test_totals_are_read_as_slurm_prints_them_in_each_of_its_versions(tmp_path, text, found):
+def test_reads_totals_of_each_slurm_version(tmp_path, text, found):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
     assert read_totals(path) == found
@@ -296,7 +295,7 @@ def test_totals_are_read_as_slurm_prints_them_in_each_of_its_versions(tmp_path, 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("LicenseName=a Total=1\nLicenseName=b Total=many\n", r"txt:2: Total: many: must be a whole number up to"),
+        ("LicenseName=a Total=1\nLicenseName=b Total=many\n", r"txt:2: Total: many: must be a whole number of at most"),
         ("LicenseName=a Total=-4\n", r"txt:1: Total: -4: must be"),
         ("LicenseName=a Total=\n", r"txt:1: Total: : must be"),
         ("LicenseName=a Total=٣\n", r"txt:1: Total: "),
@@ -304,21 +303,21 @@ def test_totals_are_read_as_slurm_prints_them_in_each_of_its_versions(tmp_path, 
         ("    Total=4 Used=0\n", r"txt:1: LicenseName: : must come before its Total"),
     ],
 )
-def test_a_total_that_is_none_is_told_with_its_line(tmp_path, text, why):
+def test_invalid_total_names_its_line(tmp_path, text, why):
     path = tmp_path / "licenses.txt"
     path.write_text(text)
     with pytest.raises(InvalidSystem, match=why):
         read_totals(path)
 
 
-def test_totals_may_be_given_as_slurm_conf_has_them():
+def test_parses_totals_in_slurm_conf_syntax():
     assert parse_totals("matlab=10, Ansys@flex:4 ,license/b=0") == {"matlab": 10, "ansys@flex": 4, "b": 0}
 
 
 @pytest.mark.parametrize(
     "text", ["", ",", "matlab", "matlab=", "=3", "matlab=-1", "matlab=1.5", "a=1,b", "a=" + "9" * 18]
 )
-def test_totals_that_are_none_are_refused(text):
+def test_rejects_invalid_totals(text):
     with pytest.raises(InvalidValue, match="--licenses"):
         parse_totals(text)
 
@@ -334,52 +333,54 @@ def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
             return said
         return answers(command).replace("cpu=4,mem=1G", asks)
 
-    collect(2, path, False, ask, NOW)
+    collect_from_slurm(2, path, False, ask, NOW)
     return path
 
 
 def of_folder(path, totals=None, earlier=None):
-    return read_window(path, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals)
+    return read_window(
+        path, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, None, earlier, totals
+    )
 
 
-def test_how_many_there_are_is_collected_and_counts_in_the_replay(tmp_path):
+def test_collected_totals_are_used_in_replay(tmp_path):
     window, digests = of_folder(a_folder(tmp_path / "site"))
     assert (tmp_path / "site" / "licenses.txt").read_text().startswith("LicenseName=matlab Total=2 ")
     assert (window.licences.totals, digests["licences"]) == ({"matlab": 2}, "matlab=2")
 
 
-def test_what_is_given_counts_before_what_was_collected(tmp_path):
+def test_given_totals_precede_collected_ones(tmp_path):
     window, digests = of_folder(a_folder(tmp_path / "site"), {"matlab": 6, "ansys": 1})
     assert (window.licences.totals, digests["licences"]) == ({"matlab": 6}, "matlab=6")
 
 
 @pytest.mark.parametrize("said", ["No licenses configured in Slurm.\n", "LicenseName=b Total=3\n", None])
-def test_without_jobs_that_ask_for_them_no_digest_knows_of_licences(tmp_path, said):
+def test_digest_omits_unused_licences(tmp_path, said):
     """So what an earlier version has replayed is found again."""
     _, digests = of_folder(a_folder(tmp_path / "site", said, "cpu=4,mem=1G"))
     assert "licences" not in digests
 
 
-def test_a_folder_that_was_collected_before_licences_were_is_read(tmp_path):
+def test_reads_folder_collected_without_licences(tmp_path):
     (a_folder(tmp_path / "site") / "licenses.txt").unlink()
     window, digests = of_folder(tmp_path / "site")
     assert (window.licences.totals, "licences" in digests) == ({}, False)
     assert any("(set --licenses): matlab (39 jobs)" in note for note in window.notes)
 
 
-def test_a_broken_total_in_a_folder_is_told_with_file_and_line(tmp_path):
+def test_broken_total_in_folder_names_file_and_line(tmp_path):
     with pytest.raises(InvalidSystem, match=r"licenses.txt:1: Total: \?"):
         of_folder(a_folder(tmp_path / "site", "LicenseName=matlab Total=?\n"))
 
 
-def test_other_totals_than_before_are_told(tmp_path):
+def test_reports_changed_totals(tmp_path):
     earlier, later = a_folder(tmp_path / "one", "LicenseName=matlab Total=5\n"), a_folder(tmp_path / "two")
     assert list_changes(earlier, later) == ["licence matlab: Total was 5, is 2"]
     (earlier / "licenses.txt").unlink()
     assert list_changes(earlier, later) == []
 
 
-def test_on_the_command_line_they_are_given_by_name(tmp_path):
+def test_command_line_sets_totals_by_name(tmp_path):
     (tmp_path / "small.yaml").write_text(SYSTEM)
     jobs = a_file(tmp_path, [a_line(n, 10 * n, 500 * n, 500 * (n + 1), **ONE) for n in range(12)])
     system = str(tmp_path / "small.yaml")
@@ -392,7 +393,7 @@ def test_on_the_command_line_they_are_given_by_name(tmp_path):
     assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
     assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
     assert "licences limited in the replay: matlab 1" in (tmp_path / "0" / "report.md").read_text()
-    assert "licences not replayed, since their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
+    assert "licences not replayed, because their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
     refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
     assert (refused.exit_code, "--licenses=matlab: must be NAME=NUMBER" in refused.stderr) == (2, True)
 
@@ -408,13 +409,13 @@ def a_cluster(window):
     return cluster
 
 
-def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
+def test_reason_is_that_of_slurm_with_usage(tmp_path):
     lines = [a_line(1, 0, 0, 500, **TWO), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302), a_line(4, 3, 3, 9, **ONE)]
     window = a_window(tmp_path, lines, totals={"matlab": 2})
     play = LicenceUsage.of(window.licences, len(window.jobs))
     assert play is not None
     cluster = a_cluster(window)
-    dispatcher = ReplayPolicySetup(WhatIfCase.parse("easy").spec).build(window.jobs)
+    dispatcher = ReplaySpec(WhatIfCase.parse("easy").spec).build(window.jobs)
     limits = play.add_licence_limits(None, cluster.snapshot())
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
@@ -427,23 +428,21 @@ def test_the_reason_is_slurms_and_says_how_full_they_are(tmp_path):
     assert [play.has_room(at, np.array([3])) for at in range(3)] == [False, False, True]
 
 
-def test_where_nobody_in_the_queue_asks_for_one_the_limits_are_those_of_the_site(tmp_path):
+def test_queue_without_licences_uses_site_limits(tmp_path):
     window = a_window(tmp_path, [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401)], totals={"matlab": 1})
     play, cluster = LicenceUsage.of(window.licences, len(window.jobs)), a_cluster(window)
-    limits = QueueLimitStatus()
+    limits = PendingJobLimitsAndUsage()
     assert play is not None
     narrow = with_queue_subset(cluster.snapshot(), np.array([1]))
     assert play.add_licence_limits(None, narrow) is None
     assert play.add_licence_limits(limits, narrow) is limits
-    assert LicenceUsage.of(WindowLicences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
+    assert LicenceUsage.of(RequestedLicences.of({0: (("matlab", 1),)}, {"ansys": 1}), 1) is None
 
 
 @pytest.mark.parametrize(("total", "as_the_site_says"), [(3, True), (2, False)])
-def test_where_there_are_enough_for_everybody_at_once_the_limits_are_those_of_the_site(
-    tmp_path, total, as_the_site_says
-):
+def test_sufficient_licences_use_site_limits(tmp_path, total, as_the_site_says):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 1, 401, **TWO), a_line(3, 2, 2, 302)]
     window = a_window(tmp_path, lines, totals={"matlab": total})
-    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), QueueLimitStatus()
+    play, limits = LicenceUsage.of(window.licences, len(window.jobs)), PendingJobLimitsAndUsage()
     assert play is not None
     assert (play.add_licence_limits(limits, a_cluster(window).snapshot()) is limits) == as_the_site_says

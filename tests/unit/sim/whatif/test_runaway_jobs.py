@@ -3,8 +3,19 @@
 import pytest
 
 from cpsched_sim.systems.system_file import parse_system
-from cpsched_sim.whatif.accounting_history import STILL_RUNS, STILL_WAITS, TOLD_LATER, read_history
-from cpsched_sim.whatif.runaway_jobs import OF_SLURM, OVER_LIMIT, OVER_NODE, OVER_WAIT, find_runaway_jobs
+from cpsched_sim.whatif.accounting_history import (
+    REPLACED_LINE_NOTE,
+    STILL_RUNNING_NOTE,
+    STILL_WAITING_NOTE,
+    read_history,
+)
+from cpsched_sim.whatif.runaway_jobs import (
+    BEYOND_LIMIT_REASON,
+    LONG_WAIT_REASON,
+    NODE_REUSED_REASON,
+    RUNAWAY_HINT,
+    find_runaway_jobs,
+)
 from tests.unit.sim.whatif.accounting import SYSTEM, a_file, a_line, a_window
 
 DAY_S = 86_400
@@ -21,29 +32,29 @@ def found(tmp_path, *lines):
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (a_line(99, -206 * DAY_S, -206 * DAY_S, NodeList="b1", **RUNNING), OVER_LIMIT),
-        (a_line(99, 0, 0, NodeList="b1", Timelimit="20:00:00", end=None, State="SUSPENDED"), OVER_LIMIT),
+        (a_line(99, -206 * DAY_S, -206 * DAY_S, NodeList="b1", **RUNNING), BEYOND_LIMIT_REASON),
+        (a_line(99, 0, 0, NodeList="b1", Timelimit="20:00:00", end=None, State="SUSPENDED"), BEYOND_LIMIT_REASON),
         (a_line(99, 0, 0, NodeList="b1", Timelimit="1-22:00:00", **RUNNING), ""),
-        (a_line(99, 0, 0, NodeList="a1", NCPUS=1, Timelimit="9-00:00:00", **RUNNING), OVER_NODE),
-        (a_line(99, 0, 0, NodeList="a[1,3]", NNodes=2, NCPUS=2, Timelimit="9-00:00:00", **RUNNING), OVER_NODE),
+        (a_line(99, 0, 0, NodeList="a1", NCPUS=1, Timelimit="9-00:00:00", **RUNNING), NODE_REUSED_REASON),
+        (a_line(99, 0, 0, NodeList="a[1,3]", NNodes=2, NCPUS=2, Timelimit="9-00:00:00", **RUNNING), NODE_REUSED_REASON),
         (a_line(99, 0, 47 * 3600 + 1, NodeList="a1", Timelimit="9-00:00:00", **RUNNING), ""),
         (a_line(99, 0, 0, NodeList="a3", Timelimit="9-00:00:00", **RUNNING), ""),
-        (a_line(99, -90 * DAY_S, None, None, State="PENDING"), OVER_WAIT),
+        (a_line(99, -90 * DAY_S, None, None, State="PENDING"), LONG_WAIT_REASON),
         (a_line(99, -20 * DAY_S, None, None, State="PENDING"), ""),
         (a_line(99, -90 * DAY_S, None, 60, State="CANCELLED by 7"), ""),
     ],
 )
-def test_a_job_that_cannot_run_or_wait_is_a_runaway(tmp_path, job, why):
-    assert found(tmp_path, job) == ({99: why + OF_SLURM} if why else {})
+def test_detects_runaway_jobs(tmp_path, job, why):
+    assert found(tmp_path, job) == ({99: why + RUNAWAY_HINT} if why else {})
 
 
-def test_a_runaway_is_left_out_of_the_window_and_told(tmp_path):
+def test_leaves_runaway_out_of_window_and_reports_it(tmp_path):
     lost = a_line(99, -206 * DAY_S, -206 * DAY_S, NodeList="a1", **RUNNING)
     true = a_line(98, 3600, 47 * 3600, NodeList="b1", **RUNNING)
     window = a_window(tmp_path, [*ENDED, lost, true])
     assert {item.job.id for item in window.jobs} == {*range(1, 49), 98}
-    assert window.left_out[OVER_LIMIT + OF_SLURM] == 1
-    assert [note for note in window.notes if STILL_RUNS in note] == [f"in 1 job: {STILL_RUNS}"]
+    assert window.left_out[BEYOND_LIMIT_REASON + RUNAWAY_HINT] == 1
+    assert [note for note in window.notes if STILL_RUNNING_NOTE in note] == [f"in 1 job: {STILL_RUNNING_NOTE}"]
 
 
 @pytest.mark.parametrize(
@@ -53,20 +64,20 @@ def test_a_runaway_is_left_out_of_the_window_and_told(tmp_path):
         (a_line(7, 0, None, None, State="PENDING"), a_line(7, 0, 60, 600)),
     ],
 )
-def test_a_job_that_a_later_line_tells_the_end_of_is_one_job(tmp_path, earlier, later):
+def test_job_with_later_end_line_is_one_job(tmp_path, earlier, later):
     history = read_history(a_file(tmp_path, [earlier, later]))
     assert ([job.id for job in history.ran], history.open) == ([7], [])
-    assert history.reader.tally.dropped == {TOLD_LATER: 1}
+    assert history.reader.tally.dropped == {REPLACED_LINE_NOTE: 1}
 
 
-def test_a_job_with_a_begin_time_to_come_does_not_prolong_the_file(tmp_path):
+def test_future_begin_time_does_not_extend_file(tmp_path):
     waits = a_line(7, 0, None, None, State="PENDING", Eligible="2099-01-01T00:00:00")
     history = read_history(a_file(tmp_path, [a_line(1), waits]))
     assert history.last_s == history.ran[0].submit_s + 100
-    assert history.reader.tally.taken[STILL_WAITS] == 1
+    assert history.reader.tally.taken[STILL_WAITING_NOTE] == 1
 
 
-def test_states_may_be_as_squeue_abbreviates_them(tmp_path):
+def test_reads_abbreviated_states(tmp_path):
     lines = [a_line(1), a_line(2, 0, 10, None, State="R"), a_line(3, 0, None, None, State="PD")]
     history = read_history(a_file(tmp_path, [*lines, a_line(4, 0, None, 50, State="CA")]))
     assert [(job.id, job.start_s is not None, job.left_s is not None) for job in history.open] == [
@@ -74,6 +85,6 @@ def test_states_may_be_as_squeue_abbreviates_them(tmp_path):
     ]  # fmt: skip
 
 
-def test_tasks_that_wait_under_the_number_of_their_array_are_read(tmp_path):
+def test_reads_pending_tasks_with_id_of_array(tmp_path):
     history = read_history(a_file(tmp_path, [a_line(1), a_line("7_[3-9%2]", 0, None, None, State="PENDING")]))
     assert [job.id for job in history.open] == [7]

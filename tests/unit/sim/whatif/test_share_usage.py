@@ -9,7 +9,7 @@ import pytest
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.whatif.block_bootstrap import BlockBootstrap
 from cpsched_sim.whatif.share_usage import usage_against_shares
-from cpsched_sim.whatif.window_metrics import WindowInvariants, WindowSchedule, actual_schedule
+from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule, actual_schedule
 from tests.unit.sim.whatif.accounting import a_line, a_window
 
 POLICY = "accounts: { phys: { shares: 3, users: [ada] }, bio: { shares: 1, users: [bob] } }\n"
@@ -27,10 +27,10 @@ def window(tmp_path):
 
 def facts_of(window):
     cores = np.array([item.job.request.units * item.job.request.per_unit[0] for item in window.jobs], np.int64)
-    return WindowInvariants.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [actual_schedule(window)])
+    return SharedWindowFacts.of(window, BlockBootstrap.of(window.from_s, window.to_s), cores, [actual_schedule(window)])
 
 
-def test_use_beyond_the_window_does_not_count_and_what_is_due_is_by_shares(window):
+def test_usage_in_window_is_compared_with_due_shares(window):
     found = usage_against_shares(facts_of(window), actual_schedule(window))
     rows = {row["account"]: row for row in found["accounts"]}
     assert (rows["phys"]["share"], rows["bio"]["share"]) == (0.75, 0.25)
@@ -39,17 +39,17 @@ def test_use_beyond_the_window_does_not_count_and_what_is_due_is_by_shares(windo
     assert found["distance"] == pytest.approx(1 / 3)
 
 
-def test_where_each_has_what_it_is_due_nothing_is_apart(window):
+def test_distance_is_zero_if_usage_equals_due(window):
     made = actual_schedule(window)
     turned = WindowSchedule(made.arrival_s, made.start_s[::-1].copy(), made.end_s[::-1].copy())
     assert usage_against_shares(facts_of(window), turned)["distance"] == pytest.approx(0.0)
 
 
-def test_without_shares_nothing_is_said(window):
+def test_gives_nothing_without_shares(window):
     assert usage_against_shares(facts_of(replace(window, site=None)), actual_schedule(window)) is None
 
 
-def test_a_schedule_that_never_reaches_the_window_says_nothing(window):
+def test_schedule_after_window_gives_nothing(window):
     made = actual_schedule(window)
     late = WindowSchedule(made.arrival_s + 10**6, made.start_s + 10**6, made.end_s + 10**6)
     assert usage_against_shares(facts_of(window), late) is None

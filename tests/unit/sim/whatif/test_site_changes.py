@@ -6,10 +6,10 @@ import pytest
 
 from cpsched.errors import InvalidValue
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
-from cpsched_sim.whatif.site_changes import list_changes, parameters
-from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect, pseudonymize
+from cpsched_sim.whatif.site_changes import list_changes, read_slurm_parameters
+from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect_from_slurm, pseudonymize
 from cpsched_sim.whatif.whatif_io import read_window
-from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from tests.unit.sim.whatif.accounting import FIRST_S
 from tests.unit.sim.whatif.test_slurm_collection import NODES, NOW, answers, at
 
@@ -18,7 +18,7 @@ HOUR = 3600
 
 def a_folder(path, **other):
     """What is collected where some files say something else."""
-    collect(2, path, False, answers, NOW)
+    collect_from_slurm(2, path, False, answers, NOW)
     for name, (old, new) in other.items():
         file = path / f"{name}.txt"
         assert old in file.read_text()
@@ -35,17 +35,17 @@ def before(path, until_h=10, **other):
 
 
 def window_of(folder, earlier=None, to=""):
-    span = WindowOptions(from_=at(0) + "+00:00", to=to)
+    span = WindowPeriodOptions(from_=at(0) + "+00:00", to=to)
     return read_window(folder, None, span, False, None, DEFAULT_DIALECT, None, earlier)[0]
 
 
-def test_two_that_are_alike_differ_in_nothing(tmp_path):
+def test_equal_folders_have_no_change(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
     assert list_changes(earlier, later) == []
     assert any(note.startswith("no change since") for note in window_of(later, earlier).notes)
 
 
-def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
+def test_each_change_is_named_with_both_values(tmp_path):
     earlier = before(
         tmp_path / "one", config=("Age       = 1000", "Age       = 500"),
         partitions=("PriorityTier=3", "PriorityTier=1"), qos=("fast|9", "fast|4"),
@@ -56,11 +56,11 @@ def test_each_thing_that_is_not_as_it_was_is_named_with_both_values(tmp_path):
         "slurm.conf: PriorityWeightAge was 500, is 1000",
         "partition main: PriorityTier was 1, is 3",
         "QOS fast: Priority was 4, is 9",
-        "1 node is with changed amounts; the replay uses the later ones: n1",
+        "1 node is with changed amounts; the replay uses the later amounts: n1",
     ]
 
 
-def test_what_came_and_what_went_is_told(tmp_path):
+def test_reports_new_and_removed_nodes(tmp_path):
     earlier = before(
         tmp_path / "one", config=("SchedulerParameters     = bf_interval=45\n", ""),
         partitions=("PartitionName=main", "PartitionName=old"), nodes=("NodeName=n3 ", "NodeName=n9 "),
@@ -72,7 +72,7 @@ def test_what_came_and_what_went_is_told(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_new_node_is_away_until_a_job_ran_there(tmp_path):
+def test_new_node_is_unavailable_until_job_ran_there(tmp_path):
     earlier = before(tmp_path / "one", nodes=("NodeName=n1 ", "NodeName=n9 "))
     later = a_folder(tmp_path / "two")
     first_h = 12
@@ -94,25 +94,25 @@ def end(window):
     }
 
 
-def test_a_change_after_the_window_is_said_to_be_that(tmp_path):
+def test_change_after_window_is_marked(tmp_path):
     earlier = before(tmp_path / "one", until_h=30, partitions=("PriorityTier=3", "PriorityTier=1"))
     later = a_folder(tmp_path / "two")
     assert any("which is after the window" in note for note in window_of(later, earlier, at(20) + "+00:00").notes)
     assert not any("after the window" in note for note in window_of(later, earlier).notes)
 
 
-def test_the_earlier_folder_must_be_earlier(tmp_path):
+def test_earlier_folder_must_be_earlier(tmp_path):
     one, two = a_folder(tmp_path / "one"), before(tmp_path / "two")
     with pytest.raises(InvalidValue, match="must have been collected earlier"):
         window_of(two, one)
 
 
-def test_a_bare_file_has_no_earlier_folder(tmp_path):
+def test_plain_file_has_no_earlier_folder(tmp_path):
     with pytest.raises(InvalidValue, match="requires a folder"):
         read_window(
             a_folder(tmp_path / "one") / "jobs.txt",
             None,
-            WindowOptions(),
+            WindowPeriodOptions(),
             False,
             None,
             DEFAULT_DIALECT,
@@ -122,19 +122,19 @@ def test_a_bare_file_has_no_earlier_folder(tmp_path):
 
 
 @pytest.mark.parametrize(("hour", "is_told"), [(5, True), (-100, False), (47, False)])
-def test_a_slurmctld_that_began_within_the_window_is_told(tmp_path, hour, is_told):
+def test_reports_slurmctld_start_within_window(tmp_path, hour, is_told):
     later = a_folder(tmp_path / "two", config=("PriorityType ", f"BOOT_TIME               = {at(hour)}\nPriorityType "))
     notes = window_of(later, to=at(30) + "+00:00").notes
     assert any("slurmctld restarted" in note for note in notes) is is_told
-    assert "BOOT_TIME" not in parameters(later)
+    assert "BOOT_TIME" not in read_slurm_parameters(later)
 
 
-def test_when_slurmctld_began_names_nobody_and_is_kept():
+def test_slurmctld_start_time_is_kept_without_names():
     text = "SlurmUser = zoe(1)\nBOOT_TIME = 2026-09-21T00:00:00\n"
     assert pseudonymize(CONFIG, text, PseudonymTable("u")) == "BOOT_TIME = 2026-09-21T00:00:00\n"
 
 
-def test_files_that_one_folder_lacks_are_no_change(tmp_path):
+def test_file_missing_in_one_folder_is_no_change(tmp_path):
     earlier, later = before(tmp_path / "one"), a_folder(tmp_path / "two")
     for name in ("config", "partitions", "qos"):
         (earlier / f"{name}.txt").unlink()

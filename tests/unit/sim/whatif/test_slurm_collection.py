@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.simulation import ReplayPolicySetup
+from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
-from cpsched_sim.whatif.slurm_collection import FORMAT, collect, days_of, slurm_output
+from cpsched_sim.whatif.slurm_collection import JOB_FORMAT, collect_from_slurm, parse_slurm_days, slurm_output
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read_window
-from cpsched_sim.whatif.whatif_window import OUTAGE, WindowOptions
+from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
 from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S
 
@@ -52,7 +52,7 @@ def a_job(id, hour, user="ada", runs=1.0, wait=0.0):
         "State": "COMPLETED", "NNodes": 1, "NCPUS": 4, "ReqTRES": "cpu=4,mem=1G,node=1",
         "AllocTRES": "cpu=4,mem=1G,node=1", "Timelimit": "02:00:00", "NodeList": "n1", "JobName": f"{user}|secret",
     }  # fmt: skip
-    return "|".join(str(row.get(name, "")) for name in FORMAT.split(","))
+    return "|".join(str(row.get(name, "")) for name in JOB_FORMAT.split(","))
 
 
 def answers(command):
@@ -63,7 +63,7 @@ def answers(command):
         rows = [
             a_job(n, n, "zoe" if n % 5 == 0 else "ada") for n in range(1, 40) if since <= at(n + 1) and at(n) < until
         ]
-        return "\n".join([FORMAT.replace(",", "|"), *rows, ""])
+        return "\n".join([JOB_FORMAT.replace(",", "|"), *rows, ""])
     said = {
         "scontrol -o show node": NODES,
         "scontrol show config": CONFIG,
@@ -87,21 +87,21 @@ def answers(command):
 
 @pytest.fixture
 def folder(tmp_path):
-    collect(2, tmp_path / "site", False, answers, NOW)
+    collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
     return tmp_path / "site"
 
 
-def test_everything_is_kept_each_job_once_and_what_lacks_is_said(tmp_path):
-    found = collect(2, tmp_path / "site", False, answers, NOW)
+def test_keeps_each_job_once_and_reports_missing_data(tmp_path):
+    found = collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
     assert found.lines["jobs.txt"] == 40, "39 jobs; a job in two days counts once"
     assert list(found.lacking) == ["reservations.txt"]
     manifest = json.loads((tmp_path / "site" / "collected.json").read_text())
     assert manifest["until"] == "2026-09-23T00:00:00"
     with pytest.raises(InputError, match="choose another folder"):
-        collect(2, tmp_path / "site", False, answers, NOW)
+        collect_from_slurm(2, tmp_path / "site", False, answers, NOW)
 
 
-def test_accounting_is_asked_for_a_day_at_a_time_without_gaps(tmp_path):
+def test_queries_accounting_day_by_day_without_gaps(tmp_path):
     """A day of which sacct prints nothing at all loses no other day."""
     asked = []
 
@@ -112,12 +112,12 @@ def test_accounting_is_asked_for_a_day_at_a_time_without_gaps(tmp_path):
         asked.append(tuple(words[words.index(name) + 1] for name in ("--starttime", "--endtime")))
         return "" if asked[-1][1] == at(48) else answers(command)
 
-    found = collect(2, tmp_path / "site", False, ask, NOW)
+    found = collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
     assert asked == [(at(0), at(24)), (at(24), at(48))]
     assert found.lines["jobs.txt"] > 20
 
 
-def test_slurm_is_asked_for_times_in_utc(tmp_path, monkeypatch):
+def test_queries_slurm_in_utc(tmp_path, monkeypatch):
     program = tmp_path / "sacct"
     program.write_text('#!/bin/sh\necho "$TZ $SLURM_TIME_FORMAT"\n')
     program.chmod(0o755)
@@ -126,23 +126,25 @@ def test_slurm_is_asked_for_times_in_utc(tmp_path, monkeypatch):
     assert slurm_output("sacct") == "UTC standard\n"
 
 
-def test_a_part_of_a_day_is_asked_for_in_whole_seconds(tmp_path):
+def test_queries_partial_day_in_whole_seconds(tmp_path):
     """sacct refuses fractions: "Invalid time specification"."""
     asked = []
-    collect(0.012345678, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    collect_from_slurm(
+        0.012345678, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW
+    )
     begins = [word for command in asked for word in command.replace("=", " ").split() if word.startswith("2026-")]
     assert begins
     assert not any("." in word for word in begins)
 
 
-def test_only_commands_that_show_are_run(tmp_path):
+def test_runs_read_only_commands(tmp_path):
     asked = []
-    collect(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
+    collect_from_slurm(1, tmp_path / "site", False, lambda command: asked.append(command) or answers(command), NOW)
     assert all(word.split()[0] in ("sacct", "sshare") or " show " in word for word in asked), asked
 
 
-def test_nobody_is_named_where_that_is_wanted(tmp_path):
-    collect(2, tmp_path / "site", True, answers, NOW)
+def test_replaces_names_if_requested(tmp_path):
+    collect_from_slurm(2, tmp_path / "site", True, answers, NOW)
     text = "".join(path.read_text() for path in (tmp_path / "site").iterdir())
     for name in ("ada", "zoe", "secret"):
         assert name not in text
@@ -156,7 +158,7 @@ def test_nobody_is_named_where_that_is_wanted(tmp_path):
     assert "bf_interval=45" in (tmp_path / "site" / "config.txt").read_text()
 
 
-def test_the_policy_is_the_sites(folder):
+def test_policy_is_that_of_site(folder):
     policy = load_policy(folder / "policy.yaml")
     assert (policy.file.priority.age, policy.file.priority.fair_share) == (1000, 100_000)
     assert policy.file.partitions["main"].tier == 3
@@ -164,17 +166,35 @@ def test_the_policy_is_the_sites(folder):
     assert policy.file.fair_share.half_life_days == 14
     assert policy.used_s == {("phys", "ada"): 1000.0, ("phys", "zoe"): 5.0}
     assert policy.file.priority.max_age == "7-0", "(null) says nothing"
-    assert (days_of("1-12:00:00"), days_of("00:36:00"), days_of("08:38:24")) == (1.5, 0.025, 0.36)
+    assert (parse_slurm_days("1-12:00:00"), parse_slurm_days("00:36:00"), parse_slurm_days("08:38:24")) == (
+        1.5,
+        0.025,
+        0.36,
+    )
 
 
-def test_use_that_never_fades_stays_so_and_what_a_site_lacks_is_not_named(tmp_path):
+def test_collects_preemption_unless_jobs_are_suspended(tmp_path):
+    def policy(mode):
+        config = (
+            f"PreemptType = preempt/qos\nPreemptMode = {mode}\nPreemptParameters = youngest_first,reorder_count=3\n"
+        )
+        ask = lambda command: answers(command) + config * command.endswith("show config")  # noqa: E731
+        collect_from_slurm(2, tmp_path / mode, False, ask, NOW)
+        return load_policy(tmp_path / mode / "policy.yaml")
+
+    entry = policy("REQUEUE").file.preemption
+    assert (entry.type, entry.mode, entry.youngest_first, entry.reorder_count) == ("qos", "requeue", True, 3)
+    assert policy("SUSPEND,GANG").preemption is None
+
+
+def test_reads_usage_without_decay_and_omits_missing_qos(tmp_path):
     def ask(command):
         if command.startswith("sshare"):
             raise InputError("no shares")
         told = answers(command).replace("14-00:00:00", "00:00:00")
         return told.replace("QoS=fast", "QoS=gone")
 
-    collect(2, tmp_path / "site", False, ask, NOW)
+    collect_from_slurm(2, tmp_path / "site", False, ask, NOW)
     policy = load_policy(tmp_path / "site" / "policy.yaml")
     assert policy.file.fair_share.half_life_days == 0
     assert policy.used_s == {}
@@ -187,17 +207,17 @@ def test_outages_hold_whole_nodes_for_their_time(folder):
     assert strange == 1, "a node that is not there any more"
     assert [(o.begin_s - FIRST_S, o.end_s - FIRST_S) for o in outages] == [(3 * 3600, 9 * 3600), (3600, 48 * 3600)]
     window, digests = read_window(
-        folder, None, WindowOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy()
+        folder, None, WindowPeriodOptions(from_=at(0)), False, None, DEFAULT_DIALECT, there.policy()
     )
     away = window.role == OUTAGE
     assert away.sum() == 2
     assert digests["outages"] == 2
-    found = replay_window(window, ReplayPolicySetup(WhatIfCase.parse("slurm").spec).build())
+    found = replay_window(window, ReplaySpec(WhatIfCase.parse("slurm").spec).build())
     assert found.processors[away].tolist() == [4, 4]
     assert sorted((found.start_s[away] - FIRST_S).tolist()) == [3600, 3 * 3600]
 
 
-def test_what_is_no_such_folder_is_refused(tmp_path):
+def test_rejects_other_folder(tmp_path):
     with pytest.raises(InputError, match="was not written by `cpsched whatif collect`"):
         SlurmCollectionFolder.of(tmp_path)
     (tmp_path / "collected.json").write_text('{"until": "nonsense"}')
@@ -205,13 +225,13 @@ def test_what_is_no_such_folder_is_refused(tmp_path):
         SlurmCollectionFolder.of(tmp_path)
 
 
-def test_accounting_with_other_columns_is_refused(tmp_path):
+def test_rejects_accounting_with_other_columns(tmp_path):
     with pytest.raises(InputError, match="instead of the requested columns"):
-        collect(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
+        collect_from_slurm(1, tmp_path / "x", False, lambda command: "Slurm accounting storage is disabled\n", NOW)
     assert not (tmp_path / "x").exists()
 
 
-def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
+def test_collects_and_reports_on_slurm_host(tmp_path, monkeypatch):
     """Stand-ins of the commands on the PATH, as a host with Slurm has them."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -229,7 +249,7 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
     days = (datetime.now(UTC) - datetime.fromtimestamp(FIRST_S, UTC)).days + 2
     if days < 1:
         days = 1
-    monkeypatch.setattr("cpsched_sim.whatif.slurm_collection.HOURS_A_QUESTION", 24 * 400)
+    monkeypatch.setattr("cpsched_sim.whatif.slurm_collection.HOURS_PER_REQUEST", 24 * 400)
     site = tmp_path / "site"
     said = CliRunner().invoke(app, ["whatif", "collect", "--days", str(days), "--out", str(site)])
     assert said.exit_code == 0, said.output
@@ -247,7 +267,7 @@ def test_from_the_commands_of_a_host_to_a_report(tmp_path, monkeypatch):
     assert found["cases"][0]["name"] == "easy"
 
 
-def test_where_slurm_is_not_the_folder_is_collected_elsewhere(tmp_path, monkeypatch):
+def test_missing_slurm_names_how_to_collect(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         InputError, match="sacct is not installed on this machine: run collect on a host with Slurm, then copy"
@@ -273,8 +293,8 @@ def replied(said, between=None):
 
 def told(*names):
     """What sacct prints of jobs with these names; each field ends in the mark that stands between fields."""
-    rows = [[*a_job(n, n).split("|")[: FORMAT.count(",")], name] for n, name in enumerate(names, start=1)]
-    return "\n".join("\0".join(row) for row in (FORMAT.split(","), *rows)) + "\n"
+    rows = [[*a_job(n, n).split("|")[: JOB_FORMAT.count(",")], name] for n, name in enumerate(names, start=1)]
+    return "\n".join("\0".join(row) for row in (JOB_FORMAT.split(","), *rows)) + "\n"
 
 
 FORGED = "x\n8|8|zoe|" + "|".join(a_job(8, 1).split("|")[3:])
@@ -288,28 +308,28 @@ FORGED = "x\n8|8|zoe|" + "|".join(a_job(8, 1).split("|")[3:])
         ("\x1c", ""), ("", ""),
     ],
 )  # fmt: skip
-def test_a_name_may_hold_whatever_ends_a_line(tmp_path, name, kept, between):
+def test_job_name_may_contain_any_line_break(tmp_path, name, kept, between):
     site = tmp_path / "site"
-    collect(1, site, False, replied({"sacct ": told(name, "next")}, between), NOW)
+    collect_from_slurm(1, site, False, replied({"sacct ": told(name, "next")}, between), NOW)
     lines = (site / "jobs.txt").read_bytes().decode().splitlines()
-    assert [line.split("|", FORMAT.count(","))[-1] for line in lines] == ["JobName", kept, "next"]
+    assert [line.split("|", JOB_FORMAT.count(","))[-1] for line in lines] == ["JobName", kept, "next"]
     assert [job.id for job in read_history(site / "jobs.txt").ran] == [1, 2]
 
 
-def test_a_name_cannot_forge_a_job(tmp_path):
-    collect(1, tmp_path / "site", False, replied({"sacct ": told(FORGED)}), NOW)
+def test_job_name_cannot_forge_job(tmp_path):
+    collect_from_slurm(1, tmp_path / "site", False, replied({"sacct ": told(FORGED)}), NOW)
     (job,) = read_history(tmp_path / "site" / "jobs.txt").ran
     assert (job.id, job.user, job.name) == (1, "ada", FORGED.replace("\n", " "))
 
 
-def test_slurm_is_asked_for_this_cluster_alone(tmp_path):
+def test_queries_this_cluster_only(tmp_path):
     asked = []
 
     def ask(command):
         asked.append(command)
         return replied({"scontrol show config": "ClusterName = lab\n" + CONFIG})(command)
 
-    collect(1, tmp_path / "site", False, ask, NOW)
+    collect_from_slurm(1, tmp_path / "site", False, ask, NOW)
     shows = {command.split()[3]: command for command in asked if command.startswith("sacctmgr")}
     assert [" Cluster=lab " in shows[name] for name in ("association", "event", "reservation", "qos")] == [
         True, True, True, False,
@@ -317,16 +337,16 @@ def test_slurm_is_asked_for_this_cluster_alone(tmp_path):
     assert all("--local" in command for command in asked if command.startswith("sacct "))
 
 
-def test_associations_of_several_clusters_are_left_out_and_told(tmp_path):
+def test_reports_and_omits_associations_of_several_clusters(tmp_path):
     root = "root||||1|||\nphys|||root|10|||\nphys|ada|||1|||\n"
     head = "Account|User|Partition|ParentName|Share|Priority|DefaultQOS|MaxJobs\n"
     site = tmp_path / "site"
-    found = collect(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
+    found = collect_from_slurm(1, site, False, replied({"sacctmgr --parsable2 show assoc": head + root + root}), NOW)
     assert "more than one cluster" in found.lacking["associations.txt"]
     assert not (site / "associations.txt").exists()
     assert load_policy(site / "policy.yaml").file.dumps.associations == ""
 
 
 @pytest.mark.parametrize(("text", "days"), [("7-0", 7), ("90", 0.0625), ("90:00", 0.0625), ("soon", None), ("", None)])
-def test_a_time_of_the_configuration_is_read_as_slurm_reads_it(text, days):
-    assert days_of(text) == days
+def test_parses_configuration_times_like_slurm(text, days):
+    assert parse_slurm_days(text) == days

@@ -7,19 +7,28 @@ from cpsched.errors import InvalidValue
 from cpsched.model import NEVER
 from cpsched_sim.errors import InputError
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.whatif.accounting_history import OWN_NODES, read_history
+from cpsched_sim.whatif.accounting_history import WHOLE_NODES_NOTE, read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.whatif_window import GAVE_UP, JUDGED, LATER, QUEUED, RESERVED, RUNNING, WindowOptions, system_of
+from cpsched_sim.whatif.whatif_window import (
+    GAVE_UP,
+    JUDGED,
+    LATER,
+    QUEUED,
+    RESERVED,
+    RUNNING,
+    WindowPeriodOptions,
+    choose_system,
+)
 from tests.unit.sim.whatif.accounting import FIRST_S, a_file, a_line, a_window, clock
 
 DAY = 86_400
 
 
 def window_from(folder, lines, **span):
-    return a_window(folder, lines, WindowOptions(from_=clock(DAY), **span))
+    return a_window(folder, lines, WindowPeriodOptions(from_=clock(DAY), **span))
 
 
-def test_who_is_in_a_window_and_as_what_as_a_whole(tmp_path):
+def test_assigns_roles_at_window_bounds(tmp_path):
     """At every bound of the window: what ended just as it begins is not in it, what begins just then waited."""
     lines = [
         a_line(1, 0, 10, DAY),
@@ -55,7 +64,7 @@ def test_who_is_in_a_window_and_as_what_as_a_whole(tmp_path):
     }
 
 
-def test_later_jobs_come_until_the_last_judged_one_has_started(tmp_path):
+def test_includes_later_jobs_until_last_judged_start(tmp_path):
     lines = [a_line(1, DAY, DAY + 500, DAY + 600), a_line(2, DAY + 400, DAY + 700, DAY + 800),
              a_line(3, DAY + 501, DAY + 900, DAY + 1000)]  # fmt: skip
     window = window_from(tmp_path, lines, to=clock(DAY + 100))
@@ -64,7 +73,7 @@ def test_later_jobs_come_until_the_last_judged_one_has_started(tmp_path):
     ]  # fmt: skip
 
 
-def test_who_gave_up_waiting_leaves_when_that_was_and_who_was_never_eligible_is_not_there(tmp_path):
+def test_cancelled_job_leaves_then_and_ineligible_is_absent(tmp_path):
     lines = [
         a_line(1, DAY, DAY, DAY + 100),
         a_line(2, DAY, None, DAY + 70, State="CANCELLED by 7"),
@@ -82,53 +91,53 @@ def test_who_gave_up_waiting_leaves_when_that_was_and_who_was_never_eligible_is_
     assert running.run_s == 91, "until the file was made"
 
 
-def test_a_job_of_a_reservation_begins_when_it_did(tmp_path):
+def test_reservation_job_starts_at_recorded_time(tmp_path):
     lines = [a_line(1, DAY, DAY + 30, DAY + 100, Reservation="maint"), a_line(2, DAY, DAY, DAY + 10)]
     window = window_from(tmp_path, lines)
     assert sorted(window.role.tolist()) == [JUDGED, RESERVED]
     assert sorted(window.fixed_s.tolist()) == [FIRST_S + DAY + 30, NEVER]
 
 
-def test_a_window_without_jobs_says_when_there_are_some(tmp_path):
+def test_window_without_jobs_names_dates_with_jobs(tmp_path):
     with pytest.raises(
         InputError, match=r"no job that ran became eligible from 2027-.*the file has jobs from 2026-09-\d\d 00:00"
     ):
-        a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01", to="2027-02-01"))
+        a_window(tmp_path, [a_line()], WindowPeriodOptions(from_="2027-01-01", to="2027-02-01"))
     with pytest.raises(
         InputError, match=r"no job that ran became eligible from 2027-.*the file has jobs from 2026-09-\d\d 00:00"
     ):
-        a_window(tmp_path, [a_line()], WindowOptions(from_="2027-01-01"))
+        a_window(tmp_path, [a_line()], WindowPeriodOptions(from_="2027-01-01"))
 
 
 @pytest.mark.parametrize(("span", "rule"), [({"from_": "yesterday"}, "must be a date"), ({"days": -1}, "positive"),
-                                            ({"days": 3, "from_": "2026-01-01"}, "set together")])  # fmt: skip
-def test_a_wrong_span_names_the_rule(tmp_path, span, rule):
+                                            ({"days": 3, "from_": "2026-01-01"}, "cannot be combined")])  # fmt: skip
+def test_rejects_invalid_period_with_rule(tmp_path, span, rule):
     with pytest.raises(InvalidValue, match=rule):
-        a_window(tmp_path, [a_line()], WindowOptions(**span))
+        a_window(tmp_path, [a_line()], WindowPeriodOptions(**span))
 
 
-def test_dates_are_of_the_zone_of_the_file(tmp_path):
-    there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], WindowOptions(days=1))
+def test_dates_use_zone_of_file(tmp_path):
+    there = a_window(tmp_path, [a_line(1, 2 * DAY, 2 * DAY, 2 * DAY + 9)], WindowPeriodOptions(days=1))
     assert there.to_local_time(FIRST_S).hour == 0
     history = read_history(a_file(tmp_path, [a_line(1, 3 * DAY, 3 * DAY, 3 * DAY + 9)]))
     assert history.last_s == FIRST_S + 3 * DAY + 9
 
 
-def test_a_job_that_does_not_fit_is_left_out_and_counted(tmp_path):
+def test_job_that_does_not_fit_is_left_out_and_counted(tmp_path):
     window = window_from(tmp_path, [a_line(1, DAY, DAY, DAY + 9), a_line(2, DAY, DAY, DAY + 9, NCPUS=400)])
     assert len(window.jobs) == 1
     assert sum(window.left_out.values()) == 1
     assert "does not fit" in next(iter(window.left_out))
 
 
-def test_the_system_is_guessed_by_the_nodes_that_jobs_ran_on(tmp_path):
+def test_guesses_system_from_used_nodes(tmp_path):
     history = read_history(a_file(tmp_path, [a_line(1, NodeList="a1"), a_line(2, NodeList="a2", NCPUS=8)]))
-    file, by = system_of(history, None, "guessed")
+    file, by = choose_system(history, None, "guessed")
     assert sum(kind.count for kind in file.node_types.values()) == 2
     assert "NodeList" in by
 
 
-def test_gpus_that_nobody_asked_for_are_those_of_whole_nodes(tmp_path):
+def test_unrequested_gpus_mean_whole_nodes(tmp_path):
     """Slurm gives a job of `--exclusive` all of its nodes, GPUs included; they need not be the same on each."""
     head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
     times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
@@ -141,16 +150,16 @@ def test_gpus_that_nobody_asked_for_are_those_of_whole_nodes(tmp_path):
     assert (one.each, one.exclusive) == ((("cores", 1), ("gpus", 1)), False)
 
 
-def test_of_a_job_with_a_licence_the_rest_is_told_too(tmp_path):
+def test_whole_node_job_with_licence_is_reported(tmp_path):
     head = "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|ReqTRES|AllocTRES"
     times = "2026-09-21T00:00:00|2026-09-21T00:00:00|2026-09-21T00:10:00|COMPLETED"
     path = tmp_path / "jobs.txt"
     path.write_text(f"{head}\n7|ada|{times}|1|1|01:00:00|cpu=1|cpu=1,gres/gpu=1,license/x=1\n")
     found = read_history(path)
-    assert (found.licences, found.reader.tally.taken[OWN_NODES]) == ({7: (("x", 1),)}, 1)
+    assert (found.licences, found.reader.tally.taken[WHOLE_NODES_NOTE]) == ({7: (("x", 1),)}, 1)
 
 
-def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before(tmp_path):
+def test_job_keeps_its_named_qos(tmp_path):
     """`normal` is the QOS of jobs that name none that the policy knows; also where a case has another policy."""
     policy = tmp_path / "policy.yaml"
     policy.write_text("qos: { normal: {}, long: {} }\nusers: { qos: normal }\naccounts: { phys: { users: [ada] } }\n")
@@ -162,6 +171,6 @@ def test_each_job_keeps_the_qos_that_it_names_whatever_its_user_named_before(tmp
     assert [item.job.qos for item in other.jobs] == ["long", "normal", "normal", "long"]
 
 
-def test_jobs_stand_in_order_of_arrival(tmp_path):
+def test_jobs_are_in_arrival_order(tmp_path):
     window = window_from(tmp_path, [a_line(2, DAY + 9, DAY + 9, DAY + 99), a_line(1, DAY, DAY + 20, DAY + 30)])
     assert np.all(np.diff([item.job.submit_s for item in window.jobs]) >= 0)

@@ -8,7 +8,7 @@ from cpsched.model import Request
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.simulation import simulate
 from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.workloads.date_range import DateRange
+from cpsched_sim.workloads.date_range import ArrivalDateRange
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
@@ -17,7 +17,7 @@ from tests.unit.sim.traces.test_swf import line
 HEADER = "; MaxProcs: 8\n"
 
 
-def test_jobs_are_put_in_order_of_arrival_ties_in_file_order(tmp_path):
+def test_sorts_jobs_by_arrival_then_file_order(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="5"), line("3", submit="9"), ""]))
     workload = load(path)
@@ -25,13 +25,13 @@ def test_jobs_are_put_in_order_of_arrival_ties_in_file_order(tmp_path):
     assert "sorted by submit time: 1 job was" in workload.notes[0]
 
 
-def test_jobs_of_one_second_are_in_order(tmp_path):
+def test_jobs_of_same_second_are_in_order(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + "\n".join([line("4", submit="9"), line("2", submit="9"), line("3", submit="10"), ""]))
     assert load(path).notes == ()
 
 
-def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path):
+def test_infeasible_job_is_error_with_line_or_skipped(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + "\n".join([line("1"), line("2", processors="9"), ""]))
     with pytest.raises(InvalidTrace, match=r"t\.swf:3: units: 9: must be at most 8"):
@@ -41,14 +41,14 @@ def test_a_job_that_can_never_fit_is_an_error_with_its_line_or_skipped(tmp_path)
     assert workload.notes[0].startswith("skipped 1 job: units")
 
 
-def test_reading_stops_after_max_jobs_even_before_a_bad_line(tmp_path):
+def test_reading_stops_after_max_jobs_before_bad_line(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line() + "\n" + "garbage\n")
     assert len(load(path, max_jobs=1).jobs) == 1
 
 
 @pytest.mark.parametrize("content", ["", HEADER, HEADER + line(run="0")])
-def test_a_trace_without_jobs_is_refused(tmp_path, content):
+def test_rejects_trace_without_jobs(tmp_path, content):
     path = tmp_path / "t.swf"
     path.write_text(content)
     with pytest.raises(InputError, match=r"no jobs to replay|no MaxProcs|seems to be empty, not a trace"):
@@ -59,7 +59,7 @@ def test_a_trace_without_jobs_is_refused(tmp_path, content):
     ("name", "system", "jobs", "processors"),
     [(KTH, None, 28_481, 100), (BLUE, None, 232_542, 1152), (KIT, "kit-forhlr2", 25_326, 24_048)],
 )
-def test_the_filtered_shared_traces_stay_as_they_are(name, system, jobs, processors):
+def test_filtered_shared_traces_are_unchanged(name, system, jobs, processors):
     workload = load(trace(name), system)
     assert len(workload.jobs) == jobs
     assert int(workload.cluster.capacity[:, 0].sum()) == processors
@@ -67,7 +67,7 @@ def test_the_filtered_shared_traces_stay_as_they_are(name, system, jobs, process
     assert len({id(entry.job.request) for entry in workload.jobs}) < 400
 
 
-def test_accounting_data_is_recognised_by_its_bars(tmp_path):
+def test_recognises_accounting_data_by_separators(tmp_path):
     system = tmp_path / "site.yaml"
     system.write_text(
         "name: site\nresources: [cores, memory_mib, gpus]\nunits: { rule: cores }\n"
@@ -91,7 +91,7 @@ def accounting(folder, *rows):
     return path
 
 
-def test_a_fifth_of_broken_lines_is_counted_and_the_first_are_shown(tmp_path):
+def test_counts_fifth_of_broken_lines_and_shows_first(tmp_path):
     rows = [row(str(i)) if i % 5 else f"broken {i}" for i in range(1, 101)]
     workload = load(accounting(tmp_path, *rows), a_system(tmp_path), lenient=True)
     assert len(workload.jobs) == 80
@@ -100,16 +100,14 @@ def test_a_fifth_of_broken_lines_is_counted_and_the_first_are_shown(tmp_path):
     assert [text.split(":")[2] for text in broken] == ["6", "11", "16", "21", "26"]
 
 
-def test_a_file_most_of_whose_lines_are_broken_is_refused_however_lenient(tmp_path):
+def test_rejects_mostly_broken_file_even_if_lenient(tmp_path):
     half = [row(str(i)) if i % 2 else f"broken {i}" for i in range(1, 101)]
     assert len(load(accounting(tmp_path, *half), a_system(tmp_path), lenient=True).jobs) == 50
-    with pytest.raises(
-        InputError, match=r"52 of 103 lines are broken, too many to leave out.*The first: .*jobs.txt:3: "
-    ):
+    with pytest.raises(InputError, match=r"52 of 103 lines are broken, too many to omit.*The first: .*jobs.txt:3: "):
         load(accounting(tmp_path, *half, "one", "more"), a_system(tmp_path), lenient=True)
 
 
-def test_a_few_broken_lines_are_left_out_however_short_the_file(tmp_path):
+def test_skips_few_broken_lines_of_short_file(tmp_path):
     path = accounting(tmp_path, row(), *(["broken"] * 10))
     assert len(load(path, a_system(tmp_path), lenient=True).jobs) == 1
     path.write_text(path.read_text() + "broken\n")
@@ -117,37 +115,37 @@ def test_a_few_broken_lines_are_left_out_however_short_the_file(tmp_path):
         load(path, a_system(tmp_path), lenient=True)
 
 
-def test_jobs_that_are_too_large_are_not_broken_lines(tmp_path):
+def test_too_large_jobs_are_no_broken_lines(tmp_path):
     rows = [row(str(i), cpus="17") for i in range(9)]
     workload = load(accounting(tmp_path, *rows, row("9")), a_system(tmp_path), lenient=True)
     assert workload.notes == ("skipped 9 jobs: units must be at most 0, which is how many of 17 cores fit on site",)
 
 
-def test_reasons_beyond_ten_are_counted_together(tmp_path):
+def test_merges_reasons_beyond_10(tmp_path):
     rows = [row(str(i), cpus=str(16 + i)) for i in range(13)]
     workload = load(accounting(tmp_path, *rows), a_system(tmp_path), lenient=True)
     assert len(workload.notes) == 11
     assert workload.notes[-1] == "skipped 2 jobs: 2 other reasons"
 
 
-def test_a_job_that_is_too_large_says_what_to_do(tmp_path):
+def test_too_large_job_names_fix(tmp_path):
     path = accounting(tmp_path, row(nodes="5", cpus="80"))
     with pytest.raises(InvalidTrace) as error:
         load(path, a_system(tmp_path, "{ main: [n] }"))
     assert str(error.value) == (
         f"{path}:2: units: 5: must be at most 4, which is how many of 16 cores in main fit on site "
-        "(correct the system, or leave such jobs out with lenient)"
+        "(correct the system, or omit such jobs with lenient)"
     )
 
 
-def test_partitions_that_the_system_does_not_have_are_told(tmp_path):
+def test_reports_partitions_missing_in_system(tmp_path):
     path = accounting(tmp_path, row(), row("8").replace("main", "g\x1b[31mpu"))
     assert load(path, a_system(tmp_path)).notes == (), "a system without partitions means any"
     (note,) = load(path, a_system(tmp_path, "{ main: [n] }")).notes
     assert note == r"in 1 job: the partition (g\x1b[31mpu) is not one of site: any node may be used"
 
 
-def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path):
+def test_accounting_options_are_part_of_origin(tmp_path):
     path, system = accounting(tmp_path, row()), a_system(tmp_path)
     plain, zoned = load(path, system), load(path, system, dialect=TraceDialect(zone="Europe/Berlin"))
     assert zoned.jobs[0].job.submit_s == plain.jobs[0].job.submit_s - 3600
@@ -155,14 +153,14 @@ def test_what_is_said_of_accounting_data_is_part_of_what_a_workload_is(tmp_path)
     assert plain.origin != zoned.origin
 
 
-def test_nothing_is_said_of_other_traces(tmp_path):
+def test_rejects_accounting_options_for_other_traces(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line())
     with pytest.raises(InputError, match="is read as swf; --columns, --zone and --arrival require accounting data"):
         load(path, dialect=TraceDialect(zone="Europe/Berlin"))
 
 
-def test_columns_that_are_told_make_any_table_accounting_data(tmp_path):
+def test_given_columns_make_table_accounting_data(tmp_path):
     path = tmp_path / "jobs.csv"
     renamed = NAMED.replace("JobID", "number").replace("Submit", "queued").replace("|", ",")
     path.write_text(f"{renamed}\n{row().replace('|', ',')}\n")
@@ -170,7 +168,7 @@ def test_columns_that_are_told_make_any_table_accounting_data(tmp_path):
     assert (job.job.id, job.recorded_start_s - job.job.submit_s) == (7, 60)
 
 
-def test_jobs_are_read_without_a_system_and_ask_for_the_same(tmp_path):
+def test_loads_jobs_without_system_with_same_request(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(HEADER + line("1", processors="3") + "\n" + line("2", submit="5") + "\n")
     assert load_jobs(path) == load(path).jobs
@@ -178,7 +176,7 @@ def test_jobs_are_read_without_a_system_and_ask_for_the_same(tmp_path):
     assert [job.job.request.units for job in load_jobs(path)] == [900, 4]
 
 
-def test_accounting_data_is_read_without_a_system(tmp_path):
+def test_loads_accounting_data_without_system(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}\n{row(cpus='12', tres='mem=1G,gres/gpu=3')}\n")
     assert load_jobs(path)[0].job.request == Request(1, (12, 1024, 3))
@@ -209,8 +207,8 @@ def five_days(tmp_path):
         ("2024-10-05T14:00", "+1d", "Europe/Berlin", [2]), ("2024-10-05T14:00+03:00", "+1d", "", [2]),
     ],
 )  # fmt: skip
-def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
-    between = DateRange(from_, to, zone)
+def test_dates_select_part_of_trace(five_days, from_, to, zone, ids):
+    between = ArrivalDateRange(from_, to, zone)
     workload = load(five_days, between=between)
     assert [entry.job.id for entry in workload.jobs] == ids
     assert workload.origin["between"] == {"from_": from_, "to": to, "zone": zone}
@@ -226,16 +224,16 @@ def test_a_part_of_a_trace_is_named_by_dates(five_days, from_, to, zone, ids):
         ("2024-11-01", "+9d", r"no job arrives in that range; the trace covers 2024-10-04 to 2024-10-08"),
     ],
 )
-def test_a_part_that_is_none_is_refused(five_days, from_, to, message):
+def test_rejects_invalid_part(five_days, from_, to, message):
     with pytest.raises((InvalidValue, InputError), match=message):
-        load(five_days, between=DateRange(from_, to))
+        load(five_days, between=ArrivalDateRange(from_, to))
 
 
-def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
+def test_trace_without_dates_has_parts_by_day_only(five_days):
     five_days.write_text(five_days.read_text().replace("UnixStartTime", "Note"))
-    assert len(load(five_days, between=DateRange("+1d", "+2d")).jobs) == 2
+    assert len(load(five_days, between=ArrivalDateRange("+1d", "+2d")).jobs) == 2
     with pytest.raises(InvalidValue, match="--from=2024-10-05: requires a trace with dates"):
-        load(five_days, between=DateRange("2024-10-05"))
+        load(five_days, between=ArrivalDateRange("2024-10-05"))
 
 
 @pytest.mark.parametrize(
@@ -247,11 +245,11 @@ def test_a_trace_without_dates_has_parts_by_days_alone(five_days):
         ("", "", "", [1, 2, 3, 4, 5]),
     ],
 )
-def test_a_workload_is_cut_by_dates(five_days, from_, to, zone, ids):
+def test_dates_select_part_of_workload(five_days, from_, to, zone, ids):
     assert [entry.job.id for entry in load(five_days).between(from_, to, zone).jobs] == ids
 
 
-def test_cuts_of_a_workload_are_told_in_their_order(five_days):
+def test_lists_parts_of_workload_in_order(five_days):
     workload = load(five_days)
     cut = workload.head(3).between("2024-10-05")
     assert [entry.job.id for entry in cut.jobs] == [2, 3]
@@ -259,14 +257,14 @@ def test_cuts_of_a_workload_are_told_in_their_order(five_days):
     assert (cut.origin["trace_sha256"], "parts" in workload.origin) == (workload.origin["trace_sha256"], False)
 
 
-def test_a_cut_without_jobs_is_refused(five_days):
+def test_rejects_part_without_jobs(five_days):
     with pytest.raises(InputError, match="no job arrives in that range; the trace covers 2024-10-04 to 2024-10-08"):
         load(five_days).between("2025-01-01", "+1d")
     with pytest.raises(InvalidValue, match="jobs=0: must be positive"):
         load(five_days).head(0)
 
 
-def test_dispatchers_see_the_date_of_a_trace(five_days):
+def test_dispatcher_sees_date_of_trace(five_days):
     seen = []
 
     class Watching(EasyDispatcher):
@@ -278,12 +276,12 @@ def test_dispatchers_see_the_date_of_a_trace(five_days):
     assert seen[0] == 20_000 * DAY_S + DAY_S // 2
 
 
-def test_options_of_load_have_names(five_days):
+def test_load_options_are_keywords(five_days):
     with pytest.raises(TypeError, match="positional"):
         load(five_days, "pool", True)
 
 
-def test_a_workload_is_shown_in_a_line(five_days):
+def test_workload_repr_is_one_line(five_days):
     """Not with all of its jobs: a notebook shows it."""
     words = "5 jobs, 2024-10-04 to 2024-10-08, on pool: 1 node, 8 processors"
     workload = load(five_days)
@@ -293,7 +291,7 @@ def test_a_workload_is_shown_in_a_line(five_days):
     assert "5 jobs, 4.0 days, on pool" in repr(load(five_days))
 
 
-def test_a_file_that_is_not_there_is_also_pythons_own_error(tmp_path):
+def test_missing_file_is_also_file_not_found_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone\.swf: No such file"):
         load(tmp_path / "gone.swf")
     with pytest.raises(CpschedError):

@@ -7,13 +7,13 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.traces import swf
 from cpsched_sim.workloads.load import load
 from cpsched_sim.workloads.lublin import (
-    GAP,
-    LONG,
-    SHORT,
-    header,
+    GAP_DISTRIBUTION,
+    LONG_RUN_TIMES,
+    SHORT_RUN_TIMES,
     lublin,
     lublin_jobs,
     shares_of_day,
+    swf_header,
 )
 
 JOBS = 40_000
@@ -35,7 +35,7 @@ def mean_upto(gamma, most, value=lambda x: x):
     return float((np.diff(upto) * value((edges[1:] + edges[:-1]) / 2)).sum() / upto[-1])
 
 
-def test_serial_jobs_and_powers_of_two_have_their_published_shares(records):
+def test_serial_and_power_of_two_jobs_have_published_shares(records):
     sizes = column(records, "processors")
     assert (sizes == 1).mean() == pytest.approx(0.244, abs=0.01)
     parallel_powers = (sizes > 1) & (sizes & (sizes - 1) == 0)
@@ -45,7 +45,7 @@ def test_serial_jobs_and_powers_of_two_have_their_published_shares(records):
     assert sizes.max() == 128
 
 
-def test_processors_follow_the_two_stages(records):
+def test_processors_follow_two_stage_distribution(records):
     sizes = column(records, "processors")
     parallel = np.log2(sizes[sizes > 1])
     mean = 0.86 * (0.8 + 4.5) / 2 + 0.14 * (4.5 + 7) / 2
@@ -54,19 +54,20 @@ def test_processors_follow_the_two_stages(records):
 
 
 @pytest.mark.parametrize("size", [1, 8, 32])
-def test_run_times_are_one_of_two_gammas_by_width(records, size):
+def test_run_times_are_one_of_two_gammas_by_size(records, size):
     runs_s = column(records, "run_s")[column(records, "processors") == size]
     short = 0.78 - 0.0054 * size
-    expected = short * mean_upto(SHORT, 12) + (1 - short) * mean_upto(LONG, 12)
+    expected = short * mean_upto(SHORT_RUN_TIMES, 12) + (1 - short) * mean_upto(LONG_RUN_TIMES, 12)
     assert np.log(runs_s).mean() == pytest.approx(expected, abs=12 / len(runs_s) ** 0.5)
     assert (runs_s > np.exp(8)).mean() == pytest.approx(
-        short * (1 - SHORT.upto(8) / SHORT.upto(12)) + (1 - short) * (1 - LONG.upto(8)), abs=2 / len(runs_s) ** 0.5
+        short * (1 - SHORT_RUN_TIMES.upto(8) / SHORT_RUN_TIMES.upto(12)) + (1 - short) * (1 - LONG_RUN_TIMES.upto(8)),
+        abs=2 / len(runs_s) ** 0.5,
     )
 
 
-def test_the_means_of_both_gammas_are_the_published_ones():
-    assert mean_upto(SHORT, 30) == pytest.approx(4.2 * 0.94, rel=1e-4)
-    assert mean_upto(LONG, 13) == pytest.approx(312 * 0.03, rel=1e-4)
+def test_means_of_both_gammas_are_as_published():
+    assert mean_upto(SHORT_RUN_TIMES, 30) == pytest.approx(4.2 * 0.94, rel=1e-4)
+    assert mean_upto(LONG_RUN_TIMES, 13) == pytest.approx(312 * 0.03, rel=1e-4)
 
 
 def test_wide_jobs_are_long(records):
@@ -74,15 +75,15 @@ def test_wide_jobs_are_long(records):
     assert logs[sizes >= 32].mean() > logs[sizes <= 4].mean() + 0.5
 
 
-def test_gaps_have_their_mean_and_load_divides_it(records):
-    expected_s = mean_upto(GAP, 13, np.exp)
+def test_gaps_have_their_mean_divided_by_load(records):
+    expected_s = mean_upto(GAP_DISTRIBUTION, 13, np.exp)
     submits_s = column(records, "submit_s")
     assert submits_s[-1] / JOBS == pytest.approx(expected_s, rel=0.06)
     doubled = column(lublin(JOBS, 3, load=2.0), "submit_s")
     assert doubled[-1] / column(lublin(JOBS, 3), "submit_s")[-1] == pytest.approx(0.5, rel=0.01)
 
 
-def test_arrivals_follow_the_day(records):
+def test_arrivals_follow_daily_cycle(records):
     found = np.bincount(column(records, "submit_s") % 86_400 // 10_800, minlength=8) / JOBS * 8
     expected = shares_of_day()
     assert expected.mean() == pytest.approx(1)
@@ -90,27 +91,27 @@ def test_arrivals_follow_the_day(records):
     assert found == pytest.approx(expected.reshape(8, 6).mean(axis=1), abs=0.12)
 
 
-def test_jobs_arrive_in_order_and_are_numbered_from_one(records):
+def test_jobs_are_in_arrival_order_with_ids_from_1(records):
     assert [record.id for record in records] == list(range(1, JOBS + 1))
     assert all(a.submit_s <= b.submit_s for a, b in pairwise(records))
 
 
-def test_same_seed_same_jobs_and_another_seed_others():
+def test_seed_determines_jobs():
     assert lublin(500, 5) == lublin(500, 5)
     assert lublin(500, 5) != lublin(500, 6)
 
 
 @pytest.mark.parametrize("processors", [16, 100, 1000])
-def test_a_machine_holds_all_of_its_jobs_and_some_are_wide(processors):
+def test_jobs_fit_machine_and_some_are_wide(processors):
     sizes = column(lublin(5000, 1, processors), "processors")
     assert sizes.max() <= processors
     assert sizes.max() > 0.8 * processors
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_written_workload_is_read_back(tmp_path):
     path = tmp_path / "lublin.swf.gz"
     records = lublin(300, 2, 64)
-    swf.write(path, records, header(300, 2, 64, 1.0))
+    swf.write(path, records, swf_header(300, 2, 64, 1.0))
     system, jobs = lublin_jobs(300, 2, 64)
     again = load(path)
     assert [each.run_s for each in again.jobs] == [each.run_s for each in jobs]
@@ -130,6 +131,6 @@ def test_what_is_written_is_read_again(tmp_path):
         ("load", {"load": float("nan")}),
     ],
 )
-def test_what_cannot_be_made_is_refused(field, bad):
+def test_rejects_invalid_parameters(field, bad):
     with pytest.raises(InvalidValue, match=field):
         lublin(**({"jobs": 10, "seed": 0} | bad))

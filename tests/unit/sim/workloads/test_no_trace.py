@@ -38,7 +38,7 @@ JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
         (gzip.compress(b"a,b,c\n1,2,3\n", mtime=0), "gzip, and inside a table with commas (CSV)"),
     ],
 )
-def test_a_file_that_is_no_trace_says_what_it_seems_to_be(tmp_path, content, seems):
+def test_error_names_probable_file_type(tmp_path, content, seems):
     path = tmp_path / "trace"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -46,7 +46,7 @@ def test_a_file_that_is_no_trace_says_what_it_seems_to_be(tmp_path, content, see
     assert str(caught.value) == f"{path}: seems to be {seems}, not a trace; {FORMATS}"
 
 
-def test_what_is_no_file_is_not_opened(tmp_path):
+def test_does_not_open_special_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
@@ -60,7 +60,7 @@ def test_what_is_no_file_is_not_opened(tmp_path):
         open_trace(tmp_path.__class__("/dev/zero"))
 
 
-def test_a_missing_and_a_damaged_file_are_named(tmp_path):
+def test_missing_or_damaged_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.swf: No such file or directory"):
         open_trace(tmp_path / "gone.swf")
     path = tmp_path / "t.swf.gz"
@@ -70,7 +70,7 @@ def test_a_missing_and_a_damaged_file_are_named(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_an_unreadable_file_is_named(tmp_path):
+def test_unreadable_file_is_named(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text(JOBS)
     path.chmod(0)
@@ -78,7 +78,7 @@ def test_an_unreadable_file_is_named(tmp_path):
         open_trace(path)
 
 
-def test_gzip_that_is_damaged_further_on_breaks_off_at_its_line(tmp_path):
+def test_gzip_damaged_later_stops_at_its_line(tmp_path):
     content = bytearray(
         gzip.compress("".join(f"{line(str(i), submit=str(i * 37))}\n" for i in range(1, 9000)).encode())
     )
@@ -93,13 +93,13 @@ def test_gzip_that_is_damaged_further_on_breaks_off_at_its_line(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_byte_order_marks_and_line_ends_are_no_matter(tmp_path, encoding, end):
+def test_ignores_byte_order_marks_and_line_endings(tmp_path, encoding, end):
     path = tmp_path / "t.swf"
     path.write_bytes(JOBS.replace("\n", end).encode(encoding))
     assert [job.job.id for job in load(path).jobs] == [1, 2]
 
 
-def test_a_trace_whose_first_line_is_damaged_is_still_told(tmp_path):
+def test_recognises_trace_with_damaged_first_line(tmp_path):
     path = tmp_path / "t.swf"
     path.write_text("garbage\n" + JOBS)
     with pytest.raises(InvalidTrace, match=r"t\.swf:1: fields: 1: must be 18"):
@@ -108,7 +108,7 @@ def test_a_trace_whose_first_line_is_damaged_is_still_told(tmp_path):
 
 
 @pytest.mark.parametrize("named", ["/etc/passwd", "../x.yaml", "x.yaml", "a\x1b[31mb"])
-def test_a_trace_names_systems_by_name_and_opens_no_file(tmp_path, monkeypatch, named):
+def test_trace_names_system_without_opening_file(tmp_path, monkeypatch, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.yaml").write_text("name: x\nresources: [cores]\nunits: { rule: pool }\n")
     path = tmp_path / "t.csv"

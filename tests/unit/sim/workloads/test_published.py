@@ -54,34 +54,34 @@ def invoke(*arguments):
 
 
 @FORMATS
-def test_simulate_recognises_it(traces, format):
+def test_simulate_recognises_published_format(traces, format):
     result = invoke("simulate", traces[format], "--system", traces["system"], "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["jobs"] == 3
 
 
 @FORMATS
-def test_compare_shows_what_was_recorded(traces, format):
+def test_compare_shows_recorded_schedule(traces, format):
     result = invoke("compare", traces[format], "--system", traces["system"], "--dispatcher", "fcfs,easy", "--json")
     assert result.exit_code == 0, result.output
     assert "as recorded" in result.stdout
 
 
 @FORMATS
-def test_a_system_file_is_drafted_from_it(traces, tmp_path, format):
+def test_drafts_system_file(traces, tmp_path, format):
     result = invoke("system", "from-slurm", traces[format], "--name", "guess", "--out", tmp_path / "guess.yaml")
     assert result.exit_code == 0, result.output
     assert load(traces[format], str(tmp_path / "guess.yaml")).jobs
 
 
 @FORMATS
-def test_it_is_a_history_to_hold_a_replay_against(traces, format):
+def test_whatif_reads_history(traces, format):
     history = read_history(traces[format])
     assert [record.start_s - record.submit_s for record in history.ran] == [10 if format == "swf" else 300] * 3
     assert history.epoch_s == (1_700_000_000 if format == "swf" else 0)
 
 
-def test_the_same_jobs_in_three_formats_are_the_same_schedule(tmp_path):
+def test_same_jobs_in_three_formats_give_same_schedule(tmp_path):
     jobs = [(i, 40 * i, 37 * i % 500 + 60, 10 + i % 3, 1 + i % 3) for i in range(1, 40)]
     begun = {i: {"submit_time": at(s), "start_time": at(s), "end_time": at(s + run)} for i, s, run, *_ in jobs}
     write(
@@ -116,7 +116,7 @@ def test_the_same_jobs_in_three_formats_are_the_same_schedule(tmp_path):
     assert sum(waits[0]) > 0
 
 
-def test_what_was_drawn_stands_in_the_frame(traces):
+def test_frame_has_power(traces):
     frame = simulate(traces["kestrel"], "fcfs", system=traces["system"]).to_frame()
     assert frame["power_w"].tolist() == [1200] * 3
     assert simulate(traces["swf"], "fcfs", system=traces["system"]).to_frame()["power_w"].isna().all()
@@ -129,7 +129,7 @@ def test_soft_walltimes_are_estimates(traces):
     assert result.never_started_count == 0
 
 
-def test_another_table_is_refused_by_its_columns(tmp_path):
+def test_rejects_other_table_by_its_columns(tmp_path):
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({name: [1] for name in "abcdefg"}), path)
     with pytest.raises(InputError) as error:
@@ -140,7 +140,7 @@ def test_another_table_is_refused_by_its_columns(tmp_path):
     )
 
 
-def test_zones_are_for_accounting_data_alone(traces):
+def test_zone_applies_to_accounting_data_only(traces):
     result = invoke("simulate", traces["pm100"], "--zone", "Europe/Rome")
     assert result.exit_code == 2
     assert "is read as pm100" in result.output

@@ -2,7 +2,7 @@
 
 A formula is an arithmetic expression in Python syntax over these terms:
 
-- a number from the job's `Resource_List`, such as `ncpus`; sizes are in KiB, and a resource not requested is 0,
+- a number from the job's `Resource_List`, such as `ncpus` (sizes are in KiB; 0 if not requested),
 - `eligible_time` (seconds), `accrue_type`, `job_priority`, `queue_priority`,
 - `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`, which are available only inside PBS's scheduler.
 
@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
-POINTS = "cpsched_points"
+BOOST_RESOURCE = "cpsched_points"
 """Custom resource that contains a job's boost; only managers write it."""
 KIB_IN_MIB = 1024
-SCHEDULERS_OWN = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
+SCHEDULER_ONLY_TERMS = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
 """Terms that PBS does not print."""
-MOST_SIGNS = 1024
+MAX_FORMULA_CHARS = 1024
 """Maximum length of a formula, which is PBS's own limit for one line of qmgr."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -58,12 +58,12 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class FormulaNotComputable(Exception):
-    """A formula that only PBS's scheduler can evaluate; the error contains the reason."""
+    """An error for a formula that only PBS's scheduler can evaluate; it contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSortFormula:
-    """A parsed formula; `parse` creates one."""
+    """A formula parsed by `parse`."""
 
     text: str
     body: ast.expr
@@ -72,29 +72,29 @@ class JobSortFormula:
 
     @classmethod
     def parse(cls, text: str) -> JobSortFormula:
-        """Return a parsed formula; raise `FormulaNotComputable` if PBS does not print its terms."""
-        if len(text) > MOST_SIGNS:
-            raise FormulaNotComputable(f"is longer than {MOST_SIGNS} signs")
+        """Return a parsed formula. Raise `FormulaNotComputable` if PBS does not print its terms."""
+        if len(text) > MAX_FORMULA_CHARS:
+            raise FormulaNotComputable(f"is longer than {MAX_FORMULA_CHARS} characters")
         try:
             body = ast.parse(text.strip(), mode="eval").body
-            names = _names(body)
+            names = _collect_terms(body)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise FormulaNotComputable(f"is no arithmetic: {type(error).__name__}") from error
-        hidden = sorted(names & SCHEDULERS_OWN)
+            raise FormulaNotComputable(f"is not an arithmetic expression: {type(error).__name__}") from error
+        hidden = sorted(names & SCHEDULER_ONLY_TERMS)
         if hidden:
-            raise FormulaNotComputable(f"uses {hidden[0]}, which PBS's scheduler alone knows")
+            raise FormulaNotComputable(f"uses {hidden[0]}, which only PBS's scheduler can compute")
         return cls(text, body, frozenset(names))
 
     @property
     def has_unit_boost_weight(self) -> bool:
         """Return whether one additional point raises the value of every job by one."""
-        everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == POINTS]
-        return len(everywhere) == 1 and any(term is everywhere[0] for term in _added(self.body))
+        everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == BOOST_RESOURCE]
+        return len(everywhere) == 1 and any(term is everywhere[0] for term in _split_summands(self.body))
 
     def evaluate(self, terms: Mapping[str, float]) -> float:
         """Return a job's value, or 0 if it cannot be computed; missing terms are 0."""
         try:
-            found = float(_value(self.body, terms))
+            found = float(_evaluate_expression(self.body, terms))
         except (ArithmeticError, ValueError, TypeError, RecursionError):
             return 0.0
         return found if math.isfinite(found) else 0.0
@@ -102,17 +102,17 @@ class JobSortFormula:
 
 def compute_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
     """Return the values of a formula's terms for a job, omitting unreadable terms."""
-    wishes = get_part_texts(job, "Resource_List")
+    requested = get_part_texts(job, "Resource_List")
     found = {}
     for name in formula.names:
         try:
-            found[name] = _term(name, job, queue, wishes)
-        except UNREADABLE:
+            found[name] = _compute_term(name, job, queue, requested)
+        except UNREADABLE_FIELD_ERRORS:
             continue
     return found
 
 
-def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> float:
+def _compute_term(name: str, job: Record, queue: Record, requested: Mapping[str, str]) -> float:
     match name:
         case "eligible_time":
             return float(parse_duration_s(get_text(job, "eligible_time", "0")))
@@ -122,17 +122,17 @@ def _term(name: str, job: Record, queue: Record, wishes: Mapping[str, str]) -> f
             return float(get_text(job, "Priority", "0"))
         case "queue_priority":
             return float(get_text(queue, "Priority", "0"))
-    said = wishes.get(name, "0")
-    if ":" in said:
-        return float(parse_duration_s(said))
+    text = requested.get(name, "0")
+    if ":" in text:
+        return float(parse_duration_s(text))
     try:
-        return float(said)
+        return float(text)
     except ValueError:
-        return float(parse_amount(said, is_size=True) * KIB_IN_MIB)
+        return float(parse_amount(text, is_size=True) * KIB_IN_MIB)
 
 
-def _names(body: ast.expr) -> set[str]:
-    """Return the terms of a formula; raise `ValueError` if it is not arithmetic."""
+def _collect_terms(body: ast.expr) -> set[str]:
+    """Return the terms of a formula. Raise `ValueError` if it is not arithmetic."""
     found: set[str] = set()
     called = {id(each.func) for each in ast.walk(body) if isinstance(each, ast.Call)}
     for each in ast.walk(body):
@@ -157,32 +157,32 @@ def _names(body: ast.expr) -> set[str]:
     return found
 
 
-def _added(body: ast.expr) -> list[ast.expr]:
+def _split_summands(body: ast.expr) -> list[ast.expr]:
     """Return the summands with a plus sign, for example a and b in `a + b - c`."""
     match body:
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return [*_added(left), *_added(right)]
+            return [*_split_summands(left), *_split_summands(right)]
         case ast.BinOp(left=left, op=ast.Sub()):
-            return _added(left)
+            return _split_summands(left)
     return [body]
 
 
-def _value(each: ast.expr, terms: Mapping[str, float]) -> float:
+def _evaluate_expression(each: ast.expr, terms: Mapping[str, float]) -> float:
     match each:
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name(id=name):
             return terms.get(name, 0.0)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, terms)
+            return -_evaluate_expression(operand, terms)
         case ast.UnaryOp(operand=operand):
-            return _value(operand, terms)
+            return _evaluate_expression(operand, terms)
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, terms), _value(right, terms))
+            return _OPERATORS[type(op)](_evaluate_expression(left, terms), _evaluate_expression(right, terms))
         case ast.IfExp(test=test, body=then, orelse=other):
-            return _value(then if _value(test, terms) else other, terms)
+            return _evaluate_expression(then if _evaluate_expression(test, terms) else other, terms)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return float(_COMPARISONS[type(op)](_value(left, terms), _value(right, terms)))
+            return float(_COMPARISONS[type(op)](_evaluate_expression(left, terms), _evaluate_expression(right, terms)))
         case ast.Call(func=ast.Name(id=name), args=arguments):
-            return float(_FUNCTIONS[name](*(_value(argument, terms) for argument in arguments)))
+            return float(_FUNCTIONS[name](*(_evaluate_expression(argument, terms) for argument in arguments)))
     raise TypeError(type(each).__name__)

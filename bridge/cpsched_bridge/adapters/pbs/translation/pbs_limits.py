@@ -19,23 +19,27 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from cpsched.parsing.pbs_select import parse_size_bytes
-from cpsched.site.admission import QueueLimitStatus
-from cpsched.site.limit_checks import JobLimitChecks, LimitCheck
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import ApplicableJobLimits, UsageLimitCheck
 from cpsched_bridge.adapters.pbs.pbs_records import Record, Value, get_part_texts, get_text, to_texts
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 _ENTRY = re.compile(r"\[\s*([ougp])\s*:\s*(\"[^\"]*\"|'[^']*'|[^=\]]+?)\s*=\s*([^\]\s]+)\s*\]")
-ALL, GENERIC = "PBS_ALL", "PBS_GENERIC"
-_OLD = {"max_running": ("o", ALL), "max_user_run": ("u", GENERIC), "max_group_run": ("g", GENERIC)}
-JOBS = ""
+ALL_ENTITY, GENERIC_ENTITY = "PBS_ALL", "PBS_GENERIC"
+_OLD_LIMITS = {
+    "max_running": ("o", ALL_ENTITY),
+    "max_user_run": ("u", GENERIC_ENTITY),
+    "max_group_run": ("g", GENERIC_ENTITY),
+}
+JOB_COUNT = ""
 """Resource name used for limits on the number of jobs."""
-_WHOSE = {"u": "user", "g": "group", "p": "project"}
+_ENTITY_NAMES = {"u": "user", "g": "group", "p": "project"}
 
 
 @dataclass(frozen=True, slots=True)
 class PbsRunLimit:
-    """A limit of `most` units of `resource` for `who`; `GENERIC` applies to each name without its own limit."""
+    """A limit of `most` units of `resource` for `who`; `GENERIC_ENTITY` applies to each name without its own limit."""
 
     scope: str
     """Name of the queue; empty for the server."""
@@ -59,17 +63,19 @@ class PbsRunLimitTable:
         found = cls()
         kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
-            for name, resource, value in _said(record):
+            for name, resource, value in _list_limits_in_record(record):
                 try:
-                    kept += _limits(scope, name, resource, value)
-                except UNREADABLE as error:
+                    kept += _build_limits(scope, name, resource, value)
+                except UNREADABLE_FIELD_ERRORS as error:
                     found.notes.append(f"{name} of {scope or 'the server'} cannot be read: {error}")
         found.limits = tuple(kept)
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
 
-    def compute_queue_limits(self, running: Iterable[Record], waiting: Mapping[int, Record]) -> QueueLimitStatus | None:
-        """Return the limits and usage that apply to waiting jobs, by job number; None if there are no limits."""
+    def compute_queue_limits(
+        self, running: Iterable[Record], waiting: Mapping[int, Record]
+    ) -> PendingJobLimitsAndUsage | None:
+        """Return the limits and usage that apply to waiting jobs, by job number, or None if there are no limits."""
         if not self.limits:
             return None
         counters: dict[tuple[str, str, str, str], int] = {}
@@ -82,37 +88,39 @@ class PbsRunLimitTable:
             return counters[key]
 
         for record in running:
-            for limit, whose in self._about(record):
-                used[counter((limit.scope, limit.kind, whose, limit.resource))] += _takes(record, limit.resource)
+            for limit, whose in self._find_limits_for_job(record):
+                used[counter((limit.scope, limit.kind, whose, limit.resource))] += _compute_usage(
+                    record, limit.resource
+                )
         standings = {}
         for number, record in waiting.items():
             takes, checks = [], []
-            for limit, whose in self._about(record):
+            for limit, whose in self._find_limits_for_job(record):
                 at = counter((limit.scope, limit.kind, whose, limit.resource))
-                taken = _takes(record, limit.resource)
+                taken = _compute_usage(record, limit.resource)
                 takes.append((at, taken))
-                checks.append(_check(limit, whose, at, taken))
+                checks.append(_make_limit_check(limit, whose, at, taken))
             if takes:
-                standings[number] = JobLimitChecks(tuple(takes), tuple(checks))
-        return QueueLimitStatus(standings, used)
+                standings[number] = ApplicableJobLimits(tuple(takes), tuple(checks))
+        return PendingJobLimitsAndUsage(standings, used)
 
-    def _about(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
+    def _find_limits_for_job(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
         """Return the limits that apply to a job, each with the name under which usage is counted."""
         try:
-            names = limit_entities(record)
-        except UNREADABLE:  # the job is running, because an unreadable waiting job would be unmanaged
-            names = {"o": ALL, "u": "", "g": "", "p": ""}
+            names = parse_limit_entities(record)
+        except UNREADABLE_FIELD_ERRORS:  # the job is running, because an unreadable waiting job would be unmanaged
+            names = {"o": ALL_ENTITY, "u": "", "g": "", "p": ""}
         queue = str(record.get("queue", ""))
         for limit in self.limits:
             name = names[limit.kind]
             own = (limit.scope, limit.kind, name, limit.resource) in self._named
-            if limit.scope in ("", queue) and name and (limit.who == name or (limit.who == GENERIC and not own)):
+            if limit.scope in ("", queue) and name and (limit.who == name or (limit.who == GENERIC_ENTITY and not own)):
                 yield limit, name
 
 
-def limit_entities(record: Record) -> dict[str, str]:
-    """Return the names under which a job is counted, by limit letter; raise `ValueError` if unreadable."""
-    return {"o": ALL, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
+def parse_limit_entities(record: Record) -> dict[str, str]:
+    """Return the names under which a job is counted, by limit letter. Raise `ValueError` if unreadable."""
+    return {"o": ALL_ENTITY, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
 
 
 def get_owner(record: Record) -> str:
@@ -120,72 +128,74 @@ def get_owner(record: Record) -> str:
     return get_text(record, "euser") or get_text(record, "Job_Owner").partition("@")[0]
 
 
-def _said(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
+def _list_limits_in_record(record: Record) -> Iterable[tuple[str, str, Sequence[str]]]:
     """Yield (attribute, resource, values) for each limit in a record."""
-    for name in ("max_run", *_OLD):
+    for name in ("max_run", *_OLD_LIMITS):
         if name in record:
-            yield name, JOBS, to_texts(record[name])
+            yield name, JOB_COUNT, to_texts(record[name])
     for name in ("max_run_res", "resources_available"):
         value: Value | None = record.get(name)
         for resource, each in (value if isinstance(value, dict) else {}).items():
             yield name, resource, to_texts(each)
 
 
-def _limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsRunLimit]:
+def _build_limits(scope: str, name: str, resource: str, values: Sequence[str]) -> list[PbsRunLimit]:
     if name == "resources_available":
-        numbers = [value for value in values if _is_amount(value)]
-        return [PbsRunLimit(scope, "o", ALL, resource, _most(value)) for value in numbers]
-    if name in _OLD:
-        kind, who = _OLD[name]
-        return [PbsRunLimit(scope, kind, who, JOBS, int(value)) for value in values]
+        numbers = [value for value in values if _is_valid_amount(value)]
+        return [PbsRunLimit(scope, "o", ALL_ENTITY, resource, _parse_limit(value)) for value in numbers]
+    if name in _OLD_LIMITS:
+        kind, who = _OLD_LIMITS[name]
+        return [PbsRunLimit(scope, kind, who, JOB_COUNT, int(value)) for value in values]
     found = []
     for value in values:
         entries = _ENTRY.findall(value)
         if not entries or _ENTRY.sub("", value).strip(" ,"):
             raise ValueError(repr(value[:60]))
-        found += [PbsRunLimit(scope, kind, who.strip("\"'"), resource, _most(most)) for kind, who, most in entries]
+        found += [
+            PbsRunLimit(scope, kind, who.strip("\"'"), resource, _parse_limit(most)) for kind, who, most in entries
+        ]
     return found
 
 
-def _is_amount(text: str) -> bool:
+def _is_valid_amount(text: str) -> bool:
     try:
-        _most(text)
-    except UNREADABLE:
+        _parse_limit(text)
+    except UNREADABLE_FIELD_ERRORS:
         return False
     return True
 
 
-def _most(text: str) -> int:
+def _parse_limit(text: str) -> int:
     """Return a limit as an integer; sizes are in bytes."""
-    return math.floor(_exactly(text))
+    return math.floor(_parse_exact_amount(text))
 
 
-def _exactly(text: str) -> Fraction:
+def _parse_exact_amount(text: str) -> Fraction:
     try:
         return parse_amount(text, False)
     except ValueError:
         return Fraction(parse_size_bytes(text))
 
 
-def _takes(record: Record, resource: str) -> int:
-    """Return how much a job adds to a limit's usage: 1 for `JOBS`, otherwise its request."""
-    if resource == JOBS:
+def _compute_usage(record: Record, resource: str) -> int:
+    """Return how much a job adds to a limit's usage: 1 for `JOB_COUNT`, otherwise its request."""
+    if resource == JOB_COUNT:
         return 1
     try:
-        return math.ceil(_exactly(get_part_texts(record, "Resource_List").get(resource, "0")))
-    except UNREADABLE:
+        return math.ceil(_parse_exact_amount(get_part_texts(record, "Resource_List").get(resource, "0")))
+    except UNREADABLE_FIELD_ERRORS:
         return 0
 
 
-def _check(limit: PbsRunLimit, whose: str, at: int, taken: int) -> LimitCheck:
+def _make_limit_check(limit: PbsRunLimit, whose: str, at: int, taken: int) -> UsageLimitCheck:
     what = limit.resource or "jobs"
     reason = f"max_run_res.{what}" if limit.resource else "max_run"
     owner = " ".join(
         word
         for word in (
-            "all jobs" if limit.kind == "o" else f"{_WHOSE[limit.kind]} {whose}",
+            "all jobs" if limit.kind == "o" else f"{_ENTITY_NAMES[limit.kind]} {whose}",
             f"in queue {limit.scope}" if limit.scope else "",
         )
         if word
     )
-    return LimitCheck(at, taken, limit.most, reason, owner, what)
+    return UsageLimitCheck(at, taken, limit.most, reason, owner, what)

@@ -1,4 +1,4 @@
-"""Translate readings of PBS to observations, and keep the state needed between readings."""
+"""Translate PBS readings to observations, and keep the state that later readings need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record, Unreadab
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_queues, pbs_reservations
 from cpsched_bridge.adapters.pbs.translation import vnodes as machine
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import (
-    PbsPendingContext,
-    PbsPendingJobs,
+    PbsJobTranslationContext,
+    TranslatedPbsPendingJobs,
     build_job,
     get_walltime_s,
     translate_pending_jobs,
@@ -25,24 +25,24 @@ from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
     select_managed_queues,
     why_unreadable,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING, parse_exec_vnode, translate_running_jobs
+from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING_STATES, parse_exec_vnode, translate_running_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.allocation import request_from_allocation
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
-CLAIM = "cpsched_claim"
-"""Custom resource of the server that contains the claim of the controlling bridge."""
-OVER = frozenset("XF")
+LEASE_RESOURCE = "cpsched_claim"
+"""Custom resource of the server that contains the lease of the controlling bridge."""
+ENDED_STATES = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""
-KINDS: Mapping[str, ObjectKind] = {
+OBJECT_KINDS_BY_PBS_NAME: Mapping[str, ObjectKind] = {
     "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
 }  # fmt: skip
 """The names that the ports use for PBS's kinds of objects."""
-SPARE_SETS = 100
+MAX_UNUSED_NODE_SETS = 100
 """Number of unused node sets to keep."""
 
 
@@ -54,20 +54,20 @@ class TranslatedPbsReading:
     numbers: Mapping[str, int]
     names: Mapping[int, str]
     queues: Mapping[str, PbsExecutionQueue]
-    waiting: PbsPendingJobs
+    waiting: TranslatedPbsPendingJobs
     free: IntArray
     vnodes: Mapping[str, Record]
     """Records of the readable vnodes."""
     reservations: tuple[pbs_reservations.PbsReservation, ...]
     unusable: tuple[UnusableObject, ...]
     now_s: int
-    others_start: bool
+    can_pbs_start_jobs: bool
     """Whether PBS's scheduler may start jobs at any moment."""
 
 
 @dataclass(slots=True)
 class PbsTranslator:
-    """A translator of readings to observations for the queues `pbs_queues`."""
+    """A translator from readings to observations; `pbs_queues` are the managed queues."""
 
     queues: tuple[str, ...]
     _machine: VnodeTable | None = None
@@ -80,30 +80,32 @@ class PbsTranslator:
     """Number of node sets needed by the jobs of the last reading."""
 
     def interpret_reading(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
-        """Return the translation of a reading; raise `ValueError` if it has no vnodes.
+        """Return the translation of a reading. Raise `ValueError` if it has no vnodes.
 
-        The translator keeps only the machine of the result.
+        The translator stores only the table of vnodes.
         """
         vnodes, odd = machine.split_readable(seen.vnodes)
         found = VnodeTable.from_records(vnodes, seen.resources, self._machine)
-        if found is self._machine and len(found.rows) > 2 * self._sets + SPARE_SETS:
+        if found is self._machine and len(found.rows) > 2 * self._sets + MAX_UNUSED_NODE_SETS:
             found = VnodeTable.from_records(vnodes, seen.resources)
         if found is not self._machine:
             self._machine = found
             self._known.clear()
-        numbers = pbs_job_ids.job_numbers(seen.jobs)
+        numbers = pbs_job_ids.assign_job_numbers(seen.jobs)
         kept, odd_reservations = pbs_reservations.translate_reservations(seen.reservations, vnodes, found, seen.now_s)
         free = machine.compute_free_amounts(vnodes, found)
         for each in pbs_reservations.conflicting_reservations(kept, seen.now_s, seen.now_s + 1):
             free[each.members] = 0
         eligible = is_true(seen.server, "eligible_time_enable")
         managed_queues = select_managed_queues(seen.queues, self.queues)
-        scene = PbsPendingContext(seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known)
-        wait = translate_pending_jobs(seen.jobs, numbers, scene)
+        context = PbsJobTranslationContext(
+            seen.now_s, found, free, managed_queues, by_hand, kept, eligible, self._known
+        )
+        wait = translate_pending_jobs(seen.jobs, numbers, context)
         self._sets = len({asks.request.node_set for asks in wait.asked.values()})
         names = {number: name for name, number in numbers.items()}
         unreadable = (
-            *seen.unreadable, *odd, *machine.without_amounts(vnodes, found),
+            *seen.unreadable, *odd, *machine.list_vnodes_without_amounts(vnodes, found),
             *pbs_queues.list_unreadable_queues(seen.queues, self.queues), *odd_reservations,
         )  # fmt: skip
         return TranslatedPbsReading(
@@ -115,46 +117,54 @@ class PbsTranslator:
             free,
             vnodes,
             kept,
-            tuple(map(_unusable, unreadable)),
+            tuple(map(_make_unusable_object, unreadable)),
             seen.now_s,
-            _others_start(seen),
+            _can_pbs_start_jobs(seen),
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
         """Record a start that PBS accepted, because the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
-    def observe(self, seen: PbsRecords, look: TranslatedPbsReading) -> Observation:
+    def observe(self, seen: PbsRecords, reading: TranslatedPbsReading) -> Observation:
         """Return the observation for a reading and its translation."""
-        usable = machine.mask_usable_vnodes(look.vnodes, look.machine)
-        self._known.update({each.job.id: each.job for each in look.waiting.pending})
+        usable = machine.mask_usable_vnodes(reading.vnodes, reading.machine)
+        self._known.update({each.job.id: each.job for each in reading.waiting.pending})
         runs, otherwise = translate_running_jobs(
-            seen.jobs, look.numbers, look.machine, self._known, usable, seen.now_s, look.waiting.asked
+            seen.jobs, reading.numbers, reading.machine, self._known, usable, seen.now_s, reading.waiting.asked
         )
-        alive = {number for number, name in look.names.items() if seen.jobs[name].get("job_state") not in OVER}
+        alive = {
+            number for number, name in reading.names.items() if seen.jobs[name].get("job_state") not in ENDED_STATES
+        }
         self._otherwise = {
             number: words for number, words in {**self._otherwise, **otherwise}.items() if number in alive
         }
-        ended = self._ended(seen.now_s, alive)
-        begins = {n: self._ran[n] for n in look.waiting.begins if n in self._ran}
+        ended = self._find_ended_jobs(seen.now_s, alive)
+        begins = {n: self._ran[n] for n in reading.waiting.begins if n in self._ran}
         self._ran = begins | {each.job.id: (each.job, each.start_s) for each in runs}
         self._known = {number: job for number, job in self._known.items() if number in alive}
-        limits = PbsRunLimitTable.from_records(seen.server, {name: queue.record for name, queue in look.queues.items()})
-        placed = [record for name, record in seen.jobs.items() if not pbs_job_ids.is_array(name) and _counts(record)]
+        limits = PbsRunLimitTable.from_records(
+            seen.server, {name: queue.record for name, queue in reading.queues.items()}
+        )
+        placed = [
+            record
+            for name, record in seen.jobs.items()
+            if not pbs_job_ids.is_array(name) and _counts_against_limits(record)
+        ]
         return Observation(
             now_s=seen.now_s,
-            cluster=look.machine.build_cluster(),
-            free=look.free,
-            pending=tuple(look.waiting.pending),
+            cluster=reading.machine.build_cluster(),
+            free=reading.free,
+            pending=tuple(reading.waiting.pending),
             running=tuple(runs),
             ended=ended,
-            left=tuple(look.waiting.left),
-            limits=limits.compute_queue_limits(placed, look.waiting.records),
+            left=tuple(reading.waiting.left),
+            limits=limits.compute_queue_limits(placed, reading.waiting.records),
             notes=tuple(limits.notes),
-            unusable=look.unusable,
+            unusable=reading.unusable,
             outages=(
-                *machine.list_vnode_outages(look.vnodes, look.machine, seen.now_s),
-                *pbs_reservations.list_displayed_reservations(look.reservations),
+                *machine.list_vnode_outages(reading.vnodes, reading.machine, seen.now_s),
+                *pbs_reservations.list_displayed_reservations(reading.reservations),
             ),
             otherwise=dict(self._otherwise),
             claim=find_lease(seen.server),
@@ -166,44 +176,44 @@ class PbsTranslator:
             },
         )
 
-    def _ended(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
+    def _find_ended_jobs(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
         """Return the jobs that ended since the last reading; the time of this reading counts as their end."""
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
-def _others_start(seen: PbsRecords) -> bool:
+def _can_pbs_start_jobs(seen: PbsRecords) -> bool:
     """Return whether a job without a hold waits in an open queue."""
     served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
 
-def _unusable(odd: UnreadablePbsObject) -> UnusableObject:
-    return UnusableObject(KINDS[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
+def _make_unusable_object(odd: UnreadablePbsObject) -> UnusableObject:
+    return UnusableObject(OBJECT_KINDS_BY_PBS_NAME[odd.kind], odd.name[:80], "record", "unreadable", odd.why[:200])
 
 
-def _counts(record: Record) -> bool:
-    """Return whether limits count a job as running."""
-    return record.get("job_state") in RUNNING
+def _counts_against_limits(record: Record) -> bool:
+    """Return whether run limits count a job."""
+    return record.get("job_state") in RUNNING_STATES
 
 
 def find_lease(server: Record) -> Lease | None:
-    """Return the claim on the server, or None if there is none."""
-    words = get_part_texts(server, "resources_available").get(CLAIM, "")
+    """Return the lease on the server, or None if there is none."""
+    words = get_part_texts(server, "resources_available").get(LEASE_RESOURCE, "")
     if not words:
         return None
     with contextlib.suppress(ValueError):  # if decoding fails, another program wrote the text
         words = bytes.fromhex(words).decode()
-    return parse_lease(words, f"whoever set {CLAIM}")
+    return parse_lease(words, f"the actor that set {LEASE_RESOURCE}")
 
 
 def encode_lease(claim: Lease) -> str:
-    """Return the claim as hexadecimal digits, which are safe in a value for `qmgr`."""
+    """Return the lease as hexadecimal digits, which are safe in a value for `qmgr`."""
     return format_lease(claim).encode().hex()
 
 
 def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
-    """Return the ended jobs in PBS's history by end time, omitting unreadable ones."""
+    """Return the ended jobs in PBS's history sorted by end time, omitting unreadable ones."""
     found = []
     for name, record in jobs.items():
         try:
@@ -215,8 +225,10 @@ def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Seq
             request = (
                 request_from_allocation(amounts, False)[0] if amounts else Request(1, (1,) * len(machine.resources))
             )
-            job = build_job(record, pbs_job_ids.job_number(name), ChunkedRequest(request, ()), get_walltime_s(record))
+            job = build_job(
+                record, pbs_job_ids.parse_job_number(name), ChunkedRequest(request, ()), get_walltime_s(record)
+            )
             found.append(EndedJob(replace(job, submit_s=min(job.submit_s, start_s)), start_s, end_s))
-        except UNREADABLE:
+        except UNREADABLE_FIELD_ERRORS:
             continue
     return sorted(found, key=lambda each: (each.end_s, each.job.id))

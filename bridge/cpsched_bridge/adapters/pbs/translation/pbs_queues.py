@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ def select_managed_queues(records: Mapping[str, Record], names: Collection[str])
     found = {}
     for name in names:
         record = records.get(name)
-        if record is not None and not why_unreadable(record) and _executes(record):
+        if record is not None and not why_unreadable(record) and _is_execution_queue(record):
             found[name] = PbsExecutionQueue(name, is_true(record, "started"), record)
     return found
 
 
-def _executes(record: Record) -> bool:
+def _is_execution_queue(record: Record) -> bool:
     return get_text(record, "queue_type").lower().startswith("e")
 
 
@@ -37,15 +37,15 @@ def why_unreadable(record: Record) -> str:
     try:
         for name in ("queue_type", "started", "enabled", "partition"):
             get_text(record, name)
-    except UNREADABLE as error:
+    except UNREADABLE_FIELD_ERRORS as error:
         return str(error)
     return str(record.get(UNREADABLE_KEY, ""))
 
 
 def list_unreadable_queues(records: Mapping[str, Record], names: Collection[str]) -> list[UnreadablePbsObject]:
     """Return the unreadable queues among `names`."""
-    said = ((name, why_unreadable(records[name])) for name in names if name in records)
-    return [UnreadablePbsObject("queue", name, why) for name, why in said if why]
+    errors = ((name, why_unreadable(records[name])) for name in names if name in records)
+    return [UnreadablePbsObject("queue", name, why) for name, why in errors if why]
 
 
 def is_true(record: Record, name: str) -> bool:

@@ -13,17 +13,17 @@ from dataclasses import replace
 from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
-    POINTS,
+    BOOST_RESOURCE,
     FormulaNotComputable,
     JobSortFormula,
     compute_terms,
 )
-from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import WAITING_STATES
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import QueueRank
 
-FORMULA, THRESHOLD = "job_sort_formula", "job_sort_formula_threshold"
-BEGUN = "B"
+FORMULA_ATTRIBUTE, THRESHOLD_ATTRIBUTE = "job_sort_formula", "job_sort_formula_threshold"
+STARTED_ARRAY_STATE = "B"
 """State of an array with a started subjob."""
 
 
@@ -32,21 +32,23 @@ def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
 
     Raise `FormulaNotComputable` if the formulas differ.
     """
-    found = {get_text(server, FORMULA).strip()} | {get_text(each, FORMULA).strip() for each in schedulers.values()}
+    found = {get_text(server, FORMULA_ATTRIBUTE).strip()} | {
+        get_text(each, FORMULA_ATTRIBUTE).strip() for each in schedulers.values()
+    }
     found -= {""}
     if len(found) > 1:
-        raise FormulaNotComputable("is not the same for all schedulers")
+        raise FormulaNotComputable("differs between schedulers")
     return found.pop() if found else ""
 
 
 def get_boost(record: Record) -> int:
-    """Return a job's points, or 0 if it has none; raise `ValueError` if the value is not a number."""
-    return int(get_part_texts(record, "Resource_List").get(POINTS, "0"))
+    """Return a job's points, or 0 if it has none. Raise `ValueError` if the value is not a number."""
+    return int(get_part_texts(record, "Resource_List").get(BOOST_RESOURCE, "0"))
 
 
 def may_have_points(record: Record) -> bool:
     """Return whether a record is a waiting job, or an array with waiting subjobs."""
-    return str(record.get("job_state")) in WAITING | {BEGUN}
+    return str(record.get("job_state")) in WAITING_STATES | {STARTED_ARRAY_STATE}
 
 
 def rank_jobs(
@@ -56,30 +58,30 @@ def rank_jobs(
 
     PBS's values are rounded down and shifted by a common amount, so that all are at least 1.
     """
-    numbers = pbs_job_ids.job_numbers(jobs)
-    subjobs = _waiting_subjobs(jobs, numbers)
+    numbers = pbs_job_ids.assign_job_numbers(jobs)
+    subjobs = _group_waiting_subjobs(jobs, numbers)
     found = []
     for name, record in jobs.items():
         if not may_have_points(record) or pbs_job_ids.parent_array_name(name) is not None:
             continue
         try:
             points = get_boost(record)
-        except UNREADABLE:
+        except UNREADABLE_FIELD_ERRORS:
             continue
         queue = str(record.get("queue", ""))
         if queue not in managed and not points:
             continue
-        terms = compute_terms(formula, record, queues.get(queue, {})) | {POINTS: 0.0}
+        terms = compute_terms(formula, record, queues.get(queue, {})) | {BOOST_RESOURCE: 0.0}
         stands_for = tuple(subjobs.get(name, ())) if pbs_job_ids.is_array(name) else (numbers[name],)
         own = math.floor(formula.evaluate(terms))
-        tier = _priority(queues.get(queue, {}))
+        tier = _get_queue_priority(queues.get(queue, {}))
         found.append(QueueRank(numbers[name], stands_for, own, points, tier, pbs_job_ids.strip_server_name(name)))
     lowest = min((each.own for each in found), default=1)
     shift = 1 - min(lowest, 1)
     return [replace(each, own=each.own + shift) for each in found]
 
 
-def _waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
+def _group_waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for name in jobs:
         array = pbs_job_ids.parent_array_name(name)
@@ -88,8 +90,8 @@ def _waiting_subjobs(jobs: Iterable[str], numbers: Mapping[str, int]) -> dict[st
     return found
 
 
-def _priority(queue: Record) -> int:
+def _get_queue_priority(queue: Record) -> int:
     try:
         return int(get_text(queue, "Priority", "0"))
-    except UNREADABLE:
+    except UNREADABLE_FIELD_ERRORS:
         return 0

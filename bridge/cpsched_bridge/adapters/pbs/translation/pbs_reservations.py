@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text, to_texts
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, parse_time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_time_s
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import Outage
 
 _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
-_WITHOUT_VNODES = frozenset({
+_STATES_WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
 })  # fmt: skip
 """States of reservations without vnodes; reservations in all other states have vnodes."""
@@ -35,9 +35,9 @@ class PbsReservation:
     to_s: int
 
 
-def parse_vnode_names(words: str) -> list[str]:
+def parse_vnode_names(text: str) -> list[str]:
     """Return the vnode names in an `exec_vnode` or `resv_nodes` text, in order and with repetitions."""
-    return _VNODE.findall(words)
+    return _VNODE.findall(text)
 
 
 def translate_reservations(
@@ -49,36 +49,36 @@ def translate_reservations(
         try:
             if UNREADABLE_KEY in record:
                 raise ValueError(str(record[UNREADABLE_KEY]))
-            if get_text(record, "reserve_state") in _WITHOUT_VNODES:
+            if get_text(record, "reserve_state") in _STATES_WITHOUT_VNODES:
                 continue
             begin_s = parse_time_s(get_text(record, "reserve_start"))
-            end_s = _end_s(record, begin_s)
+            end_s = _compute_end_s(record, begin_s)
             members = machine.mask_of_names(parse_vnode_names(get_text(record, "resv_nodes")))
-        except UNREADABLE as error:
+        except UNREADABLE_FIELD_ERRORS as error:
             odd.append(UnreadablePbsObject("reservation", name, str(error)))
-            members = machine.mask_of_names([*_named_in(record), *_showing(name, vnodes)])
-            found.append(PbsReservation(name, members, now_s, now_s + FOREVER_S))
+            members = machine.mask_of_names([*_list_named_vnodes(record), *_find_vnodes_showing(name, vnodes)])
+            found.append(PbsReservation(name, members, now_s, now_s + UNLIMITED_WALLTIME_S))
             continue
         if end_s > now_s:
             found.append(PbsReservation(name, members, begin_s, end_s))
     return tuple(sorted(found, key=lambda each: (each.from_s, each.name))), odd
 
 
-def _named_in(record: Record) -> list[str]:
-    """Return the vnodes that an unreadable reservation names."""
+def _list_named_vnodes(record: Record) -> list[str]:
+    """Return the vnodes listed in an unreadable reservation."""
     return [name for words in to_texts(record.get("resv_nodes")) for name in parse_vnode_names(words)]
 
 
-def _showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
+def _find_vnodes_showing(name: str, vnodes: Mapping[str, Record]) -> list[str]:
     """Return the vnodes on which PBS shows a reservation."""
 
-    def shown(vnode: Record) -> list[str]:
+    def list_reservations(vnode: Record) -> list[str]:
         return [each.strip() for words in to_texts(vnode.get("resv")) for each in words.split(",")]
 
-    return [each for each, vnode in vnodes.items() if name in shown(vnode)]
+    return [each for each, vnode in vnodes.items() if name in list_reservations(vnode)]
 
 
-def _end_s(record: Record, begin_s: int) -> int:
+def _compute_end_s(record: Record, begin_s: int) -> int:
     end = get_text(record, "reserve_end")
     return parse_time_s(end) if end else begin_s + parse_duration_s(get_text(record, "reserve_duration"))
 

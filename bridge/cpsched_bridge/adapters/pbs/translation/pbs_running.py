@@ -14,18 +14,18 @@ from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.pbs.pbs_records import Record, get_part_texts, get_text
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S, parse_amount, parse_time_s
+from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_amount, parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, parse_place_text
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 
-RUNNING = frozenset("REU")
+RUNNING_STATES = frozenset("REU")
 """States of jobs that occupy vnodes: running, exiting, or suspended by keyboard activity.
 
 A job that is suspended for another reason has released its vnodes.
 """
-_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
+_EXEC_VNODE_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=\s]*)+)")
 
 
 def translate_running_jobs(
@@ -37,37 +37,40 @@ def translate_running_jobs(
     now_s: int,
     begins: Collection[int] = (),
 ) -> tuple[list[RunningJob], dict[int, str]]:
-    """Return the running jobs, and by number the allocations that differ from the request.
+    """Return the running jobs, and allocations that differ from the request, by job number.
 
-    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings: a job whose allocation equals its
-    request stays the same object, and any other job is added.
+    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings. If a job's allocation equals its
+    request, the job stored there is returned. Otherwise, the job is built from its allocation. All returned jobs are
+    stored in `known`.
     """
     found, otherwise = [], {}
     for name, record in jobs.items():
         state = record.get("job_state")
         number = numbers[name]
-        if number in begins or pbs_job_ids.is_array(name) or (state not in RUNNING and state != "S"):
+        if number in begins or pbs_job_ids.is_array(name) or (state not in RUNNING_STATES and state != "S"):
             continue
         before = known.get(number)
         try:
-            each = _running(record, number, machine, before, now_s)
+            each = _translate_running_job(record, number, machine, before, now_s)
             if before is not None and each.job.request != before.request and state != "S":
                 amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
                 otherwise[number] = describe_allocation(amounts, machine)
-        except (*UNREADABLE, JobNotModelled):
-            each = RunningJob(_unreadable(record, number, machine), now_s, ())
+        except (*UNREADABLE_FIELD_ERRORS, JobNotModelled):
+            each = RunningJob(_make_unreadable_job(record, number, machine), now_s, ())
         known[number] = each.job if state != "S" or before is None else before
         kept = tuple((node, units) for node, units in each.placement if usable[node])
         found.append(replace(each, placement=() if state == "S" else kept))
     return found, otherwise
 
 
-def _running(record: Record, number: int, machine: VnodeTable, before: Job | None, now_s: int) -> RunningJob:
-    said = get_text(record, "stime")
-    start_s = min(parse_time_s(said), now_s) if said else now_s
+def _translate_running_job(
+    record: Record, number: int, machine: VnodeTable, before: Job | None, now_s: int
+) -> RunningJob:
+    text = get_text(record, "stime")
+    start_s = min(parse_time_s(text), now_s) if text else now_s
     amounts = parse_exec_vnode(get_text(record, "exec_vnode"), machine)
     if not amounts:
-        raise ValueError("runs nowhere that is known")
+        raise ValueError("exec_vnode contains no known vnode")
     place = get_part_texts(record, "Resource_List").get("place", "")
     exclusive = parse_place_text(place).sharing in ("excl", "exclhost")
     if before is not None:
@@ -84,12 +87,12 @@ def _running(record: Record, number: int, machine: VnodeTable, before: Job | Non
 
 
 def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
-    """Return a job's amounts by vnode; raise `ValueError` for malformed text.
+    """Return a job's amounts by vnode. Raise `ValueError` for malformed text.
 
     Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
     """
     found: dict[int, list[int]] = {}
-    for name, words in _PART.findall(exec_vnode):
+    for name, words in _EXEC_VNODE_PART.findall(exec_vnode):
         row = machine.index.get(name)
         if row is None:
             continue
@@ -105,8 +108,8 @@ def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
 def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
     """Return the placement of a job whose amounts equal its request, otherwise None.
 
-    A resource that PBS does not print, such as memory, counts as allocated in the requested amount. A job with whole
-    vnodes must have at least its units.
+    A resource that PBS does not print, such as memory, counts as allocated in the requested amount. For a job with
+    exclusive vnodes, only the amounts of its units are compared.
     """
     column = next(at for at, amount in enumerate(request.per_unit) if amount)
     placement = tuple((node, there[column] // request.per_unit[column]) for node, there in sorted(amounts.items()))
@@ -117,17 +120,17 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeT
     plain = replace(request, exclusive=False)
     for node, taken in amounts_used(plain, placement, machine.capacity).items():
         there = np.array(amounts[node])
-        told = there > 0
-        if (there[told] != taken[told]).any() or there[column] != taken[column]:
+        is_known = there > 0
+        if (there[is_known] != taken[is_known]).any() or there[column] != taken[column]:
             return None
     return placement
 
 
-def _unreadable(record: Record, number: int, machine: VnodeTable) -> Job:
+def _make_unreadable_job(record: Record, number: int, machine: VnodeTable) -> Job:
     """Return a job whose amounts are unknown."""
     request = Request(1, (1,) * len(machine.resources))
     try:
         user = str(record.get("euser", ""))
-        return Job(number, 0, FOREVER_S, request, user=user)
-    except UNREADABLE:
-        return Job(number, 0, FOREVER_S, request)
+        return Job(number, 0, UNLIMITED_WALLTIME_S, request, user=user)
+    except UNREADABLE_FIELD_ERRORS:
+        return Job(number, 0, UNLIMITED_WALLTIME_S, request)

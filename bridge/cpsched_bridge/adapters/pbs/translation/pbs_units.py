@@ -13,8 +13,8 @@ from fractions import Fraction
 from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
-FOREVER_S = 365 * 86400
-"""Walltime in seconds of a job without one, and duration of an object with an unreadable end."""
+UNLIMITED_WALLTIME_S = 365 * 86400
+"""Walltime in seconds for a job without one, and duration for an object with an unreadable end."""
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
@@ -23,12 +23,12 @@ def parse_amount(text: str, is_size: bool) -> Fraction:
     if is_size:
         return Fraction(parse_size_bytes(text), MIB)
     if not _NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return Fraction(text.strip())
 
 
 def parse_time_s(text: str) -> int:
-    """Return a UTC time, or a text of seconds, as Unix time; raise `ValueError` for other text.
+    """Return the Unix time for a UTC time or a number of seconds. Raise `ValueError` for other text.
 
     Example: "Sun Nov 22 12:40:38 2026".
     """
@@ -37,4 +37,4 @@ def parse_time_s(text: str) -> int:
     try:
         return calendar.timegm(datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y").timetuple())
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no time") from None
+        raise ValueError(f"{text[:40]!r} is not a time") from None

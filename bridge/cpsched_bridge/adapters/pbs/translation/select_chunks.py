@@ -23,21 +23,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cpsched.feasibility import units_by_node
-from cpsched.model import BoolArray, IntArray, NodeSetPart, Request
+from cpsched.model import BoolArray, IntArray, NodeSetCondition, Request
 from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_place, parse_select
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
 from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTable
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 
-SILENT = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
+IGNORED_CHUNK_RESOURCES = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
 """Resources of a chunk that no vnode provides."""
-MOST_CHUNKS = 1 << 20
+MAX_CHUNKS = 1 << 20
 _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedChunks:
-    """A number `count` of equal chunks, with the amounts they consume and the vnode properties they require."""
+    """`count` equal chunks, with the amounts they consume and the vnode properties they require."""
 
     count: int
     amounts: tuple[tuple[str, str], ...]
@@ -51,11 +51,11 @@ class RequestedChunks:
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroupChoice:
-    """The groups of vnodes among which a job may use any single one."""
+    """The groups of vnodes from which a job may use only one."""
 
     groups: VnodeGroups
     holds: BoolArray
-    """Whether the job fits into each group if the group is idle."""
+    """For each group, whether the job fits into it when it is idle."""
     allowed: BoolArray
     """Mask of the vnodes that the job may use."""
 
@@ -65,13 +65,13 @@ class VnodeGroupChoice:
 
     def is_whole_group(self, vnodes: BoolArray) -> bool:
         """Return whether these are all usable vnodes of a group that can hold the job."""
-        around = self.groups.groups_of_vnode(int(vnodes.argmax()))
-        return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in around.tolist())
+        groups = self.groups.groups_of_vnode(int(vnodes.argmax()))
+        return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in groups.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedRequest:
-    """A request, with the chunks of one unit."""
+    """A request and the chunks that make up one of its units."""
 
     request: Request
     chunks: tuple[str, ...]
@@ -93,7 +93,7 @@ class ChunkedRequest:
 
 
 def parse_place_text(text: str) -> PbsPlaceDirective:
-    """Return a parsed `place`; raise `JobNotModelled` for values that PBS's manual does not list."""
+    """Return a parsed `place`. Raise `JobNotModelled` for values that PBS's manual does not list."""
     found = parse_place(text)
     if found.unknown:
         raise JobNotModelled(f"place={text[:60]}")
@@ -108,10 +108,10 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
     found: list[RequestedChunks] = []
     for part in parse_select(select):
         if not part.count:
-            raise ValueError("a chunk that is wanted 0 times")
+            raise ValueError("requests a chunk 0 times")
         amounts, properties = [], []
         for name, value in part.asked.items():
-            if name in SILENT:
+            if name in IGNORED_CHUNK_RESOURCES:
                 continue
             if name in machine.resources:
                 if not _AMOUNT.fullmatch(value):
@@ -120,15 +120,15 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
             elif machine.has_resource(name):
                 properties.append((name, value))
             else:
-                raise JobNotModelled(f"asks for {name}, which no vnode has")
+                raise JobNotModelled(f"requests {name}, which no vnode has")
         chunk = RequestedChunks(part.count, tuple(amounts) or (("ncpus", "1"),), tuple(properties))
         last = found[-1] if found else None
         if last is not None and (last.amounts, last.properties) == (chunk.amounts, chunk.properties):
             found[-1] = RequestedChunks(last.count + chunk.count, chunk.amounts, chunk.properties)
         else:
             found.append(chunk)
-    if sum(chunk.count for chunk in found) > MOST_CHUNKS:
-        raise ValueError("more chunks than there can be")
+    if sum(chunk.count for chunk in found) > MAX_CHUNKS:
+        raise ValueError(f"requests more than {MAX_CHUNKS} chunks")
     return found
 
 
@@ -147,59 +147,61 @@ def build_chunk_request(
         mask &= machine.select_by_value(name, value)
         named.append(f"{name}={value}")
     if len({chunk.properties for chunk in chunks}) > 1:
-        raise JobNotModelled("chunks that are to be on vnodes of several kinds")
+        raise JobNotModelled("requests chunks on different kinds of vnodes")
     if not mask.any():
-        raise JobNotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is there for its queue")
+        raise JobNotModelled(f"no vnode has {', '.join(named)}" if named else "no vnode is available to its queue")
     count = sum(chunk.count for chunk in chunks)
     together = count > 1 and (how.arrangement == "pack" or len(chunks) > 1)
     if len(chunks) > 1 and how.arrangement in ("scatter", "vscatter"):
-        raise JobNotModelled(f"chunks of several kinds with place={how.arrangement}")
+        raise JobNotModelled(f"requests different chunks with place={how.arrangement}")
     if count > 1 and how.arrangement == "scatter" and not machine.one_vnode_per_host:
-        raise JobNotModelled("place=scatter where hosts have several vnodes")
-    exclusive = _exclusive(how, machine, mask)
-    vectors = [(chunk.count, _vector(chunk, machine)) for chunk in chunks]
-    parts = [NodeSetPart("resource", each) for each in named] or [NodeSetPart("partition", "its queue's")]
+        raise JobNotModelled("requests place=scatter, but hosts have several vnodes")
+    exclusive = _is_exclusive(how, machine, mask)
+    vectors = [(chunk.count, _to_amount_vector(chunk, machine)) for chunk in chunks]
+    parts = [NodeSetCondition("resource", each) for each in named] or [NodeSetCondition("partition", "its queue's")]
     node_set = machine.intern_node_set(mask, *parts)
     if together:
         whole = np.sum([np.array(vector, dtype=object) * times for times, vector in vectors], axis=0)
         if not (machine.capacity[mask] >= whole).all(axis=1).any():
-            what = "chunks of several kinds" if len(chunks) > 1 else "place=pack"
-            raise JobNotModelled(f"{what} that together fit onto no vnode")
+            what = "different chunks" if len(chunks) > 1 else "place=pack"
+            raise JobNotModelled(f"requests {what}, but no vnode can hold all chunks")
         words = tuple(chunk.select_text for chunk in chunks for _ in range(chunk.count))
         return ChunkedRequest(Request(1, tuple(map(int, whole)), False, exclusive, node_set), words)
     per_unit = vectors[0][1]
     if not (machine.capacity[mask] >= np.array(per_unit, dtype=object)).all(axis=1).any():
-        raise JobNotModelled("a chunk that fits onto no vnode")
+        raise JobNotModelled("requests a chunk that fits on no vnode")
     distinct = count > 1 and how.arrangement in ("scatter", "vscatter")
     found = ChunkedRequest(Request(count, per_unit, distinct, exclusive, node_set), (chunks[0].select_text,))
-    return _in_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
+    return _restrict_to_one_group(found, how.group, machine, mask, free) if how.group and count > 1 else found
 
 
-def _in_one_group(
+def _restrict_to_one_group(
     found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkedRequest:
     """Return the request restricted to the vnodes of one group that can hold the job."""
     request, groups = found.request, machine.group_by_resource(resource)
     choice = VnodeGroupChoice(
-        groups, groups.sum_by_group(_room(request, machine.capacity, machine, mask)) >= request.units, mask
+        groups,
+        groups.sum_by_group(_count_units_by_vnode(request, machine.capacity, machine, mask)) >= request.units,
+        mask,
     )
     if not choice.holds.any():
         what = f"place=group={resource[:40]}"
-        raise JobNotModelled(what, f"{what}: no group of vnodes holds it")
-    now = groups.sum_by_group(_room(request, free, machine, mask)) >= request.units
+        raise JobNotModelled(what, f"{what}: no group of vnodes can hold the job")
+    now = groups.sum_by_group(_count_units_by_vnode(request, free, machine, mask)) >= request.units
     group = int(now.argmax() if now.any() else np.flatnonzero(choice.holds)[-1])
     node_set = machine.intern_node_set(
-        choice.vnode_mask(group), NodeSetPart("resource", f"{resource}={groups.names[group]}")
+        choice.vnode_mask(group), NodeSetCondition("resource", f"{resource}={groups.names[group]}")
     )
     return ChunkedRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 
 def chunks_fit(request: Request, free: IntArray, machine: VnodeTable) -> bool:
     """Return whether a request fits into the amounts `free`, int64[N, R]."""
-    return int(_room(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
+    return int(_count_units_by_vnode(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
 
 
-def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
+def _count_units_by_vnode(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
     """Return how many units fit on each vnode, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
@@ -208,23 +210,23 @@ def _room(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray
     return units
 
 
-def _vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int, ...]:
+def _to_amount_vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int, ...]:
     amounts = {name: math.ceil(parse_amount(value, name in machine.sizes)) for name, value in chunk.amounts}
     return tuple(amounts.get(name, 0) for name in machine.resources)
 
 
-def _exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
+def _is_exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
     """Return whether the job has exclusive use of its vnodes, according to `place` or to their `sharing`."""
-    found = {_alone(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
+    found = {_get_exclusive_scope(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
-        raise JobNotModelled("vnodes that differ in whether they are shared")
+        raise JobNotModelled("may use vnodes with different sharing")
     alone = found.pop()
     if alone == "host" and not machine.one_vnode_per_host:
-        raise JobNotModelled("whole hosts, which have several vnodes")
+        raise JobNotModelled("requests whole hosts, which have several vnodes")
     return bool(alone)
 
 
-def _alone(wish: str, sharing: str) -> str:
+def _get_exclusive_scope(wish: str, sharing: str) -> str:
     """Return what the job uses exclusively: "vnode", "host", or "" if it shares both."""
     if sharing == "ignore_excl":
         return ""

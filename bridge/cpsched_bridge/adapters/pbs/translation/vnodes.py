@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
-from cpsched.model.value_bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched_bridge.adapters.pbs.pbs_records import (
     UNREADABLE_KEY,
     PbsCustomResource,
@@ -21,18 +21,18 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
     get_text,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
-from cpsched_bridge.adapters.shared.node_table import NodeTable
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
+from cpsched_bridge.adapters.shared.node_table import ConfiguredNodeTable
 from cpsched_bridge.ports import Outage
 
-BUILT_IN = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
+BUILT_IN_CONSUMABLES = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
 """Built-in consumable resources other than processors and memory."""
-TAKES_JOBS = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
+USABLE_STATES = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
 """States of a usable vnode; in any other state, such as `offline`, it receives no jobs."""
-FULL = frozenset({"job-exclusive", "resv-exclusive"})
+FULL_STATES = frozenset({"job-exclusive", "resv-exclusive"})
 """States of a usable vnode without free amounts, regardless of the amounts that PBS shows as assigned."""
 
-OWN = ("host", "vnode")
+IDENTIFYING_RESOURCES = ("host", "vnode")
 """Resources that identify a vnode, which has exactly one value of each."""
 
 
@@ -65,13 +65,13 @@ class VnodeGroups:
 
 
 @dataclass(slots=True)
-class VnodeTable(NodeTable):
+class VnodeTable(ConfiguredNodeTable):
     """A table of the vnodes as configured; `from_records` builds one."""
 
     sizes: frozenset[str]
-    """Resources whose amounts are sizes."""
+    """Names of the resources whose PBS type is `size`."""
     properties: Mapping[str, Mapping[str, str]]
-    """Non-consumable resources by vnode, as text by resource."""
+    """Texts of non-consumable resources, by vnode and resource."""
     hosts: tuple[str, ...]
     """Host of each vnode, by row."""
     queues: tuple[str, ...]
@@ -85,29 +85,30 @@ class VnodeTable(NodeTable):
     def from_records(
         cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
     ) -> VnodeTable:
-        """Return a table, or `previous` if it is equal; raise `ValueError` if there are no vnodes."""
+        """Return a table, or `previous` if it is equal. Raise `ValueError` if there are no vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
         found = [get_part_texts(vnodes[name], "resources_available") for name in names]
-        counted = {"ncpus": "long", "mem": "size", **BUILT_IN}
+        counted = {"ncpus": "long", "mem": "size", **BUILT_IN_CONSUMABLES}
         counted |= {name: kind.type for name, kind in kinds.items() if kind.is_consumable}
         here = {name for each in found for name in each}
         resources = ("ncpus", "mem", *sorted((counted.keys() & here) - {"ncpus", "mem"}))
         facts = tuple(
-            (name, tuple(sorted(each.items())), _ways(vnodes[name])) for name, each in zip(names, found, strict=True)
+            (name, tuple(sorted(each.items())), _get_placement_attributes(vnodes[name]))
+            for name, each in zip(names, found, strict=True)
         )
         key = (facts, resources, tuple(sorted(counted.items())))
         if previous is not None and previous.key == key:
             return previous
         sizes = frozenset(name for name in resources if counted[name] == "size")
-        ways = [_ways(vnodes[name]) for name in names]
+        ways = [_get_placement_attributes(vnodes[name]) for name in names]
         return cls(
             key=key,
             names=names,
             index={name: row for row, name in enumerate(names)},
             resources=resources,
-            capacity=np.array([_amounts(each, resources, sizes) for each in found], np.int64),
+            capacity=np.array([_parse_amounts_or_zeros(each, resources, sizes) for each in found], np.int64),
             sizes=sizes,
             properties={
                 name: {what: value for what, value in each.items() if what not in resources}
@@ -126,20 +127,26 @@ class VnodeTable(NodeTable):
         return len(set(hosts)) == len(hosts)
 
     def select_by_value(self, resource: str, value: str) -> BoolArray:
-        """Return a mask of the vnodes with this value of a non-consumable resource or of a resource in `OWN`."""
+        """Return a mask of the vnodes with this value of a non-consumable resource or of a resource in
+        `IDENTIFYING_RESOURCES`.
+        """
         mask = np.zeros(len(self.names), np.bool_)
-        mask[self._by_value(resource).get(value if resource in OWN else _flag(value), [])] = True
+        mask[
+            self._index_by_value(resource).get(
+                value if resource in IDENTIFYING_RESOURCES else _normalize_boolean(value), []
+            )
+        ] = True
         return mask
 
-    def _by_value(self, resource: str) -> Mapping[str, list[int]]:
+    def _index_by_value(self, resource: str) -> Mapping[str, list[int]]:
         """Return the rows of vnodes by value of a non-consumable resource; results are cached."""
         found = self._values.get(resource)
         if found is None and self.has_resource(resource):
             found = self._values[resource] = {}
             own = {"host": self.hosts, "vnode": self.names}.get(resource)
             for row, name in enumerate(self.names):
-                said = self.properties[name].get(resource, "").split(",")
-                for value in {own[row]} if own else {_flag(each) for each in said}:
+                values = self.properties[name].get(resource, "").split(",")
+                for value in {own[row]} if own else {_normalize_boolean(each) for each in values}:
                     found.setdefault(value, []).append(row)
         return found or {}
 
@@ -151,7 +158,7 @@ class VnodeTable(NodeTable):
         """
         found = self._groups.get(resource)
         if found is None:
-            known = [(value, rows) for value, rows in self._by_value(resource).items() if value]
+            known = [(value, rows) for value, rows in self._index_by_value(resource).items() if value]
             known.sort(key=lambda each: (len(each[1]), each[0]))
             found = VnodeGroups(
                 tuple(value for value, _ in known),
@@ -164,7 +171,7 @@ class VnodeTable(NodeTable):
 
     def has_resource(self, resource: str) -> bool:
         """Return whether any vnode has this resource, whether consumable or not."""
-        if resource in OWN or resource in self.resources:
+        if resource in IDENTIFYING_RESOURCES or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
 
@@ -174,28 +181,28 @@ class VnodeTable(NodeTable):
         mask = kept if kept.any() else np.array([not each for each in self.queues])
         partition = get_text(queue, "partition")
         if isinstance(partition, UnquotedValue):
-            raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number, and not as text")
+            raise JobNotModelled(f"partition {partition[:40]} of queue {name} is printed as a number instead of text")
         found: BoolArray = mask & np.array([each == partition for each in self.partitions])
         return found
 
 
 def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
     """Return the readable vnodes, and the unreadable ones with the reason."""
-    found, odd = {}, []
+    found, invalid = {}, []
     for name, vnode in vnodes.items():
         try:
             if UNREADABLE_KEY in vnode:
                 raise ValueError(str(vnode[UNREADABLE_KEY]))
-            _ways(vnode), parse_states(vnode), get_part_texts(vnode, "resources_available")
+            _get_placement_attributes(vnode), parse_states(vnode), get_part_texts(vnode, "resources_available")
             get_part_texts(vnode, "resources_assigned")
-        except UNREADABLE as error:
-            odd.append(UnreadablePbsObject("vnode", name, str(error)))
+        except UNREADABLE_FIELD_ERRORS as error:
+            invalid.append(UnreadablePbsObject("vnode", name, str(error)))
         else:
             found[name] = vnode
-    return found, odd
+    return found, invalid
 
 
-def _flag(value: str) -> str:
+def _normalize_boolean(value: str) -> str:
     """Return a boolean value in a uniform spelling, because PBS accepts several."""
     word = value.strip()
     if word.lower() in ("true", "t", "yes", "y"):
@@ -203,27 +210,27 @@ def _flag(value: str) -> str:
     return "False" if word.lower() in ("false", "f", "no", "n") else word
 
 
-def _ways(vnode: Record) -> tuple[str, str, str]:
+def _get_placement_attributes(vnode: Record) -> tuple[str, str, str]:
     return get_text(vnode, "queue"), get_text(vnode, "partition"), get_text(vnode, "sharing", "default_shared")
 
 
-def _amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
+def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
     """Return the amounts in the order of `resources`; all are 0 if one is unreadable."""
     try:
-        return _all_amounts(found, resources, sizes)
-    except UNREADABLE:
+        return _parse_amounts(found, resources, sizes)
+    except UNREADABLE_FIELD_ERRORS:
         return [0] * len(resources)
 
 
-def _all_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
-    row = [math.floor(_amount(found, name, sizes)) for name in resources]
-    odd = [name for name, each in zip(resources, row, strict=True) if each >= MOST_AMOUNT]
-    if odd:
-        raise ValueError(f"{odd[0]} is more than any vnode has")
+def _parse_amounts(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
+    row = [math.floor(_parse_named_amount(found, name, sizes)) for name in resources]
+    invalid = [name for name, each in zip(resources, row, strict=True) if each >= AMOUNT_BOUND]
+    if invalid:
+        raise ValueError(f"{invalid[0]} exceeds the amount of any vnode")
     return row
 
 
-def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
+def _parse_named_amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fraction:
     try:
         return parse_amount(found.get(name, "0"), name in sizes)
     except ValueError as error:
@@ -232,7 +239,7 @@ def _amount(found: Mapping[str, str], name: str, sizes: frozenset[str]) -> Fract
 
 def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
     """Return a mask of the usable vnodes, bool[N]."""
-    return np.array([parse_states(vnodes[name]) <= TAKES_JOBS for name in machine.names])
+    return np.array([parse_states(vnodes[name]) <= USABLE_STATES for name in machine.names])
 
 
 def parse_states(vnode: Record) -> frozenset[str]:
@@ -246,31 +253,31 @@ def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> I
     working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):
         vnode = vnodes[name]
-        if not working[row] or parse_states(vnode) & FULL:
+        if not working[row] or parse_states(vnode) & FULL_STATES:
             free[row] = 0
             continue
         assigned = get_part_texts(vnode, "resources_assigned")
-        taken = _taken(assigned, machine)
+        taken = _parse_assigned_amounts(assigned, machine)
         free[row] = 0 if taken is None else np.maximum(free[row] - taken, 0)
     return free
 
 
-def _taken(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
+def _parse_assigned_amounts(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
     try:
-        row = [math.ceil(_amount(assigned, name, machine.sizes)) for name in machine.resources]
-    except UNREADABLE:
+        row = [math.ceil(_parse_named_amount(assigned, name, machine.sizes)) for name in machine.resources]
+    except UNREADABLE_FIELD_ERRORS:
         return None
-    return np.array([min(each, MOST_AMOUNT) for each in row], np.int64)
+    return np.array([min(each, AMOUNT_BOUND) for each in row], np.int64)
 
 
-def without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[UnreadablePbsObject]:
+def list_vnodes_without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[UnreadablePbsObject]:
     """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
-            _all_amounts(get_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes)
+            _parse_amounts(get_part_texts(vnodes[name], "resources_available"), machine.resources, machine.sizes)
             for resource in machine.resources:
-                _amount(get_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes)
-        except UNREADABLE as error:
+                _parse_named_amount(get_part_texts(vnodes[name], "resources_assigned"), resource, machine.sizes)
+        except UNREADABLE_FIELD_ERRORS as error:
             yield UnreadablePbsObject("vnode", name, str(error))
 
 
@@ -278,6 +285,6 @@ def list_vnode_outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s:
     """Yield the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
         states = parse_states(vnodes[name])
-        if not states <= TAKES_JOBS:
+        if not states <= USABLE_STATES:
             kind = "drained" if "offline" in states and "down" not in states else "down"
             yield Outage(kind, ",".join(sorted(states)), (row,), now_s, None)  # type: ignore[arg-type]

@@ -23,11 +23,13 @@ from typing import Any
 from cpsched_bridge.adapters.pbs.pbs_records import Record, UnquotedValue, Value, to_texts
 from cpsched_bridge.errors import BackendUnavailable
 
-USERS_OWN = frozenset({"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"})
+USER_TEXT_ATTRIBUTES = frozenset(
+    {"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"}
+)
 """Job attributes that are skipped, because they contain users' text and make up most of the output."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
-_BARE = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
+_UNQUOTED = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
 """Pattern of values without quotes, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
 
 
@@ -39,11 +41,11 @@ class PbsJsonObjects:
     doubtful: set[str] = field(default_factory=set)
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _RepeatedKeyObject(list[tuple[str, Any]]):
     """A JSON object with repeated keys, as a list of pairs."""
 
 
-_AS_PRINTED: dict[str, Any] = {
+_KEEP_PRINTED_FORM: dict[str, Any] = {
     "parse_int": UnquotedValue,
     "parse_float": UnquotedValue,
     "parse_constant": UnquotedValue,
@@ -56,51 +58,53 @@ def parse_objects(text: str, kind: str) -> PbsJsonObjects:
     `kind` is "Jobs", "nodes", "Queue" or "Server". Raise `BackendUnavailable` if the text is not PBS output.
     """
     try:
-        whole = json.loads(text, object_pairs_hook=_Pairs, strict=False, **_AS_PRINTED)
+        whole = json.loads(text, object_pairs_hook=_RepeatedKeyObject, strict=False, **_KEEP_PRINTED_FORM)
     except (ValueError, RecursionError):
-        return _salvaged(text, kind)
-    if not isinstance(whole, _Pairs) or "pbs_server" not in dict(whole):
-        raise BackendUnavailable(f"not a response from PBS: {text[:60]!r}")
+        return _parse_objects_separately(text, kind)
+    if not isinstance(whole, _RepeatedKeyObject) or "pbs_server" not in dict(whole):
+        raise BackendUnavailable(f"the output is not from PBS: {text[:60]!r}")
     found = PbsJsonObjects()
     for key, value in whole:
-        if key == kind and isinstance(value, _Pairs):
+        if key == kind and isinstance(value, _RepeatedKeyObject):
             for name, each in value:
-                if name in found.records or not isinstance(each, _Pairs):
+                if name in found.records or not isinstance(each, _RepeatedKeyObject):
                     found.doubtful.add(name)
-                found.records[name] = _record(each if isinstance(each, _Pairs) else _Pairs())
+                found.records[name] = _build_record(
+                    each if isinstance(each, _RepeatedKeyObject) else _RepeatedKeyObject()
+                )
     return found
 
 
-def _record(pairs: Iterable[tuple[str, Any]]) -> Record:
+def _build_record(pairs: Iterable[tuple[str, Any]]) -> Record:
     found: Record = {}
     for name, value in pairs:
-        if name in USERS_OWN:
+        if name in USER_TEXT_ATTRIBUTES:
             continue
-        told = _value(value)
+        parsed = _convert_value(value)
         before = found.get(name)
         if before is None:
-            found[name] = told
-        elif isinstance(before, dict) and isinstance(told, dict):
-            found[name] = {**before, **told}
-        elif not isinstance(before, dict) and not isinstance(told, dict):
-            found[name] = (*_texts(before), *_texts(told))
+            found[name] = parsed
+        elif isinstance(before, dict) and isinstance(parsed, dict):
+            found[name] = {**before, **parsed}
+        elif not isinstance(before, dict) and not isinstance(parsed, dict):
+            found[name] = (*_to_texts(before), *_to_texts(parsed))
     return found
 
 
-def _texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
+def _to_texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _value(value: Any) -> Value:
-    if isinstance(value, _Pairs):
+def _convert_value(value: Any) -> Value:
+    if isinstance(value, _RepeatedKeyObject):
         parts: dict[str, str | tuple[str, ...]] = {}
         for name, each in value:
-            parts[name] = (*_texts(parts[name]), _text(each)) if name in parts else _text(each)
+            parts[name] = (*_to_texts(parts[name]), _convert_scalar(each)) if name in parts else _convert_scalar(each)
         return parts
-    return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
+    return tuple(map(_convert_scalar, value)) if isinstance(value, list) else _convert_scalar(value)
 
 
-def _text(value: Any) -> str:
+def _convert_scalar(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
@@ -108,13 +112,13 @@ def _text(value: Any) -> str:
     return UnquotedValue(str(value)[:200])
 
 
-def _salvaged(text: str, kind: str) -> PbsJsonObjects:
+def _parse_objects_separately(text: str, kind: str) -> PbsJsonObjects:
     """Return the objects in invalid JSON, each parsed separately."""
     head = re.search(rf'^[ \t]*"{kind}"[ \t]*:[ \t]*\{{[ \t]*$', text, re.MULTILINE)
     if not re.match(r'\s*\{\s*"timestamp"', text) or '"pbs_server"' not in text[: head.start() if head else None]:
-        raise BackendUnavailable(f"not a response from PBS: {text[:60]!r}")
+        raise BackendUnavailable(f"the output is not from PBS: {text[:60]!r}")
     if not text.rstrip().endswith("}"):
-        raise BackendUnavailable(f"an answer of PBS's that ends early: ...{text[-40:]!r}")
+        raise BackendUnavailable(f"PBS's output is truncated: ...{text[-40:]!r}")
     found = PbsJsonObjects()
     if head is None:
         return found
@@ -126,14 +130,14 @@ def _salvaged(text: str, kind: str) -> PbsJsonObjects:
     ends = [each.start() for each in starts[1:]] + [len(body)]
     for start, end in zip(starts, ends, strict=True):
         name, piece = start[2], body[start.end() : end]
-        record = _by_lines(piece, len(start[1].expandtabs()))
+        record = _parse_record_lines(piece, len(start[1].expandtabs()))
         if record is None or name in found.records:
             found.doubtful.add(name)
         found.records[name] = record or {}
     return found
 
 
-def _by_lines(piece: str, indent: int) -> Record | None:
+def _parse_record_lines(piece: str, indent: int) -> Record | None:
     """Return the record in the lines that are indented beyond `indent`, or None if it is unreadable."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
@@ -154,19 +158,19 @@ def _by_lines(piece: str, indent: int) -> Record | None:
                 if skips:
                     continue
                 return None
-            name, said = parts[2], parts[3]
-            within, listed, skips = None, "", name in USERS_OWN
+            name, text = parts[2], parts[3]
+            within, listed, skips = None, "", name in USER_TEXT_ATTRIBUTES
             if skips:
                 continue
             if name in found:
                 return None
-            if said in ("{", "{}"):
+            if text in ("{", "{}"):
                 found[name] = within = {}
                 continue
-            if said in ("[", "[]"):
+            if text in ("[", "[]"):
                 found[name], listed = (), name
                 continue
-            value = _scalar(said)
+            value = _parse_scalar_text(text)
             if value is None:
                 return None
             found[name] = value
@@ -174,22 +178,22 @@ def _by_lines(piece: str, indent: int) -> Record | None:
             continue
         elif within is not None:
             parts = _LINE.fullmatch(line)
-            value = _scalar(parts[3]) if parts else None
+            value = _parse_scalar_text(parts[3]) if parts else None
             if parts is None or value is None or parts[2] in within:
                 return None
             within[parts[2]] = value
-        elif listed and (value := _scalar(line.strip().rstrip(","))) is not None:
+        elif listed and (value := _parse_scalar_text(line.strip().rstrip(","))) is not None:
             found[listed] = (*to_texts(found[listed]), value)
         else:
             return None
     return found
 
 
-def _scalar(said: str) -> str | None:
-    if len(said) > 1 and said[0] == said[-1] == '"':
+def _parse_scalar_text(text: str) -> str | None:
+    if len(text) > 1 and text[0] == text[-1] == '"':
         try:
-            value = json.loads(said, strict=False)
+            value = json.loads(text, strict=False)
         except ValueError:
-            return said[1:-1]  # a stray backslash or inner quote is kept
+            return text[1:-1]  # a stray backslash or inner quote is kept
         return value if isinstance(value, str) else None
-    return UnquotedValue(said) if _BARE.fullmatch(said) else None
+    return UnquotedValue(text) if _UNQUOTED.fullmatch(text) else None

@@ -12,31 +12,31 @@ from pathlib import Path
 from cpsched_bridge.adapters.shared.parallel_commands import ParallelCommands, format_complaint
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
-FIXED = {"LC_ALL": "C", "TZ": "UTC0"}
-"""Untranslated messages, and UTC because PBS prints local times without a zone."""
+FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC0"}
+"""Environment settings: untranslated messages, and UTC because PBS prints local times without a zone."""
 
 
 def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment, which locates pbs.conf, combined with `FIXED`."""
-    return dict(os.environ if own is None else own) | FIXED
+    """Return this process's environment, which locates pbs.conf, combined with `FIXED_ENVIRONMENT`."""
+    return dict(os.environ if own is None else own) | FIXED_ENVIRONMENT
 
 
-NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
-_UNREACHED = re.compile(
+PROGRAM_NAMES = ("qstat", "pbsnodes", "pbs_rstat", "qmgr", "qrun", "qmove", "qalter")
+_UNREACHABLE_ERRORS = re.compile(
     r"cannot connect|connection refused|no default server|connection timed out|end of file|communication failure|"
     r"server shutting down|could not connect|pbs_iff|errno=15(?:031|034|096)|broken pipe|connection reset",
     re.I,
 )
-_REFUSED = re.compile(r"unauthorized|permission denied|access .*denied|illegal option|invalid option", re.I)
+_REFUSED_ERRORS = re.compile(r"unauthorized|permission denied|access .*denied|illegal option|invalid option", re.I)
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
     """Return the error for an exit status and error output, or None on success."""
-    error = _told(command, status, complaint)
-    return error if error is None or _REFUSED.search(complaint) else BackendUnavailable(str(error))
+    error = _interpret_command_exit(command, status, complaint)
+    return error if error is None or _REFUSED_ERRORS.search(complaint) else BackendUnavailable(str(error))
 
 
-class PbsPrograms:
+class PbsProgramRunner:
     """PBS's programs, run from the folder `bin`, or from the search path if `bin` is empty.
 
     A query takes at most `within_s` seconds.
@@ -48,7 +48,7 @@ class PbsPrograms:
 
     def list_missing_programs(self) -> list[str]:
         """Return the names of missing programs."""
-        return [name for name in NAMES if shutil.which(self._at(name)) is None]
+        return [name for name in PROGRAM_NAMES if shutil.which(self._resolve_path(name)) is None]
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
         """Return all answers by name; raise a `BackendError` if one is missing.
@@ -57,8 +57,8 @@ class PbsPrograms:
         """
         left_s = self.within_s if until_s is None else until_s - time.monotonic()
         if left_s <= 0:
-            raise BackendTimeout(f"{', '.join(commands)}: nothing is left of {self.within_s:g} s")
-        placed = {name: [self._at(words[0]), *words[1:]] for name, words in commands.items()}
+            raise BackendTimeout(f"{', '.join(commands)}: the time limit of {self.within_s:g} s has passed")
+        placed = {name: [self._resolve_path(words[0]), *words[1:]] for name, words in commands.items()}
         return ParallelCommands(placed, left_s, build_environment(), interpret_exit).collect_outputs()
 
     def command(self, command: Sequence[str], within_s: float | None = None) -> None:
@@ -69,21 +69,24 @@ class PbsPrograms:
         try:
             deadline_s = self.within_s if within_s is None else within_s
             ParallelCommands(
-                {"": [self._at(command[0]), *command[1:]]}, deadline_s, build_environment(), _told
+                {"": [self._resolve_path(command[0]), *command[1:]]},
+                deadline_s,
+                build_environment(),
+                _interpret_command_exit,
             ).collect_outputs()
         except BackendUnavailable as error:
             raise BackendTimeout(str(error)) from error
 
-    def _at(self, name: str) -> str:
+    def _resolve_path(self, name: str) -> str:
         return str(Path(self._bin) / name) if self._bin else name
 
 
-def _told(command: str, status: int, complaint: str) -> BackendError | None:
+def _interpret_command_exit(command: str, status: int, complaint: str) -> BackendError | None:
     """Return the error of a command, or None on success; an error message from the server is a refusal."""
     if status == 0:
         return None
-    words = f"{command}: {format_complaint(complaint, status)}"
-    return BackendUnavailable(words) if _UNREACHED.search(complaint) else CommandRefused(words)
+    text = f"{command}: {format_complaint(complaint, status)}"
+    return BackendUnavailable(text) if _UNREACHABLE_ERRORS.search(complaint) else CommandRefused(text)
 
 
 Clock = Callable[[], float]

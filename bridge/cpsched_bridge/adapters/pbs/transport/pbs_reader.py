@@ -17,33 +17,33 @@ from cpsched_bridge.adapters.pbs.pbs_records import (
 )
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import Clock, PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
-JOBS = ("qstat", "-f", "-F", "json", "-t")
-QUEUES = ("qstat", "-Q", "-f", "-F", "json")
-SERVER = ("qstat", "-B", "-f", "-F", "json")
-RESERVATIONS = ("pbs_rstat", "-F")
-VNODES = ("pbsnodes", "-av", "-F", "json")
-VNODES_AS_TEXT = ("pbsnodes", "-av")
-RESOURCES = ("qmgr", "-c", "list resource")
-SCHEDULERS = ("qmgr", "-c", "list sched")
-PAST = ("qstat", "-x", "-f", "-F", "json")
-NO_SENSE = "its record makes no sense"
-RESOURCES_S = 60.0
+JOBS_COMMAND = ("qstat", "-f", "-F", "json", "-t")
+QUEUES_COMMAND = ("qstat", "-Q", "-f", "-F", "json")
+SERVER_COMMAND = ("qstat", "-B", "-f", "-F", "json")
+RESERVATIONS_COMMAND = ("pbs_rstat", "-F")
+VNODES_COMMAND = ("pbsnodes", "-av", "-F", "json")
+VNODES_TEXT_COMMAND = ("pbsnodes", "-av")
+RESOURCES_COMMAND = ("qmgr", "-c", "list resource")
+SCHEDULERS_COMMAND = ("qmgr", "-c", "list sched")
+ENDED_JOBS_COMMAND = ("qstat", "-x", "-f", "-F", "json")
+MALFORMED = "its record is malformed"
+RESOURCES_CACHE_S = 60.0
 """Seconds for which the list of custom resources is cached."""
-ALONE = 20
+MAX_SINGLE_QUERIES = 20
 """Maximum number of doubtful jobs that one reading queries alone."""
-JOB = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+JOB_PATTERN = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
 class PbsStateReader:
-    """A reader of PBS that uses `programs`.
+    """A reader of PBS's state that runs `programs`.
 
     Jobs are read before vnodes, so that the free amounts account for jobs that start in between.
     """
 
-    def __init__(self, programs: PbsPrograms, clock: Clock = time.monotonic) -> None:
+    def __init__(self, programs: PbsProgramRunner, clock: Clock = time.monotonic) -> None:
         self._programs = programs
         self._clock = clock
         self._kinds: tuple[float, Mapping[str, PbsCustomResource]] | None = None
@@ -51,73 +51,80 @@ class PbsStateReader:
     def read(self) -> PbsRecords:
         """Return a complete reading; raise a `BackendError` if a part is missing."""
         until_s = time.monotonic() + self._programs.within_s
-        asked = {"jobs": JOBS, "queues": QUEUES, "server": SERVER, "reservations": RESERVATIONS}
-        if self._kinds is None or self._clock() - self._kinds[0] >= RESOURCES_S:
-            asked["resources"] = RESOURCES
+        asked = {
+            "jobs": JOBS_COMMAND,
+            "queues": QUEUES_COMMAND,
+            "server": SERVER_COMMAND,
+            "reservations": RESERVATIONS_COMMAND,
+        }
+        if self._kinds is None or self._clock() - self._kinds[0] >= RESOURCES_CACHE_S:
+            asked["resources"] = RESOURCES_COMMAND
         texts = self._programs.query(asked, until_s)
         if "resources" in texts:
             self._kinds = self._clock(), text_parsers.parse_resources(texts["resources"])
-        jobs, unreadable = self._jobs(texts["jobs"], until_s)
+        jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
         assert self._kinds is not None
         kinds = self._kinds[1]
         return PbsRecords(
             now_s=int(time.time()),
-            server=_server(texts["server"]),
+            server=_parse_server(texts["server"]),
             jobs=jobs,
-            queues=_records(texts["queues"], "Queue"),
-            vnodes=self._vnodes(kinds, until_s),
+            queues=_parse_records(texts["queues"], "Queue"),
+            vnodes=self._read_vnodes(kinds, until_s),
             reservations=text_parsers.parse_reservations(texts["reservations"]),
             resources=kinds,
             unreadable=unreadable,
         )
 
-    def _vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
+    def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
         """Return the vnodes, with the exact text of their resources."""
-        found = _records(self._programs.query({"vnodes": VNODES}, until_s)["vnodes"], "nodes")
-        unsure = {name: _unsure(record, kinds) for name, record in found.items()}
+        found = _parse_records(self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes")
+        unsure = {name: _find_unquoted_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
-            texts = text_parsers.parse_vnodes(self._programs.query({"vnodes": VNODES_AS_TEXT}, until_s)["vnodes"])
+            texts = text_parsers.parse_vnodes(self._programs.query({"vnodes": VNODES_TEXT_COMMAND}, until_s)["vnodes"])
             for name, attributes in unsure.items():
                 for attribute, part in attributes:
                     text = texts.get(name, {}).get(f"{attribute}.{part}" if part else attribute)
-                    _put(found[name], attribute, part, text)
+                    _set_text(found[name], attribute, part, text)
         return found
 
     def read_jobs_and_queues(self) -> tuple[dict[str, Record], dict[str, Record]]:
         """Return the jobs and the queues, by name."""
         until_s = time.monotonic() + self._programs.within_s
-        texts = self._programs.query({"jobs": JOBS, "queues": QUEUES}, until_s)
-        return self._jobs(texts["jobs"], until_s)[0], _records(texts["queues"], "Queue")
+        texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
+        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_records(texts["queues"], "Queue")
 
     def read_queues(self) -> dict[str, Record]:
         """Return the queues by name."""
-        return _records(self._programs.query({"queues": QUEUES})["queues"], "Queue")
+        return _parse_records(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
 
     def read_server(self) -> Record:
         """Return the record of the server."""
-        return _server(self._programs.query({"server": SERVER})["server"])
+        return _parse_server(self._programs.query({"server": SERVER_COMMAND})["server"])
 
     def read_schedulers(self) -> dict[str, Record]:
         """Return PBS's schedulers by name."""
-        return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS})["schedulers"])
+        return text_parsers.parse_schedulers(self._programs.query({"schedulers": SCHEDULERS_COMMAND})["schedulers"])
 
     def read_history(self, within_s: float) -> dict[str, Record]:
         """Return the readable jobs in PBS's history, by name."""
-        found = parse_objects(self._programs.query({"past": PAST}, time.monotonic() + within_s)["past"], "Jobs")
-        return {name: record for name, record in found.records.items() if _is_sure(name, found.doubtful)}
+        found = parse_objects(
+            self._programs.query({"past": ENDED_JOBS_COMMAND}, time.monotonic() + within_s)["past"], "Jobs"
+        )
+        return {name: record for name, record in found.records.items() if _is_trusted_name(name, found.doubtful)}
 
-    def _jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
+    def _parse_jobs(self, text: str, until_s: float) -> tuple[dict[str, Record], tuple[UnreadablePbsObject, ...]]:
         """Return the jobs by name, and the unreadable objects."""
         found = parse_objects(text, "Jobs")
-        odd = [name for name in found.records if not JOB.fullmatch(name)]
+        odd = [name for name in found.records if not JOB_PATTERN.fullmatch(name)]
         for name in odd:
             del found.records[name]
         for at, name in enumerate(sorted(found.doubtful - set(odd))):
-            alone = self._alone(name, until_s) if at < ALONE else None
-            found.records[name] = {UNREADABLE_KEY: NO_SENSE} if alone is None else alone
-        return found.records, tuple(UnreadablePbsObject("job", name, "is no name of a job") for name in odd)
+            alone = self._query_job_alone(name, until_s) if at < MAX_SINGLE_QUERIES else None
+            found.records[name] = {UNREADABLE_KEY: MALFORMED} if alone is None else alone
+        return found.records, tuple(UnreadablePbsObject("job", name, "is not a job name") for name in odd)
 
-    def _alone(self, name: str, until_s: float) -> Record | None:
+    def _query_job_alone(self, name: str, until_s: float) -> Record | None:
         """Return a job queried alone, or None if it is still unreadable."""
         try:
             text = self._programs.query({"alone": ("qstat", "-f", "-F", "json", name)}, until_s)["alone"]
@@ -127,17 +134,17 @@ class PbsStateReader:
         return found.records[name] if set(found.records) == {name} and not found.doubtful else None
 
 
-def _is_sure(name: str, doubtful: set[str]) -> bool:
-    return name not in doubtful and JOB.fullmatch(name) is not None
+def _is_trusted_name(name: str, doubtful: set[str]) -> bool:
+    return name not in doubtful and JOB_PATTERN.fullmatch(name) is not None
 
 
-def _records(text: str, kind: str) -> dict[str, Record]:
+def _parse_records(text: str, kind: str) -> dict[str, Record]:
     """Return objects that only managers write; doubtful ones are marked with `UNREADABLE_KEY`."""
     found = parse_objects(text, kind)
-    return found.records | {name: {UNREADABLE_KEY: NO_SENSE} for name in found.doubtful}
+    return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
 
 
-def _unsure(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
+def _find_unquoted_texts(vnode: Record, kinds: Mapping[str, PbsCustomResource]) -> list[tuple[str, str]]:
     """Return (attribute, part) for each text of a vnode that PBS printed unquoted."""
     attributes = [(name, "") for name in ("queue", "partition") if isinstance(vnode.get(name), UnquotedValue)]
     parts = vnode.get("resources_available")
@@ -150,19 +157,19 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
     return isinstance(value, str) and not isinstance(value, UnquotedValue)
 
 
-def _put(record: Record, attribute: str, part: str, text: str | None) -> None:
+def _set_text(record: Record, attribute: str, part: str, text: str | None) -> None:
     """Set the text of an attribute or part; if it is None, mark the record as unreadable."""
     parts = record.get(attribute)
     if text is None:
-        record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number, and not as text"
+        record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number instead of text"
     elif isinstance(parts, dict):
         parts[part] = text
     else:
         record[attribute] = text
 
 
-def _server(text: str) -> Record:
+def _parse_server(text: str) -> Record:
     found = parse_objects(text, "Server")
     if found.doubtful or len(found.records) != 1:
-        raise BackendUnavailable(f"qstat -B: {NO_SENSE if found.doubtful else f'shows {len(found.records)} servers'}")
+        raise BackendUnavailable(f"qstat -B: {MALFORMED if found.doubtful else f'shows {len(found.records)} servers'}")
     return next(iter(found.records.values()))

@@ -28,14 +28,14 @@ def parse_reservations(text: str) -> dict[str, Record]:
             twice = head[1] in found
             record = found.setdefault(head[1], {})
             if twice:
-                record[UNREADABLE_KEY] = "stands there twice"
+                record[UNREADABLE_KEY] = "is listed twice"
             continue
-        said = _ATTRIBUTE.fullmatch(line)
+        match = _ATTRIBUTE.fullmatch(line)
         if record is None:
-            raise BackendUnavailable(f"pbs_rstat: {line[:60]!r}")
-        if said is not None:
-            before, text = record.get(said[1]), said[2].strip()
-            record[said[1]] = text if before is None else (*to_texts(before), text)
+            raise BackendUnavailable(f"pbs_rstat: unexpected line {line[:60]!r}")
+        if match is not None:
+            before, text = record.get(match[1]), match[2].strip()
+            record[match[1]] = text if before is None else (*to_texts(before), text)
     return found
 
 
@@ -45,16 +45,16 @@ def parse_resources(text: str) -> dict[str, PbsCustomResource]:
     name = ""
     for line in text.splitlines():
         head = _RESOURCE.fullmatch(line.strip())
-        said = _ATTRIBUTE.fullmatch(line)
+        match = _ATTRIBUTE.fullmatch(line)
         if head is not None and not line[:1].isspace():
             name = head[1]
             found[name] = PbsCustomResource("string")
-        elif said is not None and name in found:
+        elif match is not None and name in found:
             kind = found[name]
-            if said[1] == "type":
-                found[name] = PbsCustomResource(said[2].strip(), kind.flags)
-            elif said[1] == "flag":
-                found[name] = PbsCustomResource(kind.type, said[2].strip())
+            if match[1] == "type":
+                found[name] = PbsCustomResource(match[2].strip(), kind.flags)
+            elif match[1] == "flag":
+                found[name] = PbsCustomResource(kind.type, match[2].strip())
     return found
 
 
@@ -65,8 +65,8 @@ def parse_vnodes(text: str) -> dict[str, dict[str, str]]:
     for line in text.splitlines():
         if line and not line[0].isspace():
             record = found[line.strip()] = {}
-        elif (said := _ATTRIBUTE.fullmatch(line)) is not None:
-            record.setdefault(said[1], said[2])
+        elif (match := _ATTRIBUTE.fullmatch(line)) is not None:
+            record.setdefault(match[1], match[2])
     return found
 
 
@@ -81,6 +81,6 @@ def parse_schedulers(text: str) -> dict[str, Record]:
         head = _SCHEDULER.fullmatch(line.strip()) if not line[:1].isspace() else None
         if head is not None:
             record = found[head[1]] = {}
-        elif record is not None and (said := _ATTRIBUTE.fullmatch(line)) is not None:
-            record[said[1]] = said[2].strip()
+        elif record is not None and (match := _ATTRIBUTE.fullmatch(line)) is not None:
+            record[match[1]] = match[2].strip()
     return found

@@ -17,12 +17,13 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import QOS_FORMAT
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 """Maximum length of an answer in bytes; a longer answer counts as failed."""
 
 COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "config": (("scontrol", "show", "config"),),
     "partitions": (("scontrol", "-o", "show", "partition"),),
+    "licenses": (("scontrol", "-o", "show", "license"),),
     "state": (("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),),
     "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
@@ -30,12 +31,12 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
 """Commands by the name of their answer, best first; a fallback follows a command that some sites lack."""
 DEADLINE_S = 10.0
 """Time limit in seconds for all commands together; after that, the last known policy is used."""
-NEEDED = ("config", "partitions")
+REQUIRED_OUTPUTS = ("config", "partitions")
 """Required answers; a cluster without accounting lacks the others."""
 
 
 @dataclass(frozen=True, slots=True)
-class SitePolicyOutput:
+class SitePolicyCommandOutput:
     """The output of the commands, and the reason for each missing answer."""
 
     texts: Mapping[str, str]
@@ -49,7 +50,7 @@ class SitePolicyQuery(Protocol):
         """Start the commands unless they are already running."""
         ...
 
-    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
         """Return all answers once every command has ended, otherwise None.
 
         With `wait`, wait for the commands until the deadline.
@@ -62,31 +63,31 @@ class SitePolicyQuery(Protocol):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningCommand:
     process: subprocess.Popen[bytes]
     printed: IO[bytes]
     complained: IO[bytes]
 
 
-def _uncounted(command: Sequence[str]) -> float:
+def _count_nothing(command: Sequence[str]) -> float:
     return 0.0
 
 
 @dataclass(slots=True)
-class SitePolicyCommands(SitePolicyQuery):
+class SitePolicyCommandQuery(SitePolicyQuery):
     """A query that runs Slurm's commands as processes, with `deadline_s` for all of them together."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
-    counted: Callable[[Sequence[str]], float] = _uncounted
+    counted: Callable[[Sequence[str]], float] = _count_nothing
     """Counts the calls of a command that is starting, and returns the extra seconds that it may take."""
-    _running: dict[str, _Running] = field(default_factory=dict)
+    _running: dict[str, _RunningCommand] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
     _failures: dict[str, str] = field(default_factory=dict)
     _until_s: float | None = None
     _chosen: dict[str, int] = field(default_factory=dict)
-    """By name, the index of the first command to try, so that a command that failed for good is not repeated."""
+    """Index of the first command to try, by name, so that a command that always fails is not repeated."""
 
     @override
     def start(self) -> None:
@@ -94,24 +95,24 @@ class SitePolicyCommands(SitePolicyQuery):
             return
         self._texts, self._failures = {}, {}
         self._tried = {name: self._chosen.get(name, 0) for name in self.commands}
-        longer_s = max(map(self._begin, self.commands), default=0.0)
+        longer_s = max(map(self._start_command, self.commands), default=0.0)
         self._until_s = time.monotonic() + self.deadline_s + longer_s
 
     @override
-    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
         if self._until_s is None:
             return None
         while True:
             for name in list(self._running):
-                self._look(name)
+                self._collect_answer(name)
             late = time.monotonic() >= self._until_s
             if late:
                 for name in list(self._running):
-                    self._end(name)
-                    self._failures[name] = f"no answer in {self.deadline_s:g} s"
+                    self._finish_command(name)
+                    self._failures[name] = f"no response within {self.deadline_s:g} s"
             if not self._running:
                 self._until_s = None
-                return SitePolicyOutput(dict(self._texts), dict(self._failures))
+                return SitePolicyCommandOutput(dict(self._texts), dict(self._failures))
             if not wait:
                 return None
             time.sleep(0.02)
@@ -119,11 +120,11 @@ class SitePolicyCommands(SitePolicyQuery):
     @override
     def close(self) -> None:
         for name in list(self._running):
-            self._end(name)
+            self._finish_command(name)
         self._until_s = None
 
-    def _begin(self, name: str) -> float:
-        printed, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed in _end
+    def _start_command(self, name: str) -> float:
+        printed, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed in _finish_command
         command = list(self.commands[name][self._tried[name]])
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=complained)
@@ -132,28 +133,28 @@ class SitePolicyCommands(SitePolicyQuery):
             complained.close()
             self._failures[name] = f"{command[0]}: {error.strerror or error}"
             return 0.0
-        self._running[name] = _Running(process, printed, complained)
+        self._running[name] = _RunningCommand(process, printed, complained)
         return self.counted(command)
 
-    def _look(self, name: str) -> None:
+    def _collect_answer(self, name: str) -> None:
         """Collect the answer of a command that has ended; if it failed, start its fallback."""
         status = self._running[name].process.poll()
         if status is None:
             return
-        printed, complained = self._end(name)
+        printed, complained = self._finish_command(name)
         command = " ".join(self.commands[name][self._tried[name]][:3])
-        if status == 0 and len(printed) <= MAX_BYTES:
+        if status == 0 and len(printed) <= MAX_OUTPUT_BYTES:
             self._texts[name] = printed.decode(errors="replace")
             self._chosen[name] = self._tried[name]
             self._failures.pop(name, None)
         elif self._tried[name] + 1 < len(self.commands[name]):
             self._tried[name] += 1
-            self._begin(name)
+            self._start_command(name)
         else:
             words = complained.decode(errors="replace").strip()
             self._failures[name] = f"{command}: {words.splitlines()[0] if words else f'exit status {status}'}"
 
-    def _end(self, name: str) -> tuple[bytes, bytes]:
+    def _finish_command(self, name: str) -> tuple[bytes, bytes]:
         running = self._running.pop(name)
         if running.process.poll() is None:
             running.process.kill()
@@ -161,6 +162,6 @@ class SitePolicyCommands(SitePolicyQuery):
         found = []
         for file in (running.printed, running.complained):
             file.seek(0)
-            found.append(file.read(MAX_BYTES + 1))
+            found.append(file.read(MAX_OUTPUT_BYTES + 1))
             file.close()
         return found[0], found[1]

@@ -19,43 +19,48 @@ from typing import Any, Literal
 from cpsched.errors import CpschedError, InvalidValue
 from cpsched.parsing.slurm_limits import (
     has_flag,
+    parse_exempt_s,
     parse_flags,
+    parse_key_values,
     parse_limits,
     parse_minutes,
     parse_pipe_table,
+    parse_preempt_mode,
     parse_tres,
     unsupported_limits,
 )
 from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, SiteLimitPolicy
 from cpsched.site.limit_checks import LimitUsageMinutes
-from cpsched.site.multifactor import PriorityPolicy, PriorityWeights
+from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
-_LONGEST = 80
-"""Maximum number of characters of a value that are quoted in messages."""
+_MAX_QUOTED_CHARS = 80
+"""Maximum length of a value quoted in a message."""
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
-_USED = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
-"""One resource of `GrpTRESMins=cpu=100(40),mem=N(0)`: its name, and the usage in parentheses."""
-_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+_USED_AMOUNT = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+"""Pattern of a resource in `GrpTRESMins=cpu=100(40),mem=N(0)`: the name, and the usage in parentheses."""
+_USED_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
 
 CONFIG_NAMES = (
     "AccountingStorageEnforce", "PriorityType", "PriorityFlags", "PriorityMaxAge", "PriorityFavorSmall",
     "PriorityCalcPeriod", "PriorityWeightAge", "PriorityWeightAssoc", "PriorityWeightFairShare",
     "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS",
-    "PriorityWeightTRES", "SLURM_VERSION",
+    "PriorityWeightTRES", "SLURM_VERSION", "PreemptType", "PreemptMode", "PreemptExemptTime",
 )  # fmt: skip
 QOS_FORMAT = (
     "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",
     "GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall", "MaxTRESPU",
     "MaxJobsPU", "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA", "MinTRES", "MaxJobsAccruePU",
-    "MaxJobsAccruePA", "GrpJobsAccrue",
+    "MaxJobsAccruePA", "GrpJobsAccrue", "Preempt", "PreemptMode", "PreemptExemptTime",
 )  # fmt: skip
 """Columns of `sacctmgr show qos`."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPriorityPolicy:
+class PartitionPriorityProperties:
     """The properties of a partition that affect the order of jobs."""
 
     tier: int = 1
@@ -63,14 +68,15 @@ class PartitionPriorityPolicy:
     qos: str = ""
     tres: Mapping[str, int] = field(default_factory=dict)
     """Amount of each trackable resource in the partition."""
+    preempt_mode: PreemptMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadableSitePolicy:
+class UnreadablePolicyObjects:
     """The unusable objects of a site's policy; Slurm schedules the jobs that depend on them.
 
     - `associations`: by index; the associations below an unusable one are also unusable.
-    - `orphans`: by account and user, associations without a known parent account.
+    - `orphans`: associations without a known parent account, by account and user.
     - `qos`, `partitions`: by name.
     """
 
@@ -80,7 +86,7 @@ class UnreadableSitePolicy:
     partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
     def list_objects(self) -> tuple[UnusableObject, ...]:
-        """Return all unusable objects, each once."""
+        """Return all unusable objects without duplicates."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
@@ -97,7 +103,7 @@ class UnreadableSitePolicy:
         return found or next((self.associations[each] for each in above if each in self.associations), None)
 
 
-ALL_READABLE = UnreadableSitePolicy()
+NO_UNREADABLE_OBJECTS = UnreadablePolicyObjects()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +114,29 @@ class SitePolicySnapshot:
     - `unmodelled`: descriptions of configured limits that are not modelled.
     - `period_s`: the interval at which Slurm recomputes priorities.
     - `trouble`: the unusable objects.
+    - `preemption`: which jobs may preempt which; None if Slurm preempts no job.
+    - `exempt_s`: how long jobs run before Slurm may preempt them, if their QOS does not specify it.
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
     rules: PriorityPolicy = field(default_factory=PriorityPolicy)
     spent: LimitUsageMinutes = field(default_factory=LimitUsageMinutes)
     fair_share: Mapping[int, float] = field(default_factory=dict)
-    partitions: Mapping[str, PartitionPriorityPolicy] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionPriorityProperties] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
     period_s: int = 300
-    trouble: UnreadableSitePolicy = field(default_factory=lambda: ALL_READABLE)
+    trouble: UnreadablePolicyObjects = field(default_factory=lambda: NO_UNREADABLE_OBJECTS)
+    preemption: PreemptionRules | None = None
+    exempt_s: int = 0
 
     @property
     def highest_factor(self) -> int:
-        """Return the largest factor of a partition."""
+        """Return the largest priority factor of any partition."""
         return max((each.factor for each in self.partitions.values()), default=1)
 
 
 class UnreadablePolicyOutput(CpschedError):
-    """An error for an answer that does not have the format of Slurm's commands."""
+    """An error for an answer that does not have the format of a Slurm command."""
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -137,7 +147,7 @@ def parse_config(text: str) -> dict[str, str]:
         if match and match.group(1) in found:
             found[match.group(1)] = "" if match.group(2).strip() == "(null)" else match.group(2).strip()
     if not found["PriorityType"]:
-        raise UnreadablePolicyOutput("scontrol show config: names no PriorityType")
+        raise UnreadablePolicyOutput("scontrol show config: PriorityType is missing")
     return found
 
 
@@ -145,13 +155,13 @@ def parse_priority_rules(config: Mapping[str, str]) -> PriorityPolicy:
     """Return the rules by which Slurm ranks jobs."""
     flags = parse_flags(config["PriorityFlags"])
     weights = PriorityWeights(
-        age=_number(config["PriorityWeightAge"]),
-        fair_share=_number(config["PriorityWeightFairShare"] or config["PriorityWeightFairshare"]),
-        job_size=_number(config["PriorityWeightJobSize"]),
-        partition=_number(config["PriorityWeightPartition"]),
-        qos=_number(config["PriorityWeightQOS"]),
-        association=_number(config["PriorityWeightAssoc"]),
-        tres=_weights_of_tres(config["PriorityWeightTRES"]),
+        age=_parse_count_or_zero(config["PriorityWeightAge"]),
+        fair_share=_parse_count_or_zero(config["PriorityWeightFairShare"] or config["PriorityWeightFairshare"]),
+        job_size=_parse_count_or_zero(config["PriorityWeightJobSize"]),
+        partition=_parse_count_or_zero(config["PriorityWeightPartition"]),
+        qos=_parse_count_or_zero(config["PriorityWeightQOS"]),
+        association=_parse_count_or_zero(config["PriorityWeightAssoc"]),
+        tres=_parse_tres_weights(config["PriorityWeightTRES"]),
         max_age_s=60 * (parse_minutes(config["PriorityMaxAge"]) or 7 * 1440),
         favor_small=config["PriorityFavorSmall"].lower() in ("yes", "1", "true"),
         size_over_time=has_flag(flags, "SMALL_RELATIVE_TO_TIME"),
@@ -164,45 +174,50 @@ def parse_priority_rules(config: Mapping[str, str]) -> PriorityPolicy:
     return PriorityPolicy("basic" if kind == "basic" else "multifactor", weights, has_flag(flags, "ACCRUE_ALWAYS"))
 
 
-def _weights_of_tres(text: str) -> dict[str, float]:
+def _parse_tres_weights(text: str) -> dict[str, float]:
     found = {}
     for part in filter(None, text.replace(" ", "").split(",")):
         name, _, weight = part.partition("=")
         try:
             found[name.lower()] = float(weight)
         except ValueError as error:
-            raise UnreadablePolicyOutput(f"PriorityWeightTRES={text}: {part} has no weight") from error
+            raise UnreadablePolicyOutput(
+                f"PriorityWeightTRES={text}: {part!r} must have the form NAME=WEIGHT"
+            ) from error
     return found
 
 
-def _number(text: str) -> int:
+def _parse_count_or_zero(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityPolicy], dict[str, UnusableObject]]:
+def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityProperties], dict[str, UnusableObject]]:
     """Return the partitions from `scontrol -o show partition`, and the unusable ones."""
-    found: dict[str, PartitionPriorityPolicy] = {}
+    found: dict[str, PartitionPriorityProperties] = {}
     trouble: dict[str, UnusableObject] = {}
     for line in text.split("\n"):
-        words = _pairs(line)
+        words = _parse_pairs(line)
         name, qos = words.get("PartitionName", ""), words.get("QoS", "N/A")
         if not name:
             continue
         present: Mapping[str, int] = {}
+        mode: PreemptMode | None = None
         try:
-            present = _present(words.get("TRES", ""))
+            mode = parse_preempt_mode(words.get("PreemptMode", ""))
+            present = _parse_tres_or_empty(words.get("TRES", ""))
         except InvalidValue as error:
-            trouble[name] = _unusable("partition", name, error)
-        found[name] = PartitionPriorityPolicy(
-            _number(words.get("PriorityTier", "1")),
-            _number(words.get("PriorityJobFactor", "1")),
+            trouble[name] = _make_unusable_object("partition", name, error)
+        found[name] = PartitionPriorityProperties(
+            _parse_count_or_zero(words.get("PriorityTier", "1")),
+            _parse_count_or_zero(words.get("PriorityJobFactor", "1")),
             "" if qos in ("N/A", "(null)") else qos,
             present,
+            mode,
         )
     return found, trouble
 
 
-def _pairs(line: str) -> dict[str, str]:
+def _parse_pairs(line: str) -> dict[str, str]:
     """Return the NAME=VALUE pairs in a line from `scontrol -o`.
 
     A value may be empty or contain spaces.
@@ -215,11 +230,11 @@ def _pairs(line: str) -> dict[str, str]:
     return found
 
 
-def _unusable(kind: ObjectKind, name: str, error: InvalidValue) -> UnusableObject:
-    return UnusableObject(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_LONGEST])
+def _make_unusable_object(kind: ObjectKind, name: str, error: InvalidValue) -> UnusableObject:
+    return UnusableObject(kind, name, error.field, "unreadable", f"{error.value}: {error.rule}"[:_MAX_QUOTED_CHARS])
 
 
-def _present(text: str) -> dict[str, int]:
+def _parse_tres_or_empty(text: str) -> dict[str, int]:
     return {} if text in ("", "(null)", "N/A") else parse_tres(text)
 
 
@@ -235,27 +250,52 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
     for values in lines:
         if len(values) < len(headings):
             trouble[values[0]] = UnusableObject(
-                "qos", values[0], headings[len(values)], "unreadable", "sacctmgr shows none"
+                "qos", values[0], headings[len(values)], "unreadable", "sacctmgr prints no value"
             )
             continue
         row = dict(zip(headings, values, strict=False))
         name, flags = row["Name"], parse_flags(row.get("Flags", ""))
         limits = NO_LIMITS
+        preempts = {*filter(None, row.get("Preempt", "").split(","))}
+        if has_flag(parse_flags(row.get("PreemptMode", "")), "WITHIN"):
+            preempts.add(name)
+        mode: PreemptMode | None = None
+        exempt_s: int | None = None
         try:
             limits = parse_limits(row) if limits_hold else limits
+            mode = parse_preempt_mode(row.get("PreemptMode", ""))
+            exempt_s = parse_exempt_s(row.get("PreemptExemptTime", ""))
         except InvalidValue as error:
-            trouble[name] = _unusable("qos", name, error)
+            trouble[name] = _make_unusable_object("qos", name, error)
         found[name] = Qos(
-            name, _number(row.get("Priority", "")), limits, _real(row.get("UsageFactor", ""), 1.0),
-            has_flag(flags, "UsageFactorSafe"), _real(row.get("LimitFactor", ""), 0.0) or None,
-            has_flag(flags, "OverPartQOS"),
+            name, _parse_count_or_zero(row.get("Priority", "")), limits, _parse_float(row.get("UsageFactor", ""), 1.0),
+            has_flag(flags, "UsageFactorSafe"), _parse_float(row.get("LimitFactor", ""), 0.0) or None,
+            has_flag(flags, "OverPartQOS"), frozenset(preempts), mode, exempt_s,
         )  # fmt: skip
         unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
         unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
     return found, unknown, trouble
 
 
-def _real(text: str, default: float) -> float:
+def parse_preemption(
+    config: Mapping[str, str], partitions: Mapping[str, PartitionPriorityProperties], qos: Mapping[str, Qos]
+) -> PreemptionRules | None:
+    """Return which jobs may preempt which; None if Slurm preempts no job."""
+    kind = config["PreemptType"].removeprefix("preempt/")
+    mode = parse_preempt_mode(config["PreemptMode"]) or "off"
+    if mode == "off" or kind not in ("qos", "partition_prio"):
+        return None
+    if kind == "partition_prio":
+        tiers = {name: each.tier for name, each in partitions.items()}
+        modes = {name: each.preempt_mode for name, each in partitions.items() if each.preempt_mode is not None}
+        return PreemptionRules("partition_prio", mode, tiers=tiers, modes=modes)
+    return PreemptionRules(
+        "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
+        modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode not in (None, "off")},
+    )  # fmt: skip
+
+
+def _parse_float(text: str, default: float) -> float:
     try:
         return float(text)
     except ValueError:
@@ -263,7 +303,7 @@ def _real(text: str, default: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _AssociationManagerState:
     """The association manager's state."""
 
     accounts: AssociationTree
@@ -271,43 +311,47 @@ class _State:
     """Association indices by Slurm's association number."""
     spent: LimitUsageMinutes
     unmodelled: tuple[str, ...]
-    trouble: UnreadableSitePolicy
+    trouble: UnreadablePolicyObjects
 
 
-def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _State:
+def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _AssociationManagerState:
     """Return the associations and usage from `scontrol -o show assoc_mgr flags=assoc,qos`.
 
     Limits are parsed only if Slurm enforces them.
     """
     lines = text.split("\n")
-    rows = [_words(line) for line in lines if line.startswith("ClusterName=")]
-    ordered, parents, lost = _parents_first(rows)
+    rows = [_parse_pairs_before_limits(line) for line in lines if line.startswith("ClusterName=")]
+    ordered, parents, lost = _sort_parents_first(rows)
     if not ordered:
-        raise UnreadablePolicyOutput("scontrol show assoc_mgr: shows no root account; is the bridge an operator?")
-    read = _Spending(limits_hold)
+        raise UnreadablePolicyOutput(
+            "scontrol show assoc_mgr: the root account is missing; the bridge's user needs AdminLevel=Operator"
+        )
+    read = _UsageCollector(limits_hold)
     associations = [
-        _association(row, parent, read, at) for at, (row, parent) in enumerate(zip(ordered, parents, strict=True))
+        _build_association(row, parent, read, at) for at, (row, parent) in enumerate(zip(ordered, parents, strict=True))
     ]
     for at, row in enumerate(ordered):
-        read.of("association", at, associations[at].label, row)
+        read.add_row("association", at, associations[at].label, row)
     for line in lines:
         if line.startswith("QOS="):
-            row = _words(line)
-            name = _unnumbered(row["QOS"])
-            read.of("qos", name, name, row)
+            row = _parse_pairs_before_limits(line)
+            name = _strip_number(row["QOS"])
+            read.add_row("qos", name, name, row)
     accounts = AssociationTree(tuple(associations))
     labels = [association.label for association in associations]
-    return _State(
+    return _AssociationManagerState(
         accounts,
-        {_number(row.get("ID", "")): at for at, row in enumerate(ordered)},
-        read.spent(),
+        {_parse_count_or_zero(row.get("ID", "")): at for at, row in enumerate(ordered)},
+        read.build_usage(),
         tuple(f"{limit} of {labels[at]}" for at, row in enumerate(ordered) for limit in unsupported_limits(row)),
-        UnreadableSitePolicy(read.associations, {_key(row): _orphan(row) for row in lost}, read.qos),
+        UnreadablePolicyObjects(
+            read.associations, {_get_association_key(row): _make_orphan_object(row) for row in lost}, read.qos
+        ),
     )
 
 
 @dataclass(slots=True)
-class _Spending:
+class _UsageCollector:
     """A collector of the usage in each row, and of the unreadable rows."""
 
     limits_hold: bool
@@ -316,21 +360,26 @@ class _Spending:
     minutes: dict[int | str, dict[str, int]] = field(default_factory=dict)
     walls: dict[int | str, float] = field(default_factory=dict)
 
-    def of(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
+    def add_row(self, kind: Literal["association", "qos"], key: int | str, name: str, row: Mapping[str, str]) -> None:
         """Read the usage of an association or QOS from its row."""
         try:
-            self.minutes[key], self.walls[key] = _used_of(row.get("GrpTRESMins", "")), _wall_of(row.get("GrpWall", ""))
+            self.minutes[key], self.walls[key] = (
+                _parse_used_amounts(row.get("GrpTRESMins", "")),
+                _parse_used_wall(row.get("GrpWall", "")),
+            )
         except InvalidValue as error:
             self.minutes[key], self.walls[key] = {}, 0.0
-            self.note(kind, key, name, error)
+            self.record_unreadable(kind, key, name, error)
 
-    def note(self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue) -> None:
+    def record_unreadable(
+        self, kind: Literal["association", "qos"], key: int | str, name: str, error: InvalidValue
+    ) -> None:
         """Record an unreadable row, which matters only if Slurm enforces limits."""
         if self.limits_hold:
             found: dict[Any, UnusableObject] = self.associations if kind == "association" else self.qos
-            found.setdefault(key, _unusable(kind, name, error))
+            found.setdefault(key, _make_unusable_object(kind, name, error))
 
-    def spent(self) -> LimitUsageMinutes:
+    def build_usage(self) -> LimitUsageMinutes:
         """Return the collected usage."""
         by_qos = {key: value for key, value in self.minutes.items() if isinstance(key, str)}
         by_row = {key: value for key, value in self.minutes.items() if isinstance(key, int)}
@@ -338,7 +387,7 @@ class _Spending:
         return LimitUsageMinutes(by_qos, by_row, qos_walls, {k: v for k, v in self.walls.items() if isinstance(k, int)})
 
 
-def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
+def _sort_parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
     """Return the associations, each after its parent; the parents; and the orphans.
 
     An account names its parent; a user's parent is the account. Parents are indices. Without a root, the result is
@@ -346,73 +395,76 @@ def _parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]]
     """
     below: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        above = row.get("Account", "") if _user(row) else _unnumbered(row.get("ParentAccount", ""))
+        above = row.get("Account", "") if _get_user_name(row) else _strip_number(row.get("ParentAccount", ""))
         below.setdefault(above, []).append(row)
-    ordered = [row for row in rows if row.get("Account") == "root" and not _user(row)][:1]
+    ordered = [row for row in rows if row.get("Account") == "root" and not _get_user_name(row)][:1]
     parents = [-1] * len(ordered)
     seen = {"root"}
     for at, row in enumerate(ordered):
-        for child in below.get(row["Account"], []) if not _user(row) else []:
-            if _user(child) or child.get("Account", "") not in seen | {""}:
-                seen.add("" if _user(child) else child["Account"])
+        for child in below.get(row["Account"], []) if not _get_user_name(row) else []:
+            if _get_user_name(child) or child.get("Account", "") not in seen | {""}:
+                seen.add("" if _get_user_name(child) else child["Account"])
                 ordered.append(child)
                 parents.append(at)
     kept = set(map(id, ordered))
-    return ordered, parents, [row for row in rows if id(row) not in kept and _key(row) != ("root", "")]
+    return ordered, parents, [row for row in rows if id(row) not in kept and _get_association_key(row) != ("root", "")]
 
 
-def _key(row: Mapping[str, str]) -> tuple[str, str]:
-    return row.get("Account", ""), _user(row)
+def _get_association_key(row: Mapping[str, str]) -> tuple[str, str]:
+    return row.get("Account", ""), _get_user_name(row)
 
 
-def _orphan(row: Mapping[str, str]) -> UnusableObject:
-    account, user = _key(row)
+def _make_orphan_object(row: Mapping[str, str]) -> UnusableObject:
+    account, user = _get_association_key(row)
     name = f"{f'user {user} in ' if user else ''}account {account}"
-    return UnusableObject("association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_LONGEST])
+    return UnusableObject(
+        "association", name, "ParentAccount", "unreadable", row.get("ParentAccount", "")[:_MAX_QUOTED_CHARS]
+    )
 
 
-def _words(line: str) -> dict[str, str]:
+def _parse_pairs_before_limits(line: str) -> dict[str, str]:
     """Return the NAME=VALUE pairs of a line up to its first limit in braces."""
-    return _pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
+    return _parse_pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
 
 
-def _user(row: Mapping[str, str]) -> str:
-    return _unnumbered(row.get("UserName", ""))
+def _get_user_name(row: Mapping[str, str]) -> str:
+    return _strip_number(row.get("UserName", ""))
 
 
-def _unnumbered(word: str) -> str:
+def _strip_number(word: str) -> str:
     """Return a name without the number in parentheses that Slurm appends."""
     return word.rpartition("(")[0] if word.endswith(")") else word
 
 
-def _association(row: Mapping[str, str], parent: int, read: _Spending, at: int) -> Association:
+def _build_association(row: Mapping[str, str], parent: int, read: _UsageCollector, at: int) -> Association:
     shares = row.get("SharesRaw/Norm/Level/Factor", "1").partition("/")[0]
     found = Association(
-        row["Account"], _user(row), row.get("Partition", ""), parent,
-        None if shares == str(0x7FFFFFFF) else _number(shares), _number(row.get("Priority", "")),
+        row["Account"], _get_user_name(row), row.get("Partition", ""), parent,
+        None if shares == str(0x7FFFFFFF) else _parse_count_or_zero(shares),
+        _parse_count_or_zero(row.get("Priority", "")),
     )  # fmt: skip
     if not read.limits_hold:
         return found
     try:
         limits = parse_limits({name: value for name, value in row.items() if name != "MaxWall"})
     except InvalidValue as error:
-        read.note("association", at, found.label, error)
+        read.record_unreadable("association", at, found.label, error)
         return found
     return dataclasses.replace(found, limits=limits)
 
 
-def _used_of(text: str) -> dict[str, int]:
+def _parse_used_amounts(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in filter(None, text.split(",")):
-        match = _USED.fullmatch(item)
+        match = _USED_AMOUNT.fullmatch(item)
         if match is None:
             raise InvalidValue("GrpTRESMins", item, "must be NAME=LIMIT(USED)")
         found[match[1]] = int(float(match[2]))
     return found
 
 
-def _wall_of(text: str) -> float:
-    match = _WALL.fullmatch(text)
+def _parse_used_wall(text: str) -> float:
+    match = _USED_WALL.fullmatch(text)
     if text and match is None:
         raise InvalidValue("GrpWall", text, "must be LIMIT(USED)")
     return float(match[1]) if match else 0.0
@@ -429,24 +481,24 @@ def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], d
             rows = list(json.loads(text)["shares"]["shares"])
         except (ValueError, LookupError, TypeError) as error:
             raise UnreadablePolicyOutput(f"sshare --json: {type(error).__name__}: {error}") from error
-        pairs = [_of_json(row) for row in rows]
+        pairs = [_parse_json_share(row) for row in rows]
     else:
         table = list(parse_pipe_table(text))
         if table and "FairShare" not in table[0]:
-            raise UnreadablePolicyOutput("sshare: has no column FairShare")
-        pairs = [(_number(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
+            raise UnreadablePolicyOutput("sshare: column FairShare is missing")
+        pairs = [(_parse_count_or_zero(row["ID"].strip()), row["FairShare"]) for row in table if row.get("FairShare")]
     found: dict[int, float] = {}
     lost: dict[int, str] = {}
     for number, word in pairs:
-        factor = _real(str(word), -1.0)
+        factor = _parse_float(str(word), -1.0)
         if number in ids and factor >= 0:
             found[ids[number]] = factor
         elif number in ids:
-            lost[ids[number]] = str(word)[:_LONGEST]
+            lost[ids[number]] = str(word)[:_MAX_QUOTED_CHARS]
     return found, lost
 
 
-def _of_json(row: Any) -> tuple[int, float | str]:
+def _parse_json_share(row: Any) -> tuple[int, float | str]:
     """Return the number and fair-share factor of one association.
 
     An unreadable number is returned as -1, and an unreadable factor as the text of the row.
@@ -456,37 +508,58 @@ def _of_json(row: Any) -> tuple[int, float | str]:
     except (ValueError, LookupError, TypeError):
         return -1, ""
     try:
-        return number, _json_number(row["fairshare"]["factor"])
+        return number, _parse_json_number(row["fairshare"]["factor"])
     except (ValueError, LookupError, TypeError):
         return number, str(row)
 
 
-def _json_number(value: object) -> float:
-    """Return a number. Newer Slurm releases wrap it in an object that also says whether it is set."""
+def _parse_json_number(value: object) -> float:
+    """Return a number. Newer Slurm releases wrap it in an object that also states whether it is set."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
-    return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises
+    return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # raises if it is not a number
 
 
-ANSWERS = ("config", "partitions", "state", "qos", "shares")
-"""Names of the texts that `parse_site_policy` uses."""
+OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
+"""Names of the answers that `parse_site_policy` uses."""
+
+
+def parse_licenses(text: str) -> dict[str, int]:
+    """Return how many of each licence jobs may hold, from `scontrol -o show license`.
+
+    Reserved licences, and those that other clusters hold, are not counted. Licences tied to particular nodes (those
+    with a `Mode`) are omitted.
+    """
+    found: dict[str, int] = {}
+    odd = set[str]()
+    for line in text.splitlines():
+        words = dict(parse_key_values(line))
+        name, used, free = (words.get(key, "") for key in ("LicenseName", "Used", "Free"))
+        if "Mode" in words or name in found or not (_COUNT.fullmatch(used) and _COUNT.fullmatch(free)):
+            odd.add(name)
+        else:
+            found[name] = int(used) + int(free)
+    return {name: count for name, count in found.items() if name and name not in odd}
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """Return the policy contained in these texts, which have the names in `ANSWERS`.
+    """Return the policy in these answers, whose names are in `OUTPUT_NAMES`.
 
-    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no text for `state`), there are no limits and
-    no shares.
+    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no answer for `state`), there are no limits
+    and no shares.
     """
     config = parse_config(texts["config"])
     partitions, odd_partitions = parse_partitions(texts["partitions"])
     period_s = 60 * (parse_minutes(config["PriorityCalcPeriod"]) or 5)
+    exempt_s = parse_exempt_s(config["PreemptExemptTime"]) or 0
+    licenses = parse_licenses(texts.get("licenses", ""))
     if not texts.get("state"):
-        trouble = UnreadableSitePolicy(partitions=odd_partitions)
-        site = SiteLimitPolicy(limits_hold=False)
+        trouble = UnreadablePolicyObjects(partitions=odd_partitions)
+        site = SiteLimitPolicy(limits_hold=False, licenses=licenses)
         return SitePolicySnapshot(
-            site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble
-        )
+            site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble,
+            parse_preemption(config, partitions, {}), exempt_s,
+        )  # fmt: skip
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
     state = parse_assoc_mgr(texts["state"], limits_hold)
@@ -497,6 +570,7 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         partition_qos={name: each.qos for name, each in partitions.items() if each.qos},
         limits_hold=limits_hold,
         safe="safe" in enforced,
+        licenses=licenses,
     )
     fair_share, odd_shares = parse_shares(texts.get("shares", ""), state.ids)
     rows = state.accounts.associations
@@ -505,10 +579,11 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
         for at, word in odd_shares.items()
         if rows[at].user
     } | dict(state.trouble.associations)
-    trouble = UnreadableSitePolicy(
+    trouble = UnreadablePolicyObjects(
         associations, state.trouble.orphans, {**odd_qos, **state.trouble.qos}, odd_partitions
     )
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
-        site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble
-    )
+        site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble,
+        parse_preemption(config, partitions, qos), exempt_s,
+    )  # fmt: skip

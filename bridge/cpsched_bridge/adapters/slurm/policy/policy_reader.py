@@ -6,17 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError, exception_message
-from cpsched_bridge.adapters.slurm.policy.policy_commands import NEEDED, SitePolicyOutput, SitePolicyQuery
+from cpsched_bridge.adapters.slurm.policy.policy_commands import (
+    REQUIRED_OUTPUTS,
+    SitePolicyCommandOutput,
+    SitePolicyQuery,
+)
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 
-LONGEST_PERIOD_S = 300.0
+MAX_READ_INTERVAL_S = 300.0
 """Maximum interval between readings in seconds: Slurm's default of PriorityCalcPeriod."""
 RETRY_S = 30.0
 """Seconds after which a failed reading is repeated."""
 
 
 @dataclass(slots=True)
-class SitePolicyReader:
+class PeriodicSitePolicyReader:
     """A cache of the last snapshot of a site's policy, which is renewed every `PriorityCalcPeriod`.
 
     A failed reading keeps the last snapshot. Each failure and each recovery is reported once.
@@ -25,11 +29,11 @@ class SitePolicyReader:
     asking: SitePolicyQuery
     clock: Callable[[], float]
     """Returns a monotonic time in seconds."""
-    picture: SitePolicySnapshot | None = None
+    policy_snapshot: SitePolicySnapshot | None = None
     version: int = 0
     """Number that increases with every new snapshot."""
     failures: dict[str, str] = field(default_factory=dict)
-    """By the name of an answer, why the last reading lacked it."""
+    """Reasons why the last reading lacked answers, by name of the answer."""
     _due_s: float | None = None
     _asked: bool = False
     _texts: dict[str, str] = field(default_factory=dict)
@@ -55,36 +59,40 @@ class SitePolicyReader:
         if found is None:
             return []
         self._asked = False
-        return self._take(found)
+        return self._make_snapshot(found)
 
-    def _take(self, found: SitePolicyOutput) -> list[str]:
-        """Create a new snapshot, using the previous answer for a missing one; return messages to log."""
+    def _make_snapshot(self, found: SitePolicyCommandOutput) -> list[str]:
+        """Create a new snapshot, using the previous answer for a missing one. Return messages to log."""
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)
         try:
-            if missing := [name for name in NEEDED if name not in texts]:
-                raise CpschedError(f"no {' and no '.join(missing)}")
-            picture = parse_site_policy(texts)
-        except Exception as error:  # an unforeseen answer must not stop the bridge
-            failures["picture"] = exception_message(error)
+            if missing := [name for name in REQUIRED_OUTPUTS if name not in texts]:
+                raise CpschedError(f"missing data: {', '.join(missing)}")
+            policy_snapshot = parse_site_policy(texts)
+        except Exception as error:  # an unexpected answer must not stop the bridge
+            failures["snapshot"] = exception_message(error)
         else:
             self._texts = texts
-            if picture != self.picture:
-                self.picture, self.version = picture, self.version + 1
-        period_s = min(self.picture.period_s if self.picture else LONGEST_PERIOD_S, LONGEST_PERIOD_S)
+            if policy_snapshot != self.policy_snapshot:
+                self.policy_snapshot, self.version = policy_snapshot, self.version + 1
+        period_s = min(
+            self.policy_snapshot.period_s if self.policy_snapshot else MAX_READ_INTERVAL_S, MAX_READ_INTERVAL_S
+        )
         self._due_s = self.clock() + (min(RETRY_S, period_s) if failures else period_s)
-        told = _changes(self.failures, failures, self.picture is not None)
+        changes = _describe_changes(self.failures, failures, self.policy_snapshot is not None)
         self.failures = failures
-        return told
+        return changes
 
     def close(self) -> None:
         """Stop a running reading."""
         self.asking.close()
 
 
-def _changes(before: dict[str, str], now: dict[str, str], known: bool) -> list[str]:
+def _describe_changes(before: dict[str, str], now: dict[str, str], known: bool) -> list[str]:
     """Return messages about new failures and about recoveries."""
-    stands_in = "the last known stands in" if known else "jobs go by arrival until there is one"
-    lost = [f"site policy: no {name}: {why}; {stands_in}" for name, why in now.items() if name not in before]
-    back = [f"site policy: {name} is read again" for name in before if name not in now]
+    stands_in = "the previous data is used" if known else "jobs are ordered by arrival until it is available"
+    lost = [
+        f"site policy: {name} is not available: {why}; {stands_in}" for name, why in now.items() if name not in before
+    ]
+    back = [f"site policy: {name} is available again" for name in before if name not in now]
     return [*lost, *back]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpsched.model import Job
-from cpsched.site.admission import QueueLimitStatus
-from cpsched.site.limit_checks import JobLimitAttributes, JobLimitChecks, JobLimitTable
-from cpsched.site.multifactor import (
+from cpsched.site.admission import PendingJobLimitsAndUsage
+from cpsched.site.limit_checks import LICENSE, ApplicableJobLimits, JobLimitAttributes, JobLimitTable
+from cpsched.site.multifactor_priority import (
     ClusterSize,
-    PriorityInputs,
+    PriorityInputColumns,
     WeightedPriorityFactors,
     age_start_s,
     basic_priorities,
@@ -21,29 +21,31 @@ from cpsched.site.multifactor import (
     priority_points,
     tres_points,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.slurm_records import Record, in_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids, slurm_states
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import requested_licenses
 from cpsched_bridge.ports import Observation, PendingJob
 
-COUNTED = slurm_states.OCCUPYING - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
+COUNTED_STATES = slurm_states.OCCUPYING_STATES - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
 """States in which Slurm counts a job against its limits until it ends, even if its nodes are not free yet."""
-_PLAIN = PartitionPriorityPolicy()
+_DEFAULT_PARTITION = PartitionPriorityProperties()
 
 
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
     """Return the amounts that a job requests or holds, by trackable resource.
 
-    `gres/gpu:a100` also counts as `gres/gpu`.
+    `gres/gpu:a100` also counts as `gres/gpu`. Licences count even if accounting does not track them.
     """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
+    found |= {LICENSE + name: count for name, count in (requested_licenses(record) or {}).items()}
     found.setdefault("cpu", int(record.get("cpus") or 1))
     found.setdefault("node", int(record.get("num_nodes") or 1))
     return found
 
 
 @dataclass(slots=True)
-class EligibleTimes:
+class JobEligibleTimes:
     """A record of when each job's dependencies were met, which is when its age starts to grow."""
 
     _waiting: set[int] = field(default_factory=set)
@@ -65,11 +67,11 @@ class EligibleTimes:
             del self._free_since_s[number]
 
     def get_eligible_s(self, number: int) -> int:
-        """Return when the job's dependencies were met, in Unix seconds; 0 if it was never seen with any."""
+        """Return when the job's dependencies were met, in Unix seconds; 0 if it was never seen with dependencies."""
         return self._free_since_s.get(number, 0)
 
 
-def compute_age_start_s(record: Record, picture: SitePolicySnapshot, clearances: EligibleTimes) -> int:
+def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, clearances: JobEligibleTimes) -> int:
     """Return when a job's age starts to grow, in Unix seconds.
 
     This is Slurm's own time if it has one, otherwise the time from which the job would accrue age without a hold.
@@ -82,18 +84,22 @@ def compute_age_start_s(record: Record, picture: SitePolicySnapshot, clearances:
         int(record.get("submit_time") or 0),
         begin_s,
         clearances.get_eligible_s(record["id"]),
-        picture.rules.always_accrues,
+        policy_snapshot.rules.always_accrues,
     )
 
 
-def priority_points_of(
-    records: Sequence[Record], picture: SitePolicySnapshot, machine: ClusterSize, now_s: int, accrued_s: Sequence[int]
+def compute_priority_points(
+    records: Sequence[Record],
+    policy_snapshot: SitePolicySnapshot,
+    machine: ClusterSize,
+    now_s: int,
+    accrued_s: Sequence[int],
 ) -> WeightedPriorityFactors:
     """Return the points that each factor contributes to the priority of each job."""
-    site, weights = picture.site, picture.rules.weights
+    site, weights = policy_snapshot.site, policy_snapshot.rules.weights
     rows = []
     for record in records:
-        partition = picture.partitions.get(record["partition"] or "", _PLAIN)
+        partition = policy_snapshot.partitions.get(record["partition"] or "", _DEFAULT_PARTITION)
         at = site.accounts.find(record["account"] or "", record["user_name"] or "", record["partition"] or "")
         qos = site.qos.get(record["qos"] or "")
         priority = site.accounts.associations[at].priority if at is not None else 0
@@ -101,11 +107,11 @@ def priority_points_of(
         limit = record.get("time_limit")
         rows.append(
             (
-                picture.fair_share.get(at, 0.0) if at is not None else 0.0,
+                policy_snapshot.fair_share.get(at, 0.0) if at is not None else 0.0,
                 record.get("num_nodes") or 1,
                 record.get("cpus") or 0,
                 limit if isinstance(limit, int) else 1,
-                normalized_priority(partition.factor, picture.highest_factor, weights.raw_partition),
+                normalized_priority(partition.factor, policy_snapshot.highest_factor, weights.raw_partition),
                 normalized_priority(qos.priority, site.highest_qos_priority, weights.raw_qos) if qos else 0.0,
                 normalized_priority(priority, site.accounts.highest_priority, weights.raw_association),
                 tres_points(tres, partition.tres, weights),
@@ -114,7 +120,7 @@ def priority_points_of(
         )
     columns = np.array(rows, np.float64).reshape(len(rows), 9).T
     fair_share, nodes, cpus, limit_min, partition_part, qos_part, association_part, tres_sum, nice = columns
-    jobs = PriorityInputs(
+    jobs = PriorityInputColumns(
         accrue_s=np.array(accrued_s, np.int64),
         fair_share=fair_share,
         nodes=nodes.astype(np.int64),
@@ -130,35 +136,35 @@ def priority_points_of(
     return priority_points(jobs, weights, machine, now_s)
 
 
-def limit_subject_of(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
+def job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
     """Return the attributes of a job that limits apply to."""
     return JobLimitAttributes(
         job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
     )
 
 
-A_CYCLE = 250
-"""Maximum number of jobs that one cycle ranks by a new snapshot; ten thousand would take a third of a second."""
+RANKED_PER_CYCLE = 250
+"""Maximum number of jobs that one cycle ranks after a new snapshot; 10,000 jobs would take a third of a second."""
 
 
 @dataclass(slots=True)
 class RankedJobs:
-    """The jobs ranked by one snapshot at one time.
+    """The jobs, ranked at one time according to one snapshot of the site's policy.
 
-    - `known`: by number, a pending job as observed, and the same job with its rank.
-    - `standings`: by number, the limits that apply to each pending job.
+    - `known`: each pending job as observed, and the same job with its rank, by job number.
+    - `standings`: the limits that apply to each pending job, by job number.
     """
 
-    picture: SitePolicySnapshot
+    policy_snapshot: SitePolicySnapshot
     book: JobLimitTable
     known: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
-    standings: dict[int, JobLimitChecks] = field(default_factory=dict)
-    running: dict[int, JobLimitChecks] = field(default_factory=dict)
+    standings: dict[int, ApplicableJobLimits] = field(default_factory=dict)
+    running: dict[int, ApplicableJobLimits] = field(default_factory=dict)
 
     @classmethod
-    def for_policy(cls, picture: SitePolicySnapshot) -> RankedJobs:
-        """Return an empty ranking for this snapshot."""
-        return cls(picture, JobLimitTable(picture.site, picture.spent))
+    def for_policy(cls, policy_snapshot: SitePolicySnapshot) -> RankedJobs:
+        """Return a ranking without jobs for this snapshot."""
+        return cls(policy_snapshot, JobLimitTable(policy_snapshot.site, policy_snapshot.spent))
 
     def find_stale_jobs(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
         """Return the jobs that are new or changed."""
@@ -171,30 +177,36 @@ class RankedJobs:
             del self.known[number]
             self.standings.pop(number, None)
 
-    def rank(self, around: PriorityRankingInput, stale: Sequence[PendingJob]) -> None:
+    def rank(self, context: PriorityRankingInput, stale: Sequence[PendingJob]) -> None:
         """Rank these jobs, and determine the limits that apply to them."""
         if not stale:
             return
-        records = [around.by_number[each.job.id] for each in stale]
-        for each, record, priority in zip(stale, records, self._priorities(around, stale, records), strict=True):
+        records = [in_partition(context.by_number[each.job.id], each.job.queue) for each in stale]
+        for each, record, priority in zip(
+            stale, records, self._compute_priorities(context, stale, records), strict=True
+        ):
             job = each.job
-            tres = _tres_asked(record, job, around.machine)
-            tier = self.picture.partitions.get(job.queue, _PLAIN).tier
+            tres = _compute_requested_tres(record, job, context.machine)
+            tier = self.policy_snapshot.partitions.get(job.queue, _DEFAULT_PARTITION).tier
             ranked = dataclasses.replace(job, qos=record["qos"] or "", priority=priority, tier=tier)
             self.known[job.id] = each, dataclasses.replace(each, job=ranked)
-            self.standings[job.id] = self.book.limits_of(limit_subject_of(record, job, tres, -(-job.walltime_s // 60)))
+            self.standings[job.id] = self.book.limits_of(
+                job_limit_attributes(record, job, tres, -(-job.walltime_s // 60))
+            )
 
-    def _priorities(
-        self, around: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[Record]
+    def _compute_priorities(
+        self, context: PriorityRankingInput, stale: Sequence[PendingJob], records: Sequence[Record]
     ) -> list[int]:
-        if self.picture.rules.kind == "basic":
-            nices = [int(around.by_number[each.job.id].get("nice") or 0) for each in around.pending]
-            numbers = [each.job.id for each in around.pending]
+        if self.policy_snapshot.rules.kind == "basic":
+            nices = [int(context.by_number[each.job.id].get("nice") or 0) for each in context.pending]
+            numbers = [each.job.id for each in context.pending]
             by_arrival = dict(zip(numbers, basic_priorities(nices).tolist(), strict=True))
             return [by_arrival[each.job.id] for each in stale]
-        accrued = [compute_age_start_s(record, self.picture, around.clearances) for record in records]
+        accrued = [compute_age_start_s(record, self.policy_snapshot, context.clearances) for record in records]
         found: list[int] = (
-            priority_points_of(records, self.picture, around.machine, around.now_s, accrued).total().tolist()
+            compute_priority_points(records, self.policy_snapshot, context.machine, context.now_s, accrued)
+            .total()
+            .tolist()
         )
         return found
 
@@ -203,13 +215,15 @@ class RankedJobs:
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
-            if record["state"] not in COUNTED:
+            if record["state"] not in COUNTED_STATES:
                 continue
             number = slurm_job_ids.job_id_of_record(record)
             alive.add(number)
             standing = None if timed else self.running.get(number)
             if standing is None:
-                standing = self.running[number] = self.book.limits_of(_running_claimant(record, now_s if timed else 0))
+                standing = self.running[number] = self.book.limits_of(
+                    _build_running_attributes(record, now_s if timed else 0)
+                )
             found.append(standing)
         for number in self.running.keys() - alive:
             del self.running[number]
@@ -224,60 +238,60 @@ class PriorityRankingInput:
     by_number: Mapping[int, Record]
     machine: ClusterSize
     now_s: int
-    clearances: EligibleTimes
+    clearances: JobEligibleTimes
 
 
 @dataclass(slots=True)
 class PriorityRanker:
     """A ranker of the jobs in each observation.
 
-    As in Slurm, a job is ranked when it is first seen, and all jobs are ranked again every `period_s` seconds, or when
-    the snapshot changes. Each cycle ranks at most `A_CYCLE` jobs for the new ranking. The previous ranks stay in use
-    until the new ones are complete.
+    As in Slurm, a job is ranked when it is first seen. All jobs are ranked again every `period_s` seconds, and when the
+    snapshot changes. Each cycle ranks at most `RANKED_PER_CYCLE` jobs for the new ranking. The previous ranks stay in
+    use until the new ones are complete.
     """
 
-    clearances: EligibleTimes = field(default_factory=EligibleTimes)
+    clearances: JobEligibleTimes = field(default_factory=JobEligibleTimes)
     _now: RankedJobs = field(default_factory=lambda: RankedJobs.for_policy(SitePolicySnapshot()))
     _next: RankedJobs | None = None
     _due_s: int = 0
 
-    def set_policy(self, picture: SitePolicySnapshot) -> None:
-        """Switch to another snapshot once all jobs are ranked by it; switch immediately if no job is ranked."""
+    def set_policy(self, policy_snapshot: SitePolicySnapshot) -> None:
+        """Switch to another snapshot once all jobs are ranked according to it; immediately if no job is ranked."""
         if self._now.known:
-            self._next = RankedJobs.for_policy(picture)
+            self._next = RankedJobs.for_policy(policy_snapshot)
         else:
-            self._now = RankedJobs.for_policy(picture)
+            self._now = RankedJobs.for_policy(policy_snapshot)
 
     def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
         """Return the observation with ranked jobs and the usage of limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}
-        around = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
+        context = PriorityRankingInput(seen.pending, by_number, machine, seen.now_s, self.clearances)
         if self._due_s == 0 or seen.now_s >= self._due_s:
             if self._due_s and self._next is None:
-                self._next = RankedJobs.for_policy(self._now.picture)
-            self._due_s = seen.now_s + self._now.picture.period_s
-        self._work_in(around)
+                self._next = RankedJobs.for_policy(self._now.policy_snapshot)
+            self._due_s = seen.now_s + self._now.policy_snapshot.period_s
+        self._extend_next_ranking(context)
         now = self._now
-        now.rank(around, now.find_stale_jobs(seen.pending))
+        now.rank(context, now.find_stale_jobs(seen.pending))
         if len(now.known) > len(seen.pending):
             now.retain_jobs({each.job.id for each in seen.pending})
         pending = tuple([now.known[each.job.id][1] for each in seen.pending])
         used = now.compute_counter_usage(records, seen.now_s)
-        return dataclasses.replace(seen, pending=pending, limits=QueueLimitStatus(now.standings, used))
+        return dataclasses.replace(seen, pending=pending, limits=PendingJobLimitsAndUsage(now.standings, used))
 
-    def _work_in(self, around: PriorityRankingInput) -> None:
+    def _extend_next_ranking(self, context: PriorityRankingInput) -> None:
         """Rank more jobs for the next ranking, which takes effect once it is complete."""
         if self._next is None:
             return
-        stale = self._next.find_stale_jobs(around.pending)
-        self._next.rank(around, stale[:A_CYCLE])
-        if len(stale) <= A_CYCLE:
+        stale = self._next.find_stale_jobs(context.pending)
+        self._next.rank(context, stale[:RANKED_PER_CYCLE])
+        if len(stale) <= RANKED_PER_CYCLE:
             self._now, self._next = self._next, None
 
 
-def _tres_asked(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
+def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
     """Return the amounts that the job will hold; with exclusive nodes, these include all of their processors."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
@@ -285,7 +299,7 @@ def _tres_asked(record: Record, job: Job, machine: ClusterSize) -> dict[str, int
     return tres
 
 
-def _running_claimant(record: Record, now_s: int) -> JobLimitAttributes:
+def _build_running_attributes(record: Record, now_s: int) -> JobLimitAttributes:
     """Return the limit attributes of a running job; if `now_s` is set, for its remaining time."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0

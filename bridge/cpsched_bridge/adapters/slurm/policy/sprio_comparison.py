@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cpsched.errors import escape_controls
-from cpsched.site.multifactor import ClusterSize, WeightedPriorityFactors
+from cpsched.site.multifactor_priority import ClusterSize, WeightedPriorityFactors
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, compute_age_start_s, priority_points_of
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
+    JobEligibleTimes,
+    compute_age_start_s,
+    compute_priority_points,
+)
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 
@@ -65,27 +69,27 @@ def parse_sprio(text: str) -> dict[int, dict[str, float]]:
         number = int(words[0])
         if number in found:
             several.add(number)
-        values = [_number(word) for word in words[1 : len(names)]]
-        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_of(words[len(names) :])}
+        values = [_parse_float(word) for word in words[1 : len(names)]]
+        found[number] = dict(zip(names, values, strict=False)) | {"tres": _sum_points(words[len(names) :])}
     return {number: row for number, row in found.items() if number not in several}
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return 0.0
 
 
-def _sum_of(words: Sequence[str]) -> float:
+def _sum_points(words: Sequence[str]) -> float:
     """Return the sum of the points of all resources, as in `cpu=10.00,gres/gpu=30.00`."""
-    return sum(_number(part.rpartition("=")[2]) for word in words for part in word.split(","))
+    return sum(_parse_float(part.rpartition("=")[2]) for word in words for part in word.split(","))
 
 
 def compare_with_sprio(
     shown: Mapping[int, Mapping[str, float]],
     records: Sequence[Record],
-    picture: SitePolicySnapshot,
+    policy_snapshot: SitePolicySnapshot,
     machine: ClusterSize,
     now_s: int,
 ) -> SprioComparison:
@@ -99,22 +103,22 @@ def compare_with_sprio(
         if record["state"] == slurm_states.PENDING and record["priority"] and record["id"] in shown
         and "," not in (record["partition"] or "")
     ]  # fmt: skip
-    accrued = [compute_age_start_s(record, picture, EligibleTimes()) for record in jobs]
-    found = priority_points_of(jobs, picture, machine, now_s, accrued) if jobs else None
-    if found is None or picture.rules.kind == "basic":
+    accrued = [compute_age_start_s(record, policy_snapshot, JobEligibleTimes()) for record in jobs]
+    found = compute_priority_points(jobs, policy_snapshot, machine, now_s, accrued) if jobs else None
+    if found is None or policy_snapshot.rules.kind == "basic":
         return SprioComparison(0, ())
-    weights = picture.rules.weights
-    drift = weights.age * (picture.period_s + 60) / weights.max_age_s
+    weights = policy_snapshot.rules.weights
+    drift = weights.age * (policy_snapshot.period_s + 60) / weights.max_age_s
     totals = found.total().tolist()
     different = []
     for at, record in enumerate(jobs):
         slurm = shown[record["id"]]
         if not -1 <= totals[at] - slurm["priority"] <= drift + 1:
-            different.append(_difference(record["id"], found, at, totals[at], slurm))
+            different.append(_make_difference(record["id"], found, at, totals[at], slurm))
     return SprioComparison(len(jobs), tuple(different))
 
 
-def _difference(
+def _make_difference(
     number: int, found: WeightedPriorityFactors, at: int, here: int, slurm: Mapping[str, float]
 ) -> PriorityDifference:
     mine = {name: float(getattr(found, name)[at]) for name in COLUMNS if name != "priority"}

@@ -11,10 +11,10 @@ from itertools import chain, islice
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
-from cpsched_bridge.ports import MOST_TASKS
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
+from cpsched_bridge.ports import MAX_PENDING_TASKS
 
-FULL = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
+TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 
 
 def list_job_numbers(record: Record) -> list[int]:
@@ -25,32 +25,32 @@ def list_job_numbers(record: Record) -> list[int]:
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [slurm_job_ids.job_id_of_record(record)]
     try:
-        ranges = task_ranges.format_task_ranges(record["array_tasks_waiting"])
+        ranges = node_and_task_lists.parse_task_ranges(record["array_tasks_waiting"])
     except ValueError:
         return []
-    return [slurm_job_ids.make_task_id(record["array_id"], task) for task in islice(chain(*ranges), MOST_TASKS)]
+    return [slurm_job_ids.make_task_id(record["array_id"], task) for task in islice(chain(*ranges), MAX_PENDING_TASKS)]
 
 
 def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
     """Return the number of tasks that occupy nodes, by array."""
     counts: dict[int, int] = {}
     for job in jobs:
-        if job["array_id"] and job["state"] in slurm_states.OCCUPYING:
+        if job["array_id"] and job["state"] in slurm_states.OCCUPYING_STATES:
             counts[job["array_id"]] = counts.get(job["array_id"], 0) + 1
     return counts
 
 
 @dataclass(slots=True)
-class ArrayTaskLimits:
-    """A memory of each array's limit on running tasks.
+class RememberedArrayTaskLimits:
+    """Limits on running tasks by array, remembered between readings.
 
-    Only the record of the waiting tasks contains the limit.
+    Only the record of an array's waiting tasks contains the limit.
     """
 
     _most: dict[int, int] = field(default_factory=dict)
 
     def remaining_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
-        """Return how many more tasks of this record's array may run; None if unlimited."""
+        """Return how many more tasks of this record's array may run, or None if unlimited."""
         array = record["array_id"]
         if not array:
             return None

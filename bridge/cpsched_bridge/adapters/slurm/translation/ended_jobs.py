@@ -7,75 +7,78 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched.model import EndedJob, Job
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
-NOWHERE = "None assigned"
+NO_NODES_ASSIGNED = "None assigned"
 """Node list of a job that never ran, as the accounting database records it."""
 
 
 @dataclass(slots=True)
-class ReportedEndedJobs:
-    """A memory of the ended jobs that have been reported."""
+class NewlyEndedJobReader:
+    """The ended jobs that have already been reported."""
 
-    _told: set[tuple[int, int]] = field(default_factory=set)
+    _reported: set[tuple[int, int]] = field(default_factory=set)
     """(job number, end time) of reported jobs that the controller still remembers."""
 
     def read(self, jobs: Sequence[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
-        """Return the jobs that ran and ended since the last reading, by end time.
+        """Return the jobs that ran and ended since the last reading, sorted by end time.
 
         The first reading returns all ended jobs that Slurm remembers, so that a restarted bridge learns how its jobs
         ended. A job in `known` keeps the translation found there.
         """
-        over = [job for job in jobs if _ran(job) and job["end_time"] >= job["start_time"]]
+        over = [job for job in jobs if _has_run(job) and job["end_time"] >= job["start_time"]]
         keys = {(slurm_job_ids.job_id_of_record(job), job["end_time"]): job for job in over}
-        fresh = [keys[key] for key in keys if key not in self._told]
-        self._told = set(keys)
-        return tuple(_readable(lambda job: _ended(job, machine, known), fresh))
+        fresh = [keys[key] for key in keys if key not in self._reported]
+        self._reported = set(keys)
+        return tuple(_translate_readable(lambda job: _translate_ended_job(job, machine, known), fresh))
 
 
 def list_ended_jobs(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> list[EndedJob]:
-    """Return every ended job that the controller still remembers, by end time."""
-    return _readable(lambda job: _ended(job, machine, known), filter(_ran, jobs))
+    """Return every ended job that the controller still remembers, sorted by end time."""
+    return _translate_readable(lambda job: _translate_ended_job(job, machine, known), filter(_has_run, jobs))
 
 
 def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
-    """Return the jobs of the accounting database that ran and ended, by end time.
+    """Return the jobs in the accounting database that ran and ended, sorted by end time.
 
-    `past` contains records of `PAST_FIELDS`.
+    `past` contains records with the fields in `PAST_FIELDS`.
     """
-    return _readable(lambda record: _past(record, machine), filter(_ran_by_database, past))
+    return _translate_readable(
+        lambda record: _translate_database_record(record, machine), filter(has_run_in_database, past)
+    )
 
 
-def _ran(record: Record) -> bool:
+def _has_run(record: Record) -> bool:
     """Return whether an ended job ever ran.
 
     A job that was cancelled while pending has a start time (equal to its end), but no nodes.
     """
-    over = record["state"] in slurm_states.ENDED and bool(record["start_time"]) and bool(record["end_time"])
+    over = record["state"] in slurm_states.ENDED_STATES and bool(record["start_time"]) and bool(record["end_time"])
     return over and bool(record["allocated_nodes"])
 
 
-def _ended(record: Record, machine: SlurmNodeTable, known: Mapping[int, Job]) -> EndedJob:
+def _translate_ended_job(record: Record, machine: SlurmNodeTable, known: Mapping[int, Job]) -> EndedJob:
     number = slurm_job_ids.job_id_of_record(record)
     job = known.get(number)
     if job is None:
-        nodes = len(task_ranges.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
+        nodes = len(node_and_task_lists.expand_if_valid(record["allocated_nodes"])) or record["num_nodes"] or 1
         job = translate_placed_job(record, number, machine, nodes)
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
-def _ran_by_database(record: Record) -> bool:
+def has_run_in_database(record: Record) -> bool:
+    """Return whether a job in the accounting database ran and ended."""
     start_s, end_s = record["start_time"], record["end_time"]
-    placed = (record["nodelist"] or NOWHERE) != NOWHERE
+    placed = (record["nodelist"] or NO_NODES_ASSIGNED) != NO_NODES_ASSIGNED
     return bool(placed and start_s and end_s and end_s >= start_s and record["user_name"])
 
 
-def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
-    """Return the ended job of a database record.
+def _translate_database_record(record: Record, machine: SlurmNodeTable) -> EndedJob:
+    """Return the ended job for a database record.
 
     Database records lack waiting array tasks, and sometimes the submit time.
     """
@@ -86,10 +89,10 @@ def _past(record: Record, machine: SlurmNodeTable) -> EndedJob:
     return EndedJob(job, record["start_time"], record["end_time"])
 
 
-def _readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
-    """Return the jobs of these records by end time, omitting contradictory records."""
+def _translate_readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
+    """Return the jobs of these records sorted by end time, omitting contradictory records."""
     found = []
     for record in records:
-        with contextlib.suppress(*UNREADABLE):
+        with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):
             found.append(translate(record))
     return sorted(found, key=lambda each: (each.end_s, each.job.id))

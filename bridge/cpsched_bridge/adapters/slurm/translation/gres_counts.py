@@ -8,19 +8,19 @@ from cpsched.parsing.gres import NO_CONSUME
 
 Amounts = dict[str, int]
 """Generic resources by name: {"gpu": 2, "gpu:a100": 2}. A typed resource also counts under its general name."""
-_SHARED = f":{NO_CONSUME}"
+_NO_CONSUME_SUFFIX = f":{NO_CONSUME}"
 
 
 def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
     """Return counts by name and by name:type.
 
-    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs do not use up are omitted, see
+    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs do not use up are omitted; see
     `parse_shared_amounts`.
     """
     found: Amounts = {}
     for key, count in items.items():
         name = key.removeprefix("gres/").removeprefix("gres:")
-        if not name.endswith(_SHARED):
+        if not name.endswith(_NO_CONSUME_SUFFIX):
             found[name] = found.get(name, 0) + int(count)
     for name in [name for name in found if ":" in name]:
         general = name.split(":")[0]
@@ -32,7 +32,11 @@ def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
 def parse_shared_amounts(items: Mapping[str, int]) -> Amounts:
     """Return the counts of resources that several jobs may share (`no_consume`)."""
     return parse_gres_amounts(
-        {key.removesuffix(_SHARED): count for key, count in items.items() if key.endswith(_SHARED)}
+        {
+            key.removesuffix(_NO_CONSUME_SUFFIX): count
+            for key, count in items.items()
+            if key.endswith(_NO_CONSUME_SUFFIX)
+        }
     )
 
 

@@ -2,11 +2,11 @@
 
 Slurm checks the dependencies of held jobs once a minute and clears those that are met. A job held by the bridge would
 have to wait that long. The bridge therefore checks dependencies itself, by the rules of Slurm's `test_job_dependency`
-(slurmctld's job_scheduler.c). Slurm has the final say: it starts a released job only after its own check.
+(slurmctld's job_scheduler.c). Slurm makes the final decision: it starts a released job only after its own check.
 
-A record lists dependencies by kind, as jobs with the state of the dependency: {"afterok": ["14_7(unfulfilled)"]}. It
-also states whether `singleton` is among them, or None if the library lost that fact. If a dependency has no other kind,
-it is `singleton`.
+A record lists dependencies by kind, as job ids with the state of each dependency: {"afterok": ["14_7(unfulfilled)"]}.
+It also indicates whether `singleton` is among them; this is None if the library does not report it. If a dependency has
+no other kind, it is `singleton`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.errors import abbreviate
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 
-UNMET = PendingReason(PendingCode.DEPENDENCY)
+UNMET_DEPENDENCY_REASON = PendingReason(PendingCode.DEPENDENCY)
+_MAX_LISTED_JOBS = 8
 
-_ON = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
-_PENDING = frozenset({slurm_states.PENDING, "CONFIGURING"})
+_DEPENDENCY = re.compile(r"(?P<job>\d{1,10})(_(?P<task>\d{1,10}|\*))?(\+(?P<minutes>\d{1,9}))?(\((?P<state>\w+)\))?")
+_NOT_BEGUN = frozenset({slurm_states.PENDING, "CONFIGURING"})
 
 
 def _has_begun(record: Record, minutes: int, now_s: int) -> bool:
-    return record["state"] not in _PENDING and (not minutes or now_s - (record["start_time"] or now_s) >= minutes * 60)
+    return record["state"] not in _NOT_BEGUN and (
+        not minutes or now_s - (record["start_time"] or now_s) >= minutes * 60
+    )
 
 
 def _has_ended(record: Record, minutes: int, now_s: int) -> bool:
-    return record["state"] in slurm_states.ENDED
+    return record["state"] in slurm_states.ENDED_STATES
 
 
 def _has_completed(record: Record, minutes: int, now_s: int) -> bool:
@@ -39,33 +43,33 @@ def _has_completed(record: Record, minutes: int, now_s: int) -> bool:
 
 
 def _has_failed(record: Record, minutes: int, now_s: int) -> bool:
-    return record["state"] in slurm_states.ENDED and record["state"] != slurm_states.COMPLETED
+    return record["state"] in slurm_states.ENDED_STATES and record["state"] != slurm_states.COMPLETED
 
 
-KINDS: Mapping[str, Callable[[Record, int, int], bool]] = {
+SATISFACTION_RULES: Mapping[str, Callable[[Record, int, int], bool]] = {
     "after": _has_begun,
     "afterany": _has_ended,
     "afterok": _has_completed,
     "afternotok": _has_failed,
     "aftercorr": _has_completed,
 }
-"""By kind of dependency, a function that returns whether another job satisfies it."""
+"""Functions that return whether another job satisfies a dependency, by kind of dependency."""
 
 
 @dataclass(slots=True)
 class JobDependencyTargets:
-    """The jobs of one reading that other jobs may depend on."""
+    """The jobs of one reading, on which other jobs may depend."""
 
     jobs: Sequence[Record]
     now_s: int
     _by_number: dict[int, list[Record]] = field(default_factory=dict)
-    """By job or array number, the record of the job or the records of all tasks of the array."""
+    """Records by job or array number: the job's record, or the records of all tasks of the array."""
     _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
-    """By array and task number, the records of tasks; under None, the records in which several tasks wait."""
-    _told: dict[tuple[str, object], bool] = field(default_factory=dict)
+    """Records by array and task number. Records in which several tasks wait are under None."""
+    _cached_results: dict[tuple[str, object], bool] = field(default_factory=dict)
     """Results by kind and target, because many jobs may depend on the same jobs."""
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
-    """By user and job name, whether a matching job has nodes, and the lowest number of the waiting ones."""
+    """By user and job name: whether a job has nodes, and the lowest number of a waiting job."""
 
     def are_dependencies_met(self, record: Record) -> bool:
         """Return whether all dependencies of a pending record are met."""
@@ -74,24 +78,40 @@ class JobDependencyTargets:
             return True
         if not isinstance(wanted, dict):
             return False
-        tests = [self._known(kind, on, record) for kind in wanted for on in _each(wanted[kind])]
+        tests = [self._is_met_cached(kind, on, record) for kind in wanted for on in _to_iterable(wanted[kind])]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
-        if single or not tests or (single is None and not any_will_do):  # singleton may be lost; Slurm checks it too
-            tests.append(self._is_single(record))
+        if single or not tests or (single is None and not any_will_do):  # None: unknown, and Slurm checks it anyway
+            tests.append(self._is_singleton_met(record))
         return any(tests) if any_will_do else all(tests)
 
-    def _known(self, kind: str, on: object, record: Record) -> bool:
-        """Return the result of `_is`, cached for a reading if it does not depend on the job."""
-        if kind == "aftercorr":
-            return self._is(kind, on, record)
-        key = (kind, str(on))
-        if key not in self._told:
-            self._told[key] = self._is(kind, on, record)
-        return self._told[key]
+    def unmet_reason(self, record: Record) -> PendingReason | None:
+        """Return why the dependencies of a pending record are not met, or None if they are."""
+        if self.are_dependencies_met(record):
+            return None
+        wanted = record["dependencies"] if isinstance(record["dependencies"], dict) else {}
+        unmet = [
+            str(on) for kind in wanted for on in _to_iterable(wanted[kind]) if not self._is_met_cached(kind, on, record)
+        ]
+        failed = [on for on in unmet if on.endswith("(failed)")]
+        any_will_do = wanted.get("satisfy") == "any"
+        named = [on for on in unmet if on not in failed] if any_will_do else failed or unmet
+        names = abbreviate([on.partition("(")[0] for on in named], _MAX_LISTED_JOBS)
+        if failed and not any_will_do:
+            return PendingReason(PendingCode.NEVER, (f"it depends on job {names}, which did not end as required",))
+        return PendingReason(PendingCode.DEPENDS_ON, (names,)) if named else UNMET_DEPENDENCY_REASON
 
-    def _is(self, kind: str, on: object, record: Record) -> bool:
-        """Return whether one dependency is met; False if it is unknown or failed."""
-        read, happened = _ON.fullmatch(str(on)), KINDS.get(kind)
+    def _is_met_cached(self, kind: str, on: object, record: Record) -> bool:
+        """Return the result of `_is_met`, cached for a reading if it does not depend on the job."""
+        if kind == "aftercorr":
+            return self._is_met(kind, on, record)
+        key = (kind, str(on))
+        if key not in self._cached_results:
+            self._cached_results[key] = self._is_met(kind, on, record)
+        return self._cached_results[key]
+
+    def _is_met(self, kind: str, on: object, record: Record) -> bool:
+        """Return whether one dependency is met, or False if it is unknown or failed."""
+        read, happened = _DEPENDENCY.fullmatch(str(on)), SATISFACTION_RULES.get(kind)
         if read is None or happened is None or read["state"] == "failed":
             return False
         task = read["task"]
@@ -99,7 +119,7 @@ class JobDependencyTargets:
             task = str(record["array_task_id"] or 0)
         minutes = int(read["minutes"] or 0)
         whole = task in (None, "*")
-        found = self._records(int(read["job"]), None if whole else int(task))
+        found = self._find_records(int(read["job"]), None if whole else int(task))
         if not found:
             return True  # Slurm ignores dependencies on jobs that it has forgotten
         if kind == "afternotok" and whole:
@@ -107,7 +127,7 @@ class JobDependencyTargets:
             return ended and any(_has_failed(each, minutes, self.now_s) for each in found)
         return all(happened(each, minutes, self.now_s) for each in found)
 
-    def _records(self, number: int, task: int | None) -> list[Record]:
+    def _find_records(self, number: int, task: int | None) -> list[Record]:
         """Return the records of a job, an array, or one task.
 
         A waiting task may share its record with other tasks.
@@ -121,28 +141,28 @@ class JobDependencyTargets:
         if number not in self._by_task:
             tasks: dict[int | None, list[Record]] = {}
             for job in found:
-                tasks.setdefault(None if _waits_with_others(job) else slurm_job_ids.job_id_of_record(job), []).append(
-                    job
-                )
+                tasks.setdefault(
+                    None if _shares_waiting_record(job) else slurm_job_ids.job_id_of_record(job), []
+                ).append(job)
             self._by_task[number] = tasks
         tasks = self._by_task[number]
         return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])
 
-    def _is_single(self, record: Record) -> bool:
+    def _is_singleton_met(self, record: Record) -> bool:
         """Return whether no other job with the same name and user occupies nodes or waits ahead of this job."""
         if not self._single:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])
                 has_nodes, first = self._single.get(key, (False, math.inf))
                 waits = job["id"] if job["state"] == slurm_states.PENDING else math.inf
-                self._single[key] = (has_nodes or job["state"] in slurm_states.OCCUPYING, min(first, waits))
+                self._single[key] = (has_nodes or job["state"] in slurm_states.OCCUPYING_STATES, min(first, waits))
         has_nodes, first = self._single.get((record["user_id"], record["name"]), (False, math.inf))
         return not has_nodes and first >= record["id"]
 
 
-def _each(on: object) -> Iterable[object]:
+def _to_iterable(on: object) -> Iterable[object]:
     return on if isinstance(on, list) else ()
 
 
-def _waits_with_others(job: Record) -> bool:
+def _shares_waiting_record(job: Record) -> bool:
     return bool(job["state"] == slurm_states.PENDING and job["array_tasks_waiting"])

@@ -13,11 +13,17 @@ from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Lease
 
-__all__ = ["NAME", "find_lease_comment", "format_lease", "lease_from_reservations", "without_lease_reservation"]
+__all__ = [
+    "LEASE_RESERVATION_NAME",
+    "find_lease_comment",
+    "format_lease",
+    "lease_from_reservations",
+    "without_lease_reservation",
+]
 
-NAME = "cpsched-bridge"
+LEASE_RESERVATION_NAME = "cpsched-bridge"
 """Name of the lease reservation."""
-UNKNOWN = "whoever wrote the comment of the reservation"
+UNKNOWN_OWNER = "the author of the comment on reservation"
 
 
 def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
@@ -26,14 +32,14 @@ def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
     An unreadable comment yields a lease with an unknown owner.
     """
     comment = find_lease_comment(reservations)
-    return None if comment is None else parse_lease(comment, f"{UNKNOWN} {NAME}")
+    return None if comment is None else parse_lease(comment, f"{UNKNOWN_OWNER} {LEASE_RESERVATION_NAME}")
 
 
 def find_lease_comment(reservations: Iterable[Record]) -> str | None:
     """Return the comment of the lease reservation, or None if the reservation does not exist."""
-    return next((each.get("comment") or "" for each in reservations if each["name"] == NAME), None)
+    return next((each.get("comment") or "" for each in reservations if each["name"] == LEASE_RESERVATION_NAME), None)
 
 
 def without_lease_reservation(reservations: Sequence[Record]) -> list[Record]:
     """Return the reservations other than the lease reservation."""
-    return [each for each in reservations if each["name"] != NAME]
+    return [each for each in reservations if each["name"] != LEASE_RESERVATION_NAME]

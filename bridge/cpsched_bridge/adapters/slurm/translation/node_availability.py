@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from cpsched.feasibility import amounts_used
 from cpsched.model import BoolArray, IntArray, RunningJob
-from cpsched.model.value_bounds import MOST_AMOUNT
+from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
 
 
 def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return a mask of the nodes that accept jobs now, bool[N].
 
-    These nodes are up, responding, not drained, and not reserved as a whole.
-    """
-    return _in_state(nodes, slurm_states.node_takes_jobs, reservations, now_s)
-
-
-def mask_sleeping_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
-    """Return a mask of the nodes that Slurm would wake to start a job, bool[N].
-
-    Nodes that are reserved as a whole are excluded.
-    """
-    return _in_state(nodes, slurm_states.is_node_sleeping, reservations, now_s)
-
-
-def _in_state(
-    nodes: Sequence[Record], fits: Callable[[str], bool], reservations: Iterable[SlurmReservation], now_s: int
-) -> BoolArray:
-    """Return a mask of the nodes in a suitable state that are not reserved as a whole, bool[N].
-
-    Slurm marks each node of an active reservation, but the reservation itself contains more detail than the mark.
+    These nodes are up or powered down by Slurm, not drained, and not reserved as a whole. Slurm marks each node of an
+    active reservation, but the reservation's record contains more detail than the mark.
     """
     active = [reservation for reservation in reservations if reservation.start_s <= now_s]
-    shut = np.zeros(len(nodes), np.bool_)
+    closed_nodes = np.zeros(len(nodes), np.bool_)
     parts = np.zeros(len(nodes), np.bool_)
     for each in active:
-        shut |= each.members
+        closed_nodes |= each.members
         parts |= each.partly_reserved_nodes
     seen = (
         slurm_states.strip_reserved_state(node["state"]) if parts[row] else node["state"]
         for row, node in enumerate(nodes)
     )
-    return np.fromiter(map(fits, seen), np.bool_, len(nodes)) & ~shut
+    return np.fromiter(map(slurm_states.node_takes_jobs, seen), np.bool_, len(nodes)) & ~closed_nodes
 
 
 def compute_reserved_amounts(
@@ -59,7 +43,7 @@ def compute_reserved_amounts(
     inside: Mapping[str, Sequence[RunningJob]],
     now_s: int,
 ) -> IntArray:
-    """Return the amounts that active reservations hold beyond the use by their own jobs, int64[N, R].
+    """Return the amounts that active reservations hold and their jobs do not use, int64[N, R].
 
     `inside` maps each reservation to its running jobs.
     """
@@ -93,17 +77,17 @@ def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) 
     Generic resources are included only if accounting tracks them.
     """
     used = np.zeros_like(machine.capacity)
-    used[:, CORES] = [min(node["allocated_cpus"] or 0, MOST_AMOUNT) for node in nodes]
+    used[:, CORES] = [min(node["allocated_cpus"] or 0, AMOUNT_BOUND) for node in nodes]
     if machine.counts_memory:
-        used[:, MEMORY] = [min(node["allocated_memory"] or 0, MOST_AMOUNT) for node in nodes]
+        used[:, MEMORY] = [min(node["allocated_memory"] or 0, AMOUNT_BOUND) for node in nodes]
     for row, node in enumerate(nodes):
-        for name, count in gres_from_tres(_counts(node["allocated_tres"])).items():
+        for name, count in gres_from_tres(_select_numeric_tres(node["allocated_tres"])).items():
             if name in machine.resources:
-                used[row, machine.resources.index(name)] = min(count, MOST_AMOUNT)
+                used[row, machine.resources.index(name)] = min(count, AMOUNT_BOUND)
     return used
 
 
-def _counts(tres: Mapping[str, object] | None) -> dict[str, int]:
+def _select_numeric_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
     """Return the numeric entries of an `allocated_tres` dict, in which "mem" may be text such as "4G"."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
@@ -114,6 +98,23 @@ def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -
     This happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
     """
     found: BoolArray = np.any(compute_allocated_amounts(nodes, machine) > machine.capacity, axis=1)
+    return found
+
+
+def mask_shared_nodes(
+    jobs: Iterable[Record], partitions: Mapping[str, SlurmPartition], machine: SlurmNodeTable
+) -> BoolArray:
+    """Return a mask of the nodes with jobs that may share their cores, bool[N].
+
+    Slurm starts no job of another partition there, unless that job may share cores, too. (`_is_node_busy` in
+    cons_tres/job_test.c.)
+    """
+    found = np.zeros(len(machine.names), np.bool_)
+    if any(partition.may_share_cores for partition in partitions.values()):
+        for job in jobs:
+            partition = partitions.get(job["partition"] or "")
+            if partition is not None and job["state"] in slurm_states.OCCUPYING_STATES and partition.shares_cores(job):
+                found |= machine.mask_of_names(node_and_task_lists.expand_if_valid(job["allocated_nodes"]))
     return found
 
 
@@ -133,9 +134,9 @@ def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob])
 def compute_free_amounts(
     nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
 ) -> IntArray:
-    """Return the free amounts, int64[N, R]; 0 on nodes that are not `usable`.
+    """Return the free amounts, int64[N, R], which are 0 on nodes that are not `usable`.
 
-    `held` is reserved for other jobs. Of two sources, the one that leaves less counts:
+    `held` is reserved for other jobs. The result is the smaller of the amounts from two sources:
 
     - The node records reflect how Slurm split jobs that it placed itself, and include jobs that are not modelled.
     - The running jobs include generic resources that accounting does not track, and the complete nodes of exclusive

@@ -2,7 +2,7 @@
 
 The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). The table follows three rules:
 
-- A reason for one user's job makes only that user's jobs back off. A job may hit a limit of a whole QOS, account or
+- A reason for one user's job makes only that user's jobs back off. A job may hit a limit on a whole QOS, account or
   partition because it requests too much, while other jobs would be accepted. Each user's own jobs are therefore tried.
 - If Slurm's reason shows that the job is not at fault, a start whose job does not run counts as failed.
 - A reason without a row concerns no group. The start counts as failed: only this job and similar jobs are retried less
@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation.slurm_states import LAUNCH_FAILED
-from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.adapters.slurm.translation.slurm_states import LAUNCH_FAILED_REASONS
+from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.ports import ClusterReason
 
 
@@ -28,58 +28,60 @@ class PendingReasonSubject(NamedTuple):
 
     label: str
     record: Record
-    alike: BackoffKey
+    alike: BackoffGroupKey
     """The backoff key of similar jobs."""
 
 
-Group = Callable[[PendingReasonSubject], BackoffKey]
+Group = Callable[[PendingReasonSubject], BackoffGroupKey]
 """Returns the backoff key of one of the job's groups."""
 
 
-def make_job_key(job: PendingReasonSubject) -> BackoffKey:
+def make_job_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the job alone."""
-    return BackoffKey("job", (job.label,))
+    return BackoffGroupKey("job", (job.label,))
 
 
-def make_array_key(job: PendingReasonSubject) -> BackoffKey:
+def make_array_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the job's array, or of the job if it is in no array."""
-    return BackoffKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
+    return BackoffGroupKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
 
 
-def make_equivalence_key(job: PendingReasonSubject) -> BackoffKey:
+def make_equivalence_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of jobs with the same user, account, partition, QOS and request."""
     return job.alike
 
 
-def make_association_key(job: PendingReasonSubject) -> BackoffKey:
+def make_association_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the user's jobs in the account."""
-    return BackoffKey("association", (_user(job), _text(job, "account")))
+    return BackoffGroupKey("association", (_get_user(job), _get_text(job, "account")))
 
 
-def make_qos_key(job: PendingReasonSubject) -> BackoffKey:
+def make_qos_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the user's jobs in the QOS."""
-    return BackoffKey("qos", (_text(job, "qos"), _user(job)))
+    return BackoffGroupKey("qos", (_get_text(job, "qos"), _get_user(job)))
 
 
-def make_partition_key(job: PendingReasonSubject) -> BackoffKey:
+def make_partition_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the user's jobs in the partition."""
-    return BackoffKey("partition", (_text(job, "partition"), _user(job)))
+    return BackoffGroupKey("partition", (_get_text(job, "partition"), _get_user(job)))
 
 
-def make_access_key(job: PendingReasonSubject) -> BackoffKey:
+def make_access_key(job: PendingReasonSubject) -> BackoffGroupKey:
     """Return the key of the user's jobs with the same partition, account and QOS."""
-    return BackoffKey("access", (_text(job, "partition"), _user(job), _text(job, "account"), _text(job, "qos")))
+    return BackoffGroupKey(
+        "access", (_get_text(job, "partition"), _get_user(job), _get_text(job, "account"), _get_text(job, "qos"))
+    )
 
 
-def _text(job: PendingReasonSubject, field: str) -> str:
+def _get_text(job: PendingReasonSubject, field: str) -> str:
     return job.record[field] or ""
 
 
-def _user(job: PendingReasonSubject) -> str:
+def _get_user(job: PendingReasonSubject) -> str:
     return job.record["user_name"] or str(job.record["user_id"])
 
 
-GROUPS: tuple[Group, ...] = (
+BACKOFF_KEY_MAKERS: tuple[Group, ...] = (
     make_job_key,
     make_array_key,
     make_equivalence_key,
@@ -112,65 +114,73 @@ class PendingReasonMeaning:
     refused: bool = False
 
 
-_HELD_AGAIN = "Held again at once, no failure;"
+_HELD_AGAIN_TEXT = "Held again immediately, without counting as a failure;"
 
-JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN} tried again after 2, 4, ... 120 s.")
-MOMENT = PendingReasonMeaning(
-    "the job", make_job_key, "The same, if it lasts until the start's time is up: it may pass.", transient=True
+JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN_TEXT} retried after 2, 4, ... 120 s.")
+JOB_MOMENTARILY = PendingReasonMeaning(
+    "the job", make_job_key, "The same, but only if the reason lasts until the start's time limit.", transient=True
 )
-LIKES = PendingReasonMeaning(
-    "the job and its like", make_equivalence_key, f"{_HELD_AGAIN} one of its like is tried after 2, 4, ... 120 s."
+EQUIVALENT_JOBS = PendingReasonMeaning(
+    "the job and equivalent jobs",
+    make_equivalence_key,
+    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s.",
 )
 ACCESS = PendingReasonMeaning(
     "its user, with this account and QOS, in the partition", make_access_key,
-    f"{_HELD_AGAIN} one of these jobs is tried after 2, 4, ... 120 s.",
+    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s.",
 )  # fmt: skip
 PARTITION = PendingReasonMeaning(
     "the partition",
     make_partition_key,
-    f"{_HELD_AGAIN} one job of each user of the partition is tried after 2, 4, ... 120 s.",
+    f"{_HELD_AGAIN_TEXT} one job of each user of the partition is retried after 2, 4, ... 120 s.",
 )
-_LIMIT = f"{_HELD_AGAIN} one of theirs is tried after 2, 4, ... 120 s, and one more at each end of one of theirs."
-ARRAY = PendingReasonMeaning("the array", make_array_key, _LIMIT, clears_on_end=True)
-ASSOCIATION = PendingReasonMeaning("its user in its account", make_association_key, _LIMIT, clears_on_end=True)
-QOS = PendingReasonMeaning("its user in its QOS", make_qos_key, _LIMIT, clears_on_end=True)
-ORDER = PendingReasonMeaning(
+_RETRIED_WHEN_JOBS_END = (
+    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s, and another whenever one of them ends."
+)
+ARRAY = PendingReasonMeaning("the array", make_array_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
+ASSOCIATION = PendingReasonMeaning(
+    "its user in its account", make_association_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True
+)
+QOS = PendingReasonMeaning("its user in its QOS", make_qos_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
+PRIORITY_ORDER = PendingReasonMeaning(
     "no job: other jobs go first", None,
-    "The start is given its time, and then counts as a failed start of this job alone.", lower_priority=True,
+    "If the job does not run within the time limit, this counts as a failed start of this job only.",
+    lower_priority=True,
 )  # fmt: skip
 NODES = PendingReasonMeaning(
     "the chosen nodes", None,
-    "The start is given its time, and then counts as a failed start of the job and of equivalent jobs, unless its "
+    "If the job does not run in time, this counts as a failed start of the job and of equivalent jobs, unless its "
     "nodes are in use.",
 )  # fmt: skip
-REFUSED = PendingReasonMeaning(
+REFUSED_NODES = PendingReasonMeaning(
     "the chosen nodes", None,
-    "Held again immediately: a failed start of the job and of equivalent jobs, unless its nodes are in use.",
+    "Held again immediately. This counts as a failed start of the job and of equivalent jobs, unless its nodes are in "
+    "use.",
     refused=True,
 )  # fmt: skip
-EVERYBODY = PendingReasonMeaning(
+ALL_JOBS = PendingReasonMeaning(
     "every job: Slurm itself", None,
-    "The start is given its time, and then counts as a failed start of the job and of equivalent jobs. If starts of "
-    "several users fail in this way, and none of theirs succeeds, the bridge pauses.",
+    "If the job does not run within the time limit, this counts as a failed start of the job and of equivalent jobs. "
+    "If starts of several users fail in this way and none of their starts succeeds, the bridge pauses.",
 )  # fmt: skip
 HELD = PendingReasonMeaning(
-    "the held job", None, "The hold decides, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
+    "the held job", None, "The kind of hold decides, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
 )
-RAN = PendingReasonMeaning(
-    "no job: Slurm gives it to jobs that ran",
+AFTER_RUN = PendingReasonMeaning(
+    "no job: Slurm shows it for jobs that have run",
     None,
     "Not expected for a waiting job; treated as if it concerned every job.",
 )
 UNKNOWN = PendingReasonMeaning(
-    "unknown: a name that is not in this table", None, "Treated as if it concerned every job."
+    "unknown: a reason that is not in this table", None, "Treated as if it concerned every job."
 )
 
-_NAMES: tuple[tuple[PendingReasonMeaning, str], ...] = (
+_NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """
      BurstBufferOperation BurstBufferResources BurstBufferStageIn DeadLine DependencyNeverSatisfied JobHoldMaxRequeue
      Reservation ReservationDeleted ReservationInvalid"""),
-    (MOMENT, "BeginTime Dependency"),
-    (LIKES, """
+    (JOB_MOMENTARILY, "BeginTime Dependency"),
+    (EQUIVALENT_JOBS, """
      BadConstraints Constraints Licenses MaxMemPerLimit MpiPortsBusy NvidiaImexChannels PartitionNodeLimit
      PartitionTimeLimit
      AssocMaxBBMinutesPerJob AssocMaxBBPerJob AssocMaxBBPerNode AssocMaxBillingMinutesPerJob AssocMaxBillingPerJob
@@ -214,30 +224,30 @@ _NAMES: tuple[tuple[PendingReasonMeaning, str], ...] = (
      MaxJobsPerAccount MaxLicensePerAccount MaxLicenseRunMinsPerAccount MaxMemoryPerAccount MaxMemoryRunMinsPerAccount
      MaxNodePerAccount MaxNodeRunMinsPerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
      MaxUnknownRunMinsPerAccount"""),
-    (ORDER, "Priority"),
+    (PRIORITY_ORDER, "Priority"),
     (NODES, "NodeDown Resources"),
-    (REFUSED, "ReqNodeNotAvail"),
-    (EVERYBODY, """
+    (REFUSED_NODES, "ReqNodeNotAvail"),
+    (ALL_JOBS, """
      Cleaning FedJobLock FrontEndDown JobLaunchFailure MaxPoweredUpNodes None PowerNotAvail PowerReserved Prolog
      SchedDefer SystemFailure"""),
     (HELD, "JobHeldAdmin JobHeldUser"),
-    (RAN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
+    (AFTER_RUN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
 )  # fmt: skip
 
 REASONS: dict[str, PendingReasonMeaning] = {
-    **{name: meaning for meaning, names in _NAMES for name in names.split()},
-    **dict.fromkeys(sorted(LAUNCH_FAILED), JOB),
+    **{name: meaning for meaning, names in _NAMES_BY_MEANING for name in names.split()},
+    **dict.fromkeys(sorted(LAUNCH_FAILED_REASONS), JOB),
 }
 """Every reason that Slurm can show, by name; for failed launches, Slurm shows a sentence."""
 
-FAMILIES: tuple[tuple[str, PendingReasonMeaning], ...] = (
-    (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", LIKES),
+REASON_FAMILIES: tuple[tuple[str, PendingReasonMeaning], ...] = (
+    (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", EQUIVALENT_JOBS),
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
 )
 """Meanings of limits that later Slurm releases may add, by pattern of the name; the first match counts."""
 
-TEXTS: tuple[tuple[str, str], ...] = (
+SENTENCE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
     (r"Job's account not (known|permitted)|uid \d+ not in group", "AccountNotAllowed"),
     (r"ReqNodeNotAvail, May be reserved", "Priority"),
@@ -245,7 +255,7 @@ TEXTS: tuple[tuple[str, str], ...] = (
     (r"Nodes required for job are DOWN", "Resources"),
     (r"Reservation \S+ was deleted", "ReservationDeleted"),
     (r"Reservation \S+ is invalid", "ReservationInvalid"),
-    *((re.escape(sentence.replace("_", " ")), sentence) for sentence in sorted(LAUNCH_FAILED)),
+    *((re.escape(sentence.replace("_", " ")), sentence) for sentence in sorted(LAUNCH_FAILED_REASONS)),
     (r"job requeued in ", "JobHeldUser"),
     (r"License request .* is no longer valid", "JobHeldAdmin"),
     (r"burst.buffer/", "BurstBufferOperation"),
@@ -263,7 +273,7 @@ def reason_name(reason: str) -> str:
     if reason in REASONS:
         return reason
     sentence = reason.replace("_", " ")  # scontrol replaces blanks with underscores
-    return next((name for begins, name in TEXTS if re.match(begins, sentence)), reason)
+    return next((name for begins, name in SENTENCE_PATTERNS if re.match(begins, sentence)), reason)
 
 
 @lru_cache(maxsize=1024)
@@ -272,7 +282,7 @@ def get_reason_meaning(reason: str) -> PendingReasonMeaning:
     name = reason_name(reason)
     if name in REASONS:
         return REASONS[name]
-    return next((meaning for pattern, meaning in FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
+    return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
 
 
 def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
@@ -284,6 +294,6 @@ def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
     return ClusterReason(reason_name(reason), meaning.group(job), meaning.transient, meaning.clears_on_end)
 
 
-def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffKey, ...]:
+def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffGroupKey, ...]:
     """Return the key of every group that a reason for this job may concern, without duplicates."""
-    return tuple(dict.fromkeys(group(job) for group in GROUPS))
+    return tuple(dict.fromkeys(group(job) for group in BACKOFF_KEY_MAKERS))

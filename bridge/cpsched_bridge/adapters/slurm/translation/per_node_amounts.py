@@ -19,19 +19,20 @@ import numpy as np
 from cpsched.feasibility import units_by_node
 from cpsched.formatting import format_count
 from cpsched.model import IntArray, Request
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.node_table import MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, gres_from_tres, parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import has_node_range
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 
-MOST_NODES = 100_000
-"""Maximum number of nodes tried for any number of requested tasks; it exceeds any cluster's size."""
+MAX_TRIED_NODES = 100_000
+"""Maximum number of nodes to try for a job; no cluster has more nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class EqualNodeShares:
+class EqualJobSplit:
     """A split of a job into equal parts.
 
     It contains the number of parts, the amounts of each part, and whether empty nodes could hold them.
@@ -43,25 +44,30 @@ class EqualNodeShares:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSplitChoices:
+class PossibleJobSplits:
     """The splits of a job that fit the empty machine; at least one is set."""
 
-    equal: EqualNodeShares | None
-    tasks: EqualNodeShares | None
+    equal: EqualJobSplit | None
+    tasks: EqualJobSplit | None
 
 
 def find_split_choices(
-    record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int, most_nodes: int | None
-) -> JobSplitChoices:
-    """Return how a pending job can be split within the given range of nodes.
+    record: Record,
+    machine: SlurmNodeTable,
+    node_set: int,
+    least_nodes: int,
+    most_nodes: int | None,
+    most_memory_mib: int | None = None,
+) -> PossibleJobSplits:
+    """Return how a pending job can be split within the given range of nodes and memory per node.
 
     Raise `JobNotModelled`, or `JobNeverFits` if the machine is too small.
     """
     equal = tasks = None
     refused: JobNotModelled | None = None
     try:
-        equal = find_equal_split(record, machine, node_set)
-        _refuse_misfits(equal, least_nodes, most_nodes)
+        equal = find_equal_split(record, machine, node_set, most_memory_mib)
+        _require_fit(equal, least_nodes, most_nodes)
     except JobNotModelled as reason:
         refused, equal = reason, None
     nodes = int(machine.rows[node_set].sum())
@@ -71,36 +77,42 @@ def find_split_choices(
     if tasks is not None and not tasks.fit:
         refused, tasks = (
             JobNeverFits(
-                "the nodes that it may use hold fewer tasks, even empty",
-                f"the nodes that it may use hold fewer than {format_count(tasks.units, 'task')}, even empty",
+                "its allowed nodes cannot hold all of its tasks, even if they are empty",
+                f"its allowed nodes cannot hold {format_count(tasks.units, 'task')}, even if they are empty",
             ),
             None,
         )
     if equal is None and tasks is None:
         assert refused is not None
         raise refused
-    return JobSplitChoices(equal, tasks)
+    return PossibleJobSplits(equal, tasks)
 
 
-def _refuse_misfits(equal: EqualNodeShares, least_nodes: int, most_nodes: int | None) -> None:
+def _require_fit(equal: EqualJobSplit, least_nodes: int, most_nodes: int | None) -> None:
     if most_nodes is not None and equal.units > most_nodes:
-        raise JobNeverFits("more nodes than its partition allows")
+        raise JobNeverFits("requests more nodes than its partition allows")
     if equal.units < least_nodes:
-        raise JobNeverFits("fewer nodes than its partition asks for")
+        raise JobNeverFits("requests fewer nodes than its partition requires")
     if not equal.fit:
-        what = "node(s) that it may use can hold it, even empty"
-        raise JobNeverFits(f"no {what}", f"no {equal.units} {what}")
+        raise JobNeverFits(
+            "its allowed nodes cannot hold it, even if they are empty",
+            f"its allowed nodes cannot hold it on {format_count(equal.units, 'node')}, even if they are empty",
+        )
 
 
-def find_equal_split(record: Record, machine: SlurmNodeTable, node_set: int) -> EqualNodeShares:
-    """Return the smallest allowed number of equal shares that can hold a pending job.
+def find_equal_split(
+    record: Record, machine: SlurmNodeTable, node_set: int, most_memory_mib: int | None = None
+) -> EqualJobSplit:
+    """Return the smallest allowed number of equal shares, each of at most this memory, that can hold a pending job.
 
     If no number fits, the smallest is returned with `fit` False. Raise `JobNotModelled` if none is allowed.
     """
     tried = []
     for nodes in list_node_counts(record):
         amounts = requested_per_node(record, machine, nodes)
-        tried.append(EqualNodeShares(nodes, amounts, _nodes_that_hold(amounts, machine, node_set) >= nodes))
+        allowed = most_memory_mib is None or amounts[MEMORY] <= most_memory_mib
+        fit = allowed and _count_nodes_that_hold(amounts, machine, node_set) >= nodes
+        tried.append(EqualJobSplit(nodes, amounts, fit))
         if tried[-1].fit:
             return tried[-1]
     return tried[0]
@@ -114,32 +126,37 @@ def list_node_counts(record: Record) -> list[int]:
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     if tasks < 1:
-        raise JobNotModelled("asks for no tasks")
+        raise JobNotModelled("requests no tasks")
     if low > tasks:
-        raise JobNotModelled("more nodes than tasks")
+        raise JobNotModelled("requests more nodes than tasks")
     if high is not None and high < low:
-        raise JobNotModelled("fewer nodes at most than at least")
+        raise JobNotModelled("its maximum number of nodes is below its minimum")
     most = min(high or tasks, tasks)
     if record["ntasks_per_node"]:
         fewest = max(low, -(-tasks // record["ntasks_per_node"]))
         if fewest > most:
-            raise JobNotModelled("more tasks than its nodes may have")
+            raise JobNotModelled("requests more tasks than its nodes may run")
         if has_node_range(record) and fewest * record["ntasks_per_node"] != tasks:
-            raise JobNotModelled("range of node counts with a number of tasks per node that does not fill them")
+            raise JobNotModelled("requests a range of node counts that its tasks per node do not fill")
         return [fewest]
-    counts = [nodes for nodes in range(low, min(most, max(low, MOST_NODES)) + 1) if tasks % nodes == 0]
+    counts = [nodes for nodes in range(low, min(most, max(low, MAX_TRIED_NODES)) + 1) if tasks % nodes == 0]
     if not counts:
-        raise JobNotModelled("tasks do not divide evenly over nodes")
+        raise JobNotModelled("its tasks cannot be divided evenly among nodes")
     return counts
+
+
+def is_on_one_node(record: Record) -> bool:
+    """Return whether a pending job can use only one node."""
+    return 1 in (record["max_nodes"], record["ntasks"])
 
 
 def find_task_split(
     record: Record, machine: SlurmNodeTable, node_set: int, least_nodes: int = 0
-) -> EqualNodeShares | None:
+) -> EqualJobSplit | None:
     """Return the tasks of a pending job as units that may share nodes.
 
-    Return None if Slurm's own split of the tasks is unknown: the job requests amounts per node, or a number of nodes
-    that does not follow from its tasks.
+    Return None if Slurm's own split is unknown, because the job requests amounts per node or a number of nodes that
+    does not follow from its tasks.
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
@@ -148,9 +165,9 @@ def find_task_split(
     if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
         return None
     amounts = requested_per_node(record, machine, tasks)
-    room = _room(Request(tasks, amounts), machine, node_set)
+    room = _count_units_by_node(Request(tasks, amounts), machine, node_set)
     fewest = -(-tasks // max(1, int(room.max(initial=0))))
-    return EqualNodeShares(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
+    return EqualJobSplit(tasks, amounts, int(room.sum()) >= tasks) if low <= fewest else None
 
 
 def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
@@ -162,23 +179,24 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
-        raise JobNotModelled("asks for nodes with more CPUs than its tasks use")
+        raise JobNotModelled("requests nodes with more CPUs than its tasks use")
     cpus = machine.round_up_to_cores(max(used, least))
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
         memory_mib = record["memory_per_cpu"] * cpus
     elif machine.counts_memory:
-        raise JobNotModelled("asks for all memory of a node")
+        raise JobNotModelled("requests all of a node's memory")
     else:
         memory_mib = 0
-    amounts = machine.to_amount_vector(cpus, memory_mib, _gres_asked(record, machine, nodes, tasks))
+    gres = _compute_gres_per_share(record, machine, nodes, tasks)
+    amounts = machine.to_amount_vector(cpus, memory_mib, gres, record.get("partition"))
     if amounts is None:
-        raise JobNotModelled("asks for generic resources that no node has")
+        raise JobNotModelled("requests generic resources that no node has")
     return amounts
 
 
-def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
+def _compute_gres_per_share(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
     """Return the generic resources of one share.
 
     They are requested per node, per task, or for the whole job on its single node.
@@ -190,13 +208,13 @@ def _gres_asked(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int)
     total = {n: count for n, count in gres_from_tres(record["requested_tres"]).items() if n not in machine.shared}
     if not found and total:
         if nodes > 1:
-            raise JobNotModelled("GPUs counted for the whole job, over several nodes")
+            raise JobNotModelled("requests a total number of GPUs on several nodes")
         if any(resource.startswith(f"{name}:") for name in total for resource in machine.resources):
-            what = "GPUs counted for the whole job"
+            what = "requests a total number of GPUs"
             raise JobNotModelled(what, f"{what}: pyslurm does not report their type")
         return total
     if total and any(total.get(n, 0) != found.get(n, 0) * nodes for n in found if n in total):
-        raise JobNotModelled("asks for generic resources in a way not understood")
+        raise JobNotModelled("requests generic resources in an unsupported way")
     return found
 
 
@@ -215,12 +233,12 @@ def requested_shared_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
     return {name: count for name, count in asked.items() if name in machine.shared}
 
 
-def _nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
+def _count_nodes_that_hold(amounts: tuple[int, ...], machine: SlurmNodeTable, node_set: int) -> int:
     """Return how many nodes in a node set could hold one share if empty."""
-    return int(np.count_nonzero(_room(Request(1, amounts, distinct=True), machine, node_set)))
+    return int(np.count_nonzero(_count_units_by_node(Request(1, amounts, distinct=True), machine, node_set)))
 
 
-def _room(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
+def _count_units_by_node(request: Request, machine: SlurmNodeTable, node_set: int) -> IntArray:
     """Return how many units each node in a node set could hold if empty."""
     return units_by_node(request, machine.capacity)[machine.rows[node_set]]
 
@@ -231,15 +249,15 @@ def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
     Slurm reports the totals over all nodes. A resource that is missing in a database record counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
-    gres = gres_from_tres(tres) or _gres_untracked(record, nodes)
+    gres = gres_from_tres(tres) or _get_requested_gres(record, nodes)
     shares = {name: -(-count // nodes) for name, count in gres.items() if name in machine.resources}
     cpus, memory_mib = -(-(record["cpus"] or 1) // nodes), -(-int(tres.get("mem", 0)) // nodes)
-    amounts = machine.to_amount_vector(cpus, memory_mib, shares)
+    amounts = machine.to_amount_vector(cpus, memory_mib, shares, record.get("partition"))
     assert amounts is not None
     return amounts
 
 
-def _gres_untracked(record: Record, nodes: int) -> Amounts:
+def _get_requested_gres(record: Record, nodes: int) -> Amounts:
     """Return the generic resources that the whole job requested.
 
     They are used if accounting does not track the allocated ones.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
-"""Number of bits below the task: Slurm's job ids fit into 26 bits, and its array indices into 22."""
-MOST_TASK = 1 << 22
+"""Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, and array indices 22."""
+MAX_TASK_INDEX = 1 << 22
 
 
 def make_task_id(array_id: int, task: int) -> int:
-    """Return the number of one array task."""
+    """Return the computed number of an array task."""
     return (task + 1) << TASK_SHIFT | array_id
 
 
@@ -39,6 +39,6 @@ def job_id_of_record(record: Record) -> int:
     array = record.get("array_id")
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):
         task = record.get("array_task_id") or 0
-        if 0 <= task <= MOST_TASK and 0 < array < 1 << TASK_SHIFT:
+        if 0 <= task <= MAX_TASK_INDEX and 0 < array < 1 << TASK_SHIFT:
             return make_task_id(array, task)
     return int(record["id"])

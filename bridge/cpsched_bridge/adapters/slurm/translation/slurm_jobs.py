@@ -1,7 +1,7 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
-- `translate_pending_job` reads a record of the queue. A start must match its decision exactly, node by node. The
-  function therefore raises `JobNotModelled` for a request that cannot be sent to Slurm exactly.
+- `translate_pending_job` reads a pending record. A start must match its decision exactly, node by node. The function
+  therefore raises `JobNotModelled` for a request that cannot be sent to Slurm exactly.
 - `translate_placed_job` reads the record of a job that has or had nodes: a running job, an ended job, or a job in the
   accounting database.
 - `translate_unreadable_job` replaces a record with contradictory facts; its nodes count as in use for a year.
@@ -16,41 +16,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from cpsched.model import BoolArray, Job, NodeSetPart, PendingCode, PendingReason, Request
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched.model import BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.node_table import CORES
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.translation.feature_expressions import mask_of_features
+from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
-    EqualNodeShares,
-    JobSplitChoices,
+    EqualJobSplit,
+    PossibleJobSplits,
     allocated_per_node,
     find_split_choices,
+    is_on_one_node,
     requested_gres_per_share,
     requested_shared_gres,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SHARING, TAKE_ANY_NODE, SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import (
+    GPU_SHARING_GRES,
+    TOPOLOGIES_WITH_ANY_NODE,
+    SlurmNodeTable,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import SlurmReservation
 from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, make_task_start_pins
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
 
-FOREVER_S = 365 * 86400
-"""Walltime in seconds of a job without a time limit, in a partition without a limit."""
+UNLIMITED_WALLTIME_S = 365 * 86400
+"""Walltime in seconds of a job if neither the job nor its partition has a time limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class TranslatedSlurmJob:
+class SlurmJobWithStartSettings:
     """A pending job, and the settings that its start sends in addition to the nodes.
 
     If its units are tasks that may share nodes, a start also sets the number of its nodes.
     """
 
     job: Job
-    told: StartPinSettings
-    task_by_task: TranslatedSlurmJob | None = None
+    pins: StartPinSettings
+    task_by_task: SlurmJobWithStartSettings | None = None
     """The same job split into tasks that may share nodes, if it can also run in equal shares."""
 
 
@@ -60,7 +66,7 @@ def translate_pending_job(
     machine: SlurmNodeTable,
     partition: SlurmPartition,
     conflicts: tuple[SlurmReservation, ...],
-) -> TranslatedSlurmJob:
+) -> SlurmJobWithStartSettings:
     """Return a pending record as a job, or raise `JobNotModelled`.
 
     `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not times and
@@ -70,62 +76,78 @@ def translate_pending_job(
     require_supported(record)
     if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise JobNotModelled(lost)
-    if partition.unmodelled:
-        what = f"partition {partition.name}"
-        raise JobNotModelled(what, f"{what}: {partition.unmodelled}")
-    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in requested_gres_per_share(record)):
-        raise JobNotModelled(
-            f"asks for GPUs on partition {partition.name}, which has {partition.job_defaults} for them"
-        )
+    require_modelled_partition(partition, requested_gres_per_share(record))
+    if partition.shares_cores(record):
+        what = "requests to share its cores"
+        raise JobNotModelled(what, f"{what} (--oversubscribe) in partition {partition.name}")
     node_set = find_allowed_node_set(record, machine, partition, conflicts)
     walltime_s = get_walltime_s(record, partition)
     reason = partition_limit_reason(partition, walltime_s)
+    limits = partition.min_nodes, partition.max_nodes, partition.max_memory_mib
     try:
-        parts = find_split_choices(record, machine, node_set, partition.min_nodes, partition.max_nodes)
+        parts = find_split_choices(record, machine, node_set, *limits)
     except JobNeverFits as too_large:
         if not conflicts:
             raise
         anywhere = find_allowed_node_set(record, machine, partition, ())
-        parts = find_split_choices(record, machine, anywhere, partition.min_nodes, partition.max_nodes)
+        parts = find_split_choices(record, machine, anywhere, *limits)
         met = [each.name for each in conflicts if (machine.rows[anywhere] & each.members).any()]
-        words = f"reservation {met[0]} is" if len(met) == 1 else f"reservations {', '.join(met)} are"
-        reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), f"{words} over"))
-    exclusive = partition.exclusive or record["resource_sharing"] == "NO"
+        text = f"reservation {met[0]} ends" if len(met) == 1 else f"reservations {', '.join(met)} end"
+        reason = reason or PendingReason(PendingCode.BEFORE_RESERVATION, (str(too_large), text))
+    exclusive = machine.whole_nodes or partition.exclusive or record["resource_sharing"] == "NO"
+    column = machine.core_limit_column(partition.name)
+    if exclusive and column is not None:
+        capacity = machine.capacity[machine.rows[node_set]]
+        if (capacity[:, column] < capacity[:, CORES]).any():
+            raise JobNotModelled("requests whole nodes of a partition that sets MaxCPUsPerNode")
     parts = keep_placeable_splits(parts, machine, machine.rows[node_set], partition)
 
-    def asked(parts: EqualNodeShares, distinct: bool) -> Job:
+    def build_split_job(parts: EqualJobSplit, distinct: bool) -> Job:
         request = Request(parts.units, parts.amounts, distinct, exclusive, node_set)
-        return _job(record, job_id, walltime_s, request, reason)
+        return _build_job(record, job_id, walltime_s, request, reason)
 
     by_task = None
     if parts.tasks is not None:
-        by_task = TranslatedSlurmJob(asked(parts.tasks, False), make_task_start_pins(record, partition.max_nodes))
+        by_task = SlurmJobWithStartSettings(
+            build_split_job(parts.tasks, False), make_task_start_pins(record, partition.max_nodes)
+        )
     if parts.equal is None:
         assert by_task is not None
         return by_task
-    told = make_start_pins(record, parts.equal.units, partition.max_nodes)
-    return TranslatedSlurmJob(asked(parts.equal, parts.equal.units > 1), told, None if exclusive else by_task)
+    pins = make_start_pins(record, parts.equal.units, partition.max_nodes)
+    return SlurmJobWithStartSettings(
+        build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
+    )
+
+
+def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None:
+    """Raise `JobNotModelled` if the partition leaves jobs that request these generic resources to Slurm."""
+    if partition.unmodelled:
+        what = f"partition {partition.name}"
+        raise JobNotModelled(what, f"{what}: {partition.unmodelled}")
+    if partition.job_defaults and any(name.partition(":")[0] == "gpu" for name in gres):
+        raise JobNotModelled(f"requests GPUs on partition {partition.name}, which sets {partition.job_defaults}")
 
 
 def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
     """Return a job that has or had `nodes` nodes, as equal shares of its allocation."""
     limit_min = record["time_limit"]
-    walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else FOREVER_S
+    walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
     exclusive = record.get("resource_sharing") == "NO"
     amounts = allocated_per_node(record, machine, nodes)
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=exclusive)
-    return _job(record, job_id, walltime_s, request)
+    return _build_job(record, job_id, walltime_s, request)
 
 
 def translate_unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """Return a job with contradictory facts that exclusively occupies its nodes for `FOREVER_S`."""
+    """Return a job with contradictory facts that exclusively occupies its nodes for `UNLIMITED_WALLTIME_S`."""
     amounts = machine.to_amount_vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
-    return _job({**record, "submit_time": 0}, job_id, FOREVER_S, request)
+    return _build_job({**record, "submit_time": 0}, job_id, UNLIMITED_WALLTIME_S, request)
 
 
-def _job(
+def _build_job(
     record: Record, job_id: int, walltime_s: int, request: Request, ineligible: PendingReason | None = None
 ) -> Job:
     return Job(
@@ -143,27 +165,27 @@ def _job(
 
 
 def keep_placeable_splits(
-    parts: JobSplitChoices, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
-) -> JobSplitChoices:
+    parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
+) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
     shared = machine.shares_gpus(mask)
     for each in (parts.equal, parts.tasks):
-        if each is not None and shared and _asks_for_gpus(each.amounts, machine):
-            what = "GPUs of nodes that give them out in parts"
-            raise JobNotModelled(what, f"{what} (shard, mps), too")
+        if each is not None and shared and _requests_gpus(each.amounts, machine):
+            what = "requests GPUs on nodes that also share parts of GPUs"
+            raise JobNotModelled(what, f"{what} (shard, mps)")
     topology = machine.topology(partition.topology)
     if machine.may_allocate_together(mask, topology):
         return parts
-    if topology.plugin not in TAKE_ANY_NODE:
-        raise JobNotModelled("nodes, which the topology plugin may not take")
+    if topology.plugin not in TOPOLOGIES_WITH_ANY_NODE:
+        raise JobNotModelled("the topology plugin may reject its nodes")
     if parts.equal is None or parts.equal.units > 1:
-        raise JobNotModelled("several nodes, which the topology plugin may not take together")
-    return JobSplitChoices(parts.equal, None)
+        raise JobNotModelled("the topology plugin may reject its combination of nodes")
+    return PossibleJobSplits(parts.equal, None)
 
 
-def _asks_for_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
+def _requests_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
     names = zip(machine.resources, amounts, strict=True)
-    return any(amount and name.partition(":")[0] in {"gpu", *SHARING} for name, amount in names)
+    return any(amount and name.partition(":")[0] in {"gpu", *GPU_SHARING_GRES} for name, amount in names)
 
 
 def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
@@ -174,7 +196,7 @@ def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
     for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
         if minutes:
             return int(minutes) * 60
-    return FOREVER_S
+    return UNLIMITED_WALLTIME_S
 
 
 def find_allowed_node_set(
@@ -185,23 +207,26 @@ def find_allowed_node_set(
     It depends on the partition, features, shared resources, excluded nodes and reservations.
     """
     mask = partition.members
-    parts = [NodeSetPart("partition", partition.name)]
+    parts = [NodeSetCondition("partition", partition.name)]
     for constraint in record["constraints"] or ():
-        for feature in constraint.split("&"):
-            if not feature or any(sign in feature for sign in "|[]()*:"):
-                raise JobNotModelled("features in brackets or with counts", f"features {constraint!r}")
-            mask = mask & machine.features.get(feature, np.zeros_like(mask))
-            parts.append(NodeSetPart("feature", feature))
+        plain = constraint.split("&")
+        for part in plain if all(plain) and not set("|[()]*:") & set(constraint) else [constraint]:
+            brackets = "[" in part and is_on_one_node(record)
+            mask = mask & mask_of_features(part, machine.features, len(mask), brackets)
+            parts.append(NodeSetCondition("feature", part))
     if record["excluded_nodes"]:
-        mask = mask & ~machine.mask_of_names(task_ranges.expand_hostlist(record["excluded_nodes"]))
-        parts.append(NodeSetPart("excluded", "excluded nodes"))
+        mask = mask & ~machine.mask_of_names(node_and_task_lists.expand_hostlist(record["excluded_nodes"]))
+        parts.append(NodeSetCondition("excluded", "excluded nodes"))
     if shared := requested_shared_gres(record, machine):
         mask = mask & machine.mask_with_shared(shared)
-        parts += [NodeSetPart("resource", name) for name in shared]
+        parts += [NodeSetCondition("resource", name) for name in shared]
+    if machine.whole_nodes and machine.counts_memory and record.get("memory_per_cpu"):
+        mask = mask & machine.mask_with_memory_per_cpu(record["memory_per_cpu"])
+        parts.append(NodeSetCondition("resource", "memory for all CPUs"))
     for reservation in conflicts:
         if (mask & reservation.members).any():
             mask = mask & ~reservation.members
-            parts.append(NodeSetPart("reservation", reservation.name))
+            parts.append(NodeSetCondition("reservation", reservation.name))
     return machine.intern_node_set(mask, *parts)
 
 
@@ -211,6 +236,6 @@ def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> Pendin
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
-        what = f"time limit above that of partition {partition.name}"
+        what = f"its time limit exceeds that of partition {partition.name}"
         return PendingReason(PendingCode.CLUSTER, ("PartitionTimeLimit", what))
     return None

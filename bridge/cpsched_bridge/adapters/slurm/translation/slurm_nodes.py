@@ -4,37 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from cpsched.model import BoolArray, IntArray
-from cpsched.model.value_bounds import MOST_AMOUNT
-from cpsched_bridge.adapters.shared.node_table import FIRST_OTHER, NodeTable
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched.parsing.hostlist import expand_if_valid
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
 from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
 
-SHARING = frozenset({"shard", "mps"})
-"""Generic resources that are parts of GPUs: allocating one makes the other unavailable."""
-FLAT = frozenset({"", "topology/flat", "topology/none", "topology/default"})
+GPU_SHARING_GRES = frozenset({"shard", "mps"})
+"""Generic resources that are parts of a GPU; allocating a part makes the whole GPU unavailable, and vice versa."""
+FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
-TAKE_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
+TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
 """Topology plugins that reject no single node; topology/torus3d accepts only its own placements."""
 
 
 def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
-    """Return the deciding topology plugin by the name that partitions use; empty if it accepts any set of nodes.
+    """Return the topology plugin by topology name; empty if the plugin accepts any set of nodes.
 
-    The name "" is for partitions that name none. `named` contains the topologies of topology.yaml, the default first.
-    If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With TopoOptional,
-    topology/tree decides only for jobs that request it.
+    The name "" is for partitions that name no topology. `named` contains the topologies of topology.yaml, the default
+    first. If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With
+    TopoOptional, topology/tree decides only for jobs that request it.
     """
     parameters = config.get("topology_parameters") or ()
     words = parameters.split(",") if isinstance(parameters, str) else parameters
     optional = {"topology/tree"} if "topooptional" in {str(word).lower() for word in words} else set()
     default = next(iter(named.values()), str(config.get("topology_plugin") or ""))
     plugins = {"": default, **(named or {"default": default})}
-    return {name: "" if plugin in FLAT | optional else plugin for name, plugin in plugins.items()}
+    return {name: "" if plugin in FLAT_TOPOLOGIES | optional else plugin for name, plugin in plugins.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,21 @@ class Topology:
     """The topmost switch above each node, or its block; empty if unknown."""
 
 
-UNKNOWN = Topology("unknown")
-"""The topology of a partition that names one which Slurm has not shown yet."""
+class CoreLimit(NamedTuple):
+    """A partition's limit on CPUs per node, and its nodes as a hostlist."""
+
+    cpus: int
+    nodes: str | None
+
+
+WEIGHT_RANGE = 1 << 32
+"""Number of different weights, which Slurm stores in 32 bits."""
+UNKNOWN_TOPOLOGY = Topology("unknown")
+"""Placeholder for a named topology that Slurm has not shown yet."""
 
 
 @dataclass(slots=True)
-class SlurmNodeTable(NodeTable):
+class SlurmNodeTable(ConfiguredNodeTable):
     """The nodes of the cluster as configured.
 
     `from_records` builds a table; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic
@@ -61,12 +72,18 @@ class SlurmNodeTable(NodeTable):
     threads: int
     """CPUs per core; requests are rounded up to whole cores."""
     features: dict[str, BoolArray]
+    own_weights: IntArray
+    """`Weight` of each node, int64[N]; `weights` also contains the nodes' wake-up ranks."""
     counts_memory: bool
     """Whether Slurm allocates memory (CR_*_Memory)."""
+    whole_nodes: bool
+    """Whether Slurm allocates only whole nodes (select/linear)."""
     shared: dict[str, IntArray]
-    """Number of each generic resource that jobs share (`no_consume`) on each node, int64[N], by name."""
+    """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     """Topologies by the name that partitions use, see `SlurmRecords.topologies`."""
+    core_limits: Mapping[str, CoreLimit] = field(default_factory=dict)
+    """Limits on the total CPUs that a partition's jobs use on a node, by partition."""
 
     @classmethod
     def from_records(
@@ -75,20 +92,25 @@ class SlurmNodeTable(NodeTable):
         counts_memory: bool = True,
         previous: SlurmNodeTable | None = None,
         topologies: Mapping[str, Record] | None = None,
+        core_limits: Mapping[str, CoreLimit] | None = None,
+        whole_nodes: bool = False,
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, otherwise a new table.
 
-        Names, capacities, features and topologies must be the same.
+        Names, capacities, features, topologies and limits must be the same.
         """
+        limits = core_limits or {}
         names = tuple(node["name"] for node in nodes)
         found = {
             name: Topology(each["plugin"], tuple(each["networks"].get(node, "") for node in names))
             for name, each in (topologies or {}).items()
         }
-        key = tuple(map(_facts, nodes))
-        if previous is not None and previous.key == key and previous.topologies == found:
+        key = tuple(map(_get_node_key, nodes))
+        same = previous is not None and previous.topologies == found and previous.core_limits == limits
+        if previous is not None and same and previous.key == key:
             return previous
-        resources, capacity = _capacities(nodes, counts_memory)
+        resources, capacity = _compute_capacities(nodes, counts_memory, limits)
+        weights = np.array([_get_weight(node) for node in nodes], np.int64)
         return cls(
             key=key,
             names=names,
@@ -96,15 +118,25 @@ class SlurmNodeTable(NodeTable):
             resources=resources,
             capacity=capacity,
             threads=max((node["threads_per_core"] or 1 for node in nodes), default=1),
-            features=_features(nodes),
+            features=_index_features(nodes),
             counts_memory=counts_memory,
-            shared=_shared(nodes),
+            whole_nodes=whole_nodes,
+            shared=_count_shared_gres(nodes),
             topologies=found,
+            core_limits=limits,
+            own_weights=weights,
+            weights=weights if nodes else None,
         )
+
+    def rank_by_wakeup(self, ranks: Sequence[int]) -> None:
+        """Let a node of lower rank come before any node of higher rank; among equal ranks, weights decide."""
+        weights = self.own_weights + np.array(ranks, np.int64) * WEIGHT_RANGE
+        if len(weights) and (self.weights is None or not np.array_equal(weights, self.weights)):
+            self.weights, self._cluster = weights, None
 
     def topology(self, name: str | None) -> Topology:
         """Return the topology of a partition; `name` is the topology that the partition names, if any."""
-        return self.topologies.get(name or "", UNKNOWN if name else Topology(""))
+        return self.topologies.get(name or "", UNKNOWN_TOPOLOGY if name else Topology(""))
 
     def may_allocate_together(self, mask: BoolArray, topology: Topology) -> bool:
         """Return whether Slurm accepts any combination of these nodes for one job.
@@ -124,19 +156,32 @@ class SlurmNodeTable(NodeTable):
         Counts by resource do not show this.
         """
         return any(
-            name.partition(":")[0] in SHARING and self.capacity[mask, column].any()
+            name.partition(":")[0] in GPU_SHARING_GRES and self.capacity[mask, column].any()
             for column, name in enumerate(self.resources)
         )
 
-    def to_amount_vector(self, cpus: int, memory_mib: int, gres: Mapping[str, int]) -> tuple[int, ...] | None:
-        """Return amounts in the order of `resources`, without `shared` resources.
+    def core_limit_column(self, partition: str | None) -> int | None:
+        """Return the column for the CPUs that a partition's jobs may use on a node; None if it sets no limit."""
+        name = core_limit_resource(partition or "")
+        return self.resources.index(name) if name in self.resources else None
+
+    def to_amount_vector(
+        self, cpus: int, memory_mib: int, gres: Mapping[str, int], partition: str | None = None
+    ) -> tuple[int, ...] | None:
+        """Return the amounts of a job in `partition` in the order of `resources`, without `shared` resources.
 
         Return None if the cluster does not have one of the generic resources.
         """
+        if self.core_limit_column(partition) is not None:
+            gres = {**gres, core_limit_resource(partition or ""): self.round_up_to_cores(cpus)}
         if any(name not in self.resources and name not in self.shared for name in gres):
             return None
         memory_mib = memory_mib if self.counts_memory else 0
-        return (self.round_up_to_cores(cpus), memory_mib, *(gres.get(name, 0) for name in self.resources[FIRST_OTHER:]))
+        return (
+            self.round_up_to_cores(cpus),
+            memory_mib,
+            *(gres.get(name, 0) for name in self.resources[FIRST_OTHER_RESOURCE:]),
+        )
 
     def mask_with_shared(self, gres: Amounts) -> BoolArray:
         """Return a mask of the nodes that have these `shared` resources, bool[N].
@@ -148,17 +193,24 @@ class SlurmNodeTable(NodeTable):
             if name in self.shared:
                 have = self.shared[name]
                 if name in self.resources or (count > have[have > 0]).any():
-                    what = f"asks for {name}, which jobs share"
-                    raise JobNotModelled(what, f"{what} (no_consume), but not on all nodes alike")
+                    what = f"requests {name}, which jobs share"
+                    raise JobNotModelled(what, f"{what} (no_consume), but whose amount differs between nodes")
                 mask &= have > 0
         return mask
+
+    def mask_with_memory_per_cpu(self, memory_mib: int) -> BoolArray:
+        """Return a mask of the nodes that have this memory for each of their CPUs, bool[N].
+
+        `_job_count_bitmap` in select_linear.c multiplies a job's memory per CPU by all CPUs of the node.
+        """
+        return np.asarray(self.capacity[:, CORES] * memory_mib <= self.capacity[:, MEMORY], np.bool_)
 
     def round_up_to_cores(self, cpus: int) -> int:
         """Return `cpus` rounded up to whole cores, as Slurm allocates them."""
         return -(-cpus // self.threads) * self.threads
 
 
-def _facts(node: Record) -> tuple[object, ...]:
+def _get_node_key(node: Record) -> tuple[object, ...]:
     return (
         node["name"],
         node["effective_cpus"],
@@ -168,35 +220,56 @@ def _facts(node: Record) -> tuple[object, ...]:
         tuple(sorted((node["configured_gres"] or {}).items())),
         tuple(node["active_features"] or ()),
         is_unusable(node),
+        _get_weight(node),
     )
 
 
-def _capacities(nodes: Sequence[Record], counts_memory: bool) -> tuple[tuple[str, ...], IntArray]:
+def _get_weight(node: Record) -> int:
+    """Return the node's `Weight`, by default 1, as in slurm.conf."""
+    return 1 if node.get("weight") is None else min(max(0, int(node["weight"])), WEIGHT_RANGE - 1)
+
+
+def core_limit_resource(partition: str) -> str:
+    """Return the name of the resource that counts the CPUs of a partition's jobs."""
+    return f"cores@{partition}"
+
+
+def _compute_capacities(
+    nodes: Sequence[Record], counts_memory: bool, core_limits: Mapping[str, CoreLimit]
+) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
+
+    `MaxCPUsPerNode` limits the CPUs that all jobs of a partition use on a node, so it is a resource of its own.
 
     A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0;
     jobs that fit only on such nodes are left to Slurm.
     """
     gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
+    for partition, limit in core_limits.items():
+        members = set(expand_if_valid(limit.nodes))
+        for node, amounts in zip(nodes, gres, strict=True):
+            threads, cpus = max(1, node["threads_per_core"] or 1), node["effective_cpus"] or 0
+            if node["name"] in members:
+                amounts[core_limit_resource(partition)] = min(limit.cpus // threads * threads, cpus)
     resources = ("cores", "memory_mib", *sorted({name for amounts in gres for name in amounts}))
     capacity = np.zeros((len(nodes), len(resources)), np.int64)
     for row, (node, amounts) in enumerate(zip(nodes, gres, strict=True)):
         memory_mib = (node["real_memory"] or 0) - (node["memory_reserved_for_system"] or 0)
         found = {"cores": node["effective_cpus"] or 0, "memory_mib": memory_mib if counts_memory else 0, **amounts}
-        if not is_unusable(node) and all(0 <= amount < MOST_AMOUNT for amount in found.values()):
+        if not is_unusable(node) and all(0 <= amount < AMOUNT_BOUND for amount in found.values()):
             capacity[row] = [found.get(name, 0) for name in resources]
     return resources, capacity
 
 
-def _shared(nodes: Sequence[Record]) -> dict[str, IntArray]:
+def _count_shared_gres(nodes: Sequence[Record]) -> dict[str, IntArray]:
     found: dict[str, IntArray] = {}
     for row, node in enumerate(nodes):
         for name, count in parse_shared_amounts(node["configured_gres"] or {}).items() if not is_unusable(node) else ():
-            found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, MOST_AMOUNT)
+            found.setdefault(name, np.zeros(len(nodes), np.int64))[row] = min(count, AMOUNT_BOUND)
     return found
 
 
-def _features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
+def _index_features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
     """Return masks of the nodes that have a feature, by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):

@@ -15,34 +15,41 @@ from cpsched.model import EndedJob, IntArray, Job, RunningJob
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.ended_jobs import (
-    ReportedEndedJobs,
+    NewlyEndedJobReader,
     ended_jobs_from_sacct,
     list_ended_jobs,
 )
-from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity, WakeableNodeCapacity
+from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapacity
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
     compute_reserved_amounts,
     future_core_reservations,
     mask_available_nodes,
     mask_overcommitted_nodes,
-    mask_sleeping_nodes,
+    mask_shared_nodes,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.slurm_partitions import PartitionTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import PendingJobContext, PendingJobTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_partitions import (
+    CachingPartitionTranslator,
+    SlurmPartition,
+    list_core_limits,
+)
+from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import (
+    CachingPendingJobTranslator,
+    PendingJobTranslationContext,
+)
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
     FutureCoreReservation,
     SlurmReservation,
     translate_reservations,
 )
-from cpsched_bridge.adapters.slurm.translation.slurm_running import RunningJobTranslator, keep_returning_nodes
+from cpsched_bridge.adapters.slurm.translation.slurm_running import CachingRunningJobTranslator, keep_returning_nodes
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.ports import Observation, Outage
 
-SPARE_SETS = 100
-"""Maximum number of unused node sets, beyond as many as are in use, before all sets are dropped."""
+MAX_UNUSED_NODE_SETS = 100
+"""All node sets are dropped if unused sets outnumber used sets by more than this number."""
 
 
 @dataclass(slots=True)
@@ -56,68 +63,72 @@ class SlurmTranslator:
     cluster_name: str = ""
     job_defaults: str | None = None
     """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
+    whole_nodes: bool = False
+    """Whether Slurm allocates only whole nodes (select/linear)."""
     machine: SlurmNodeTable | None = None
-    queue: PendingJobTranslator = field(default_factory=PendingJobTranslator)
+    queue: CachingPendingJobTranslator = field(default_factory=CachingPendingJobTranslator)
     free: IntArray | None = None
     """The free amounts at the last reading, int64[N, R]."""
     to_come: tuple[FutureCoreReservation, ...] = ()
     """Future reservations of parts of nodes, at the last reading."""
-    _partitions: PartitionTranslator = field(default_factory=PartitionTranslator)
-    _running: RunningJobTranslator = field(default_factory=RunningJobTranslator)
-    _ended: ReportedEndedJobs = field(default_factory=ReportedEndedJobs)
+    _partitions: CachingPartitionTranslator = field(default_factory=CachingPartitionTranslator)
+    _running: CachingRunningJobTranslator = field(default_factory=CachingRunningJobTranslator)
+    _ended: NewlyEndedJobReader = field(default_factory=NewlyEndedJobReader)
     _jobs: dict[int, Job] = field(default_factory=dict)
-    """Jobs as translated while pending or running, so that an ended job is learned under the same request."""
+    """Jobs as translated while pending or running, so that predictors learn from an ended job with the same request."""
 
     def observe(
-        self, seen: SlurmRecords, pinned: Collection[int] = (), above: Mapping[str, str] | None = None
+        self,
+        seen: SlurmRecords,
+        pinned: Collection[int] = (),
+        above: Mapping[str, str] | None = None,
+        licenses: Collection[str] = (),
     ) -> Observation:
         """Return the observation for one reading.
 
         `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
-        known.
+        known. `licenses` are those that the site's policy counts.
         """
-        machine = self._machine(seen)
-        partitions = self._partitions.read(machine, seen.partitions, self.job_defaults)
+        machine, partitions = self.read_partitions(seen)
         reservations = translate_reservations(
             lease_reservation.without_lease_reservation(seen.reservations), seen.nodes, machine, seen.now_s
         )
-        doors = PartitionAccessContext(*self.accounts_checked, above, seen.outside)
+        access_context = PartitionAccessContext(*self.accounts_checked, above, seen.outside)
         running = self._running.read(seen, machine, self._jobs)
-        usable = mask_available_nodes(seen.nodes, reservations, seen.now_s) & ~mask_overcommitted_nodes(
-            seen.nodes, machine
-        )
-        inside = _by_reservation(seen.jobs, running)
+        usable = mask_available_nodes(seen.nodes, reservations, seen.now_s)
+        usable &= ~mask_overcommitted_nodes(seen.nodes, machine)
+        usable &= ~mask_shared_nodes(seen.jobs, partitions, machine)
+        inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
-        sleeping = mask_sleeping_nodes(seen.nodes, reservations, seen.now_s)
-        around = PendingJobContext(
+        machine.rank_by_wakeup([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])
+        theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
+        nowhere = np.zeros(len(machine.names), np.bool_)
+        returning = tuple(keep_returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running)
+        context = PendingJobTranslationContext(
             seen.now_s,
             machine,
             partitions,
             reservations,
             pinned,
             seen.guarded,
-            doors,
-            FreeNodeCapacity(machine, self.free),
+            access_context,
+            FreeNodeCapacity(machine, self.free, returning, seen.now_s),
             self.to_come,
-            WakeableNodeCapacity(
-                machine, sleeping, compute_free_amounts(seen.nodes, machine, running, usable | sleeping, held)
-            ),
+            licenses,
         )
-        pending, left = self.queue.read(seen.jobs, around)
-        theirs = {job.job.id: each.partly_reserved_nodes for each in reservations for job in inside.get(each.name, ())}
-        nowhere = np.zeros(len(machine.names), np.bool_)
+        pending, left = self.queue.read(seen.jobs, context)
         self._jobs.update(self.queue.get_modelled_jobs())
         ended = self._ended.read(seen.jobs, machine, self._jobs)
         begun = [*(each.job.id for each in running), *(each.job.id for each in ended)]
-        self._forget(seen.jobs)
+        self._forget_removed_jobs(seen.jobs)
         return Observation(
             now_s=seen.now_s,
             cluster=machine.build_cluster(),
             free=self.free,
             pending=tuple(pending),
-            running=tuple(keep_returning_nodes(job, usable & ~theirs.get(job.job.id, nowhere)) for job in running),
+            running=returning,
             ended=ended,
             left=tuple(left),
             outages=list_outages(seen.nodes, reservations, seen.now_s),
@@ -132,24 +143,32 @@ class SlurmTranslator:
             },
         )
 
+    def read_partitions(self, seen: SlurmRecords) -> tuple[SlurmNodeTable, dict[str, SlurmPartition]]:
+        """Return the machine and the partitions of one reading."""
+        machine = self._update_machine(seen)
+        return machine, self._partitions.read(machine, seen.partitions, self.job_defaults)
+
     def list_remembered_jobs(self, seen: SlurmRecords) -> list[EndedJob]:
-        """Return every ended job that the controller remembers, by end time.
+        """Return every ended job that the controller remembers, sorted by end time.
 
         Later observations report these jobs again.
         """
-        return list_ended_jobs(seen.jobs, self._machine(seen), self._jobs)
+        return list_ended_jobs(seen.jobs, self._update_machine(seen), self._jobs)
 
     def translate_sacct_jobs(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
-        """Return jobs from the accounting database, translated for this reading's machine, by end time."""
-        return ended_jobs_from_sacct(records, self._machine(seen))
+        """Return jobs from the accounting database, translated for the current machine, sorted by end time."""
+        return ended_jobs_from_sacct(records, self._update_machine(seen))
 
-    def _machine(self, seen: SlurmRecords) -> SlurmNodeTable:
+    def _update_machine(self, seen: SlurmRecords) -> SlurmNodeTable:
         """Return the machine as configured; a new machine clears earlier translations.
 
         Each list of excluded nodes that a user specifies is a node set. The sets of ended jobs must not accumulate.
         """
-        previous = None if self._is_crowded() else self.machine
-        machine = SlurmNodeTable.from_records(seen.nodes, self.counts_memory, previous, seen.topologies)
+        previous = None if self._has_too_many_node_sets() else self.machine
+        limits = list_core_limits(seen.partitions)
+        machine = SlurmNodeTable.from_records(
+            seen.nodes, self.counts_memory, previous, seen.topologies, limits, self.whole_nodes
+        )
         if machine is not self.machine:
             self.machine = machine
             self._partitions.clear()
@@ -158,17 +177,17 @@ class SlurmTranslator:
             self._jobs.clear()
         return machine
 
-    def _is_crowded(self) -> bool:
-        """Return whether most node sets belong to ended jobs.
+    def _has_too_many_node_sets(self) -> bool:
+        """Return whether too many node sets belong to ended jobs.
 
         The jobs are searched only if there are many sets.
         """
-        if self.machine is None or len(self.machine.rows) <= SPARE_SETS:
+        if self.machine is None or len(self.machine.rows) <= MAX_UNUSED_NODE_SETS:
             return False
         needed = {job.request.node_set for job in self._jobs.values()}
-        return len(self.machine.rows) > 2 * len(needed) + SPARE_SETS
+        return len(self.machine.rows) > 2 * len(needed) + MAX_UNUSED_NODE_SETS
 
-    def _forget(self, jobs: Sequence[Record]) -> None:
+    def _forget_removed_jobs(self, jobs: Sequence[Record]) -> None:
         """Remove all data about jobs that the controller has forgotten."""
         alive = {
             number
@@ -186,12 +205,12 @@ class SlurmTranslator:
             del self._jobs[number]
 
 
-def _by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
+def _group_by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
     """Return the running jobs by the name of their reservation."""
     names = {
         slurm_job_ids.job_id_of_record(job): job["reservation"]
         for job in jobs
-        if job["state"] in slurm_states.OCCUPYING
+        if job["state"] in slurm_states.OCCUPYING_STATES
     }
     found: dict[str, list[RunningJob]] = {}
     for each in running:
@@ -216,11 +235,13 @@ def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservatio
         state = slurm_states.strip_reserved_state(node["state"]) if row in parts else node["state"]
         if row not in reserved and not slurm_states.node_takes_jobs(state):
             by_state.setdefault(state.upper(), []).append(row)
-    found += [Outage(_kind(state), state, tuple(rows), now_s, None) for state, rows in sorted(by_state.items())]
+    found += [
+        Outage(_classify_outage(state), state, tuple(rows), now_s, None) for state, rows in sorted(by_state.items())
+    ]
     return tuple(outage for outage in found if outage.nodes)
 
 
-def _kind(state: str) -> Literal["drained", "down"]:
+def _classify_outage(state: str) -> Literal["drained", "down"]:
     """Return "drained" for a working node that is being drained, and "down" for any other."""
     base, *flags = state.split("+")
     return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

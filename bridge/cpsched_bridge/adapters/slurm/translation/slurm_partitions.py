@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from cpsched.model import BoolArray
 from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
-from cpsched_bridge.adapters.slurm.translation import task_ranges
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import CoreLimit, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unusable_object
 
 
@@ -25,21 +25,60 @@ class SlurmPartition:
     min_nodes: int
     exclusive: bool
     unmodelled: str | None
-    """Why jobs of this partition are left to Slurm."""
+    """Why jobs in this partition are left to Slurm; None if they are not."""
     allowed_accounts: frozenset[str] | None = None
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
-    """Names of accounts and QOS are in lower case, because Slurm ignores their case."""
+    """Lower-case names, as for all accounts and QOS here, because Slurm ignores their case."""
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
     """Name of the partition's own topology in topology.yaml."""
     job_defaults: str | None = None
     """Slurm's defaults for jobs that request GPUs."""
+    tier: int = 0
+    """Slurm tries the partitions of a job in descending order of this number."""
+    max_memory_mib: int | None = None
+    """Maximum memory of a job on a node, in MiB."""
+    sharing: str = "NO"
+    """`OverSubscribe` in the form of `mark_shared_nodes`."""
+
+    @property
+    def may_share_cores(self) -> bool:
+        """Whether some jobs of the partition may share cores."""
+        return self.sharing.startswith(("YES", "FORCE")) and self.sharing != ONE_JOB_PER_CORE
+
+    def shares_cores(self, job: Record) -> bool:
+        """Return whether Slurm may give this job cores of other jobs, or other jobs its cores."""
+        return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
+
+
+ONE_JOB_PER_CORE = "FORCE:1"
+"""`OverSubscribe` of partitions in which only one job at a time uses a core."""
+ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
+"""The same, if other partitions use some of the nodes."""
+
+
+def mark_shared_nodes(table: Sequence[Record]) -> list[Record]:
+    """Return the records, marking each `FORCE:1` partition whose nodes other partitions also use.
+
+    Slurm starts no job of such a partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
+    also give it cores of jobs in partitions of lower tiers. (`_verify_node_state` and `_job_test` in
+    cons_tres/job_test.c.)
+    """
+    forced = [at for at, record in enumerate(table) if _get_oversubscribe(record) == ONE_JOB_PER_CORE]
+    if not forced:
+        return list(table)
+    nodes = [frozenset(node_and_task_lists.expand_if_valid(record["nodes"])) for record in table]
+    found = list(table)
+    for at in forced:
+        if any(nodes[at] & other for other in (*nodes[:at], *nodes[at + 1 :])):
+            found[at] = {**table[at], "oversubscribe": ONE_JOB_PER_CORE_OVERLAPPING}
+    return found
 
 
 @dataclass(slots=True)
-class PartitionTranslator:
+class CachingPartitionTranslator:
     """A translator of partitions that does not translate unchanged records again."""
 
     _known: dict[str, tuple[Record, SlurmPartition]] = field(default_factory=dict)
@@ -48,6 +87,7 @@ class PartitionTranslator:
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
     ) -> dict[str, SlurmPartition]:
         """Return the partitions of one reading by name; `job_defaults` are those in slurm.conf."""
+        table = mark_shared_nodes(table)
         for record in table:
             known = self._known.get(record["name"])
             if known is None or known[0] != record:
@@ -55,60 +95,79 @@ class PartitionTranslator:
         return {record["name"]: self._known[record["name"]][1] for record in table}
 
     def clear(self) -> None:
-        """Discard the translations, which belong to another machine."""
+        """Discard all translations, which are valid only for the previous machine."""
         self._known.clear()
 
 
 def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
     """Return one partition; `job_defaults` apply if the partition sets none."""
-    sharing = str(record["oversubscribe"] or "NO").upper()
     return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
-        members=machine.mask_of_names(task_ranges.expand_if_valid(record["nodes"])),
-        max_time_min=_number(record["max_time"]),
-        default_time_min=_number(record["default_time"]),
-        max_nodes=_number(record["max_nodes"]),
-        min_nodes=_number(record["min_nodes"]) or 0,
-        exclusive=sharing == "EXCLUSIVE",
-        unmodelled=_unmodelled(record, sharing),
-        allowed_accounts=_allowed(record, "allowed_accounts", str.lower),
-        denied_accounts=_denied(record, "denied_accounts"),
-        allowed_qos=_allowed(record, "allowed_qos", str.lower),
-        denied_qos=_denied(record, "denied_qos"),
-        allowed_groups=_allowed(record, "allowed_groups", str),
+        members=machine.mask_of_names(node_and_task_lists.expand_if_valid(record["nodes"])),
+        max_time_min=_parse_limit(record["max_time"]),
+        default_time_min=_parse_limit(record["default_time"]),
+        max_nodes=_parse_limit(record["max_nodes"]),
+        min_nodes=_parse_limit(record["min_nodes"]) or 0,
+        exclusive=_get_oversubscribe(record) == "EXCLUSIVE",
+        max_memory_mib=_parse_limit(record["max_memory_per_node"]) or None,
+        sharing=_get_oversubscribe(record),
+        unmodelled=why_unmodelled(record),
+        allowed_accounts=_get_allowed_names(record, "allowed_accounts", str.lower),
+        denied_accounts=_get_denied_names(record, "denied_accounts"),
+        allowed_qos=_get_allowed_names(record, "allowed_qos", str.lower),
+        denied_qos=_get_denied_names(record, "denied_qos"),
+        allowed_groups=_get_allowed_names(record, "allowed_groups", str),
         job_defaults=record.get("job_defaults") or job_defaults,
         topology=record.get("topology"),
+        tier=_parse_limit(record.get("priority_tier")) or 0,
     )
 
 
-def _allowed(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
+def list_core_limits(table: Sequence[Record]) -> dict[str, CoreLimit]:
+    """Return `MaxCPUsPerNode` of the partitions that set it, by name."""
+    limits = {record["name"]: (_parse_limit(record["max_cpus_per_node"]), record["nodes"]) for record in table}
+    return {name: CoreLimit(cpus, nodes) for name, (cpus, nodes) in limits.items() if cpus}
+
+
+def _get_allowed_names(record: Record, name: str, spelled: Callable[[str], str]) -> frozenset[str] | None:
     names = record.get(name) or ["ALL"]
     return None if "ALL" in names else frozenset(map(spelled, names))
 
 
-def _denied(record: Record, name: str) -> frozenset[str]:
+def _get_denied_names(record: Record, name: str) -> frozenset[str]:
     return frozenset(each.lower() for each in record.get(name) or () if each != "ALL")
 
 
-def _unmodelled(record: Record, sharing: str) -> str | None:
-    """Return why jobs of the partition are left to Slurm, or None if they are not."""
+def why_unmodelled(record: Record) -> str | None:
+    """Return why jobs in the partition are left to Slurm, or None if they are not.
+
+    `record` is a result of `mark_shared_nodes`. Without gang scheduling, `OverSubscribe=YES` concerns only the jobs
+    that request it.
+    """
     if is_unusable(record):
         return make_unusable_object("partition", record).why
-    per_node = [record[f] for f in ("max_cpus_per_node", "max_cpus_per_socket", "max_memory_per_node")]
-    if sharing not in ("NO", "EXCLUSIVE"):
-        return f"oversubscribed nodes ({sharing})"
-    if any(_number(limit) for limit in (*per_node, record["max_memory_per_cpu"])):
-        return "limits per node"
+    sharing = _get_oversubscribe(record)
+    if sharing == ONE_JOB_PER_CORE_OVERLAPPING:
+        return f"it sets OverSubscribe={ONE_JOB_PER_CORE}, and other partitions use its nodes"
+    if sharing not in ("NO", "EXCLUSIVE", ONE_JOB_PER_CORE) and not sharing.startswith("YES"):
+        return f"its nodes are oversubscribed ({sharing})"
+    if _parse_limit(record["max_cpus_per_socket"]):
+        return "it sets MaxCPUsPerSocket"
     if record["is_user_exclusive"]:
-        return "nodes exclusive to a user"
+        return "its nodes are exclusive to a user"
     if record.get("is_topology_exclusive"):
-        return "parts of the topology exclusive to a job"
+        return "it gives each job exclusive parts of the topology"
     if record["requires_reservation"] or record["is_root_only"]:
-        return "closed to ordinary jobs"
+        return "it is closed to ordinary jobs"
     return None
 
 
-def _number(value: object) -> int | None:
-    """Return a limit as a number; None for "UNLIMITED"."""
+def _get_oversubscribe(record: Record) -> str:
+    """Return the partition's `OverSubscribe`, such as "NO", "EXCLUSIVE" or "FORCE:4"."""
+    return str(record["oversubscribe"] or "NO").upper()
+
+
+def _parse_limit(value: object) -> int | None:
+    """Return a limit as a number, or None for "UNLIMITED"."""
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -6,15 +6,16 @@ Each array task is a job.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cpsched.errors import escape_controls
-from cpsched.model import Job, NodeSetPart, PendingCode, PendingReason
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE, JobNotModelled, unreadable_reason
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched.model import Job, NodeSetCondition, PendingCode, PendingReason
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled, unreadable_reason
+from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record, in_partition
 from cpsched_bridge.adapters.slurm.translation import (
     array_tasks,
     job_dependencies,
@@ -24,12 +25,11 @@ from cpsched_bridge.adapters.slurm.translation import (
 )
 from cpsched_bridge.adapters.slurm.translation.free_capacity import (
     FreeNodeCapacity,
-    WakeableNodeCapacity,
     count_units_by_node,
 )
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, access_denied_reason
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
-    TranslatedSlurmJob,
+    SlurmJobWithStartSettings,
     get_walltime_s,
     translate_pending_job,
 )
@@ -43,12 +43,16 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import (
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import to_unpinned
 from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unknown_nodes
-from cpsched_bridge.equivalence import equivalence_key
+from cpsched_bridge.adapters.slurm.translation.unsupported_requests import uncounted_licenses_reason
+from cpsched_bridge.backoff_groups import equivalence_key
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
+
+SEVERAL_PARTITIONS_PATTERN = re.compile(rf"(?=.*,){SETTABLE_PARTITIONS_PATTERN}", re.ASCII)
+"""Pattern for the partition list of a job that names several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PendingJobContext:
+class PendingJobTranslationContext:
     """The context in which pending records are translated."""
 
     now_s: int
@@ -59,24 +63,25 @@ class PendingJobContext:
     """Jobs whose node list was set by the bridge."""
     guarded: bool
     """Whether the submit plugin is loaded; otherwise its marks in a job's comment prove nothing."""
-    doors: PartitionAccessContext
+    access_context: PartitionAccessContext
     room: FreeNodeCapacity
     """The capacity of the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
-    wakeable: WakeableNodeCapacity
+    licenses: Collection[str] = ()
+    """The licences whose number is known."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _TranslatedRecord:
     """A translated record, with the values on which the translation depends."""
 
     record: Record
     partition: SlurmPartition | None
     conflicts: tuple[SlurmReservation, ...]
-    asked: TranslatedSlurmJob | PendingReason
+    asked: SlurmJobWithStartSettings | PendingReason
     """The translated job, or the reason if the job is left to Slurm."""
 
-    def still(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
+    def is_current(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
         """Return whether translating again would give the same result."""
         return (
             self.partition is partition
@@ -87,109 +92,161 @@ class _Known:
 
 
 @dataclass(slots=True)
-class PendingJobTranslator:
+class CachingPendingJobTranslator:
     """A translator of pending jobs that does not translate unchanged records again."""
 
-    asked: dict[int, TranslatedSlurmJob] = field(default_factory=dict)
+    asked: dict[int, SlurmJobWithStartSettings] = field(default_factory=dict)
     """The modelled jobs of the last reading, by job number."""
-    limits: array_tasks.ArrayTaskLimits = field(default_factory=array_tasks.ArrayTaskLimits)
-    _known: dict[int, _Known] = field(default_factory=dict)
-    _by_task: set[int] = field(default_factory=set)
+    limits: array_tasks.RememberedArrayTaskLimits = field(default_factory=array_tasks.RememberedArrayTaskLimits)
+    _known: dict[tuple[int, str], _TranslatedRecord] = field(default_factory=dict)
+    """By job number and partition."""
+    _split_by_task: set[int] = field(default_factory=set)
     """Jobs last translated task by task, although they can also run in equal shares."""
+    _last_partition: dict[int, str] = field(default_factory=dict)
+    """The partition in which a job that names several could last start immediately."""
 
-    def read(self, jobs: Sequence[Record], around: PendingJobContext) -> tuple[list[PendingJob], list[UnmanagedJob]]:
+    def read(
+        self, jobs: Sequence[Record], context: PendingJobTranslationContext
+    ) -> tuple[list[PendingJob], list[UnmanagedJob]]:
         """Return the pending jobs in arrival order, and the jobs left to Slurm."""
         before, self.asked = self.asked, {}
         pending: list[PendingJob] = []
         left: list[UnmanagedJob] = []
         active = array_tasks.count_active_tasks(jobs)
-        others = job_dependencies.JobDependencyTargets(jobs, around.now_s)
+        others = job_dependencies.JobDependencyTargets(jobs, context.now_s)
         waiting = [record for record in jobs if record["state"] == slurm_states.PENDING]
         for record in sorted(waiting, key=lambda record: (record["submit_time"] or 0, record["id"])):
             numbers = array_tasks.list_job_numbers(record)
-            asked = self._asked(record, numbers, before, around)
+            if numbers and SEVERAL_PARTITIONS_PATTERN.fullmatch(record["partition"] or ""):
+                record = self._choose_partition(record, numbers[0], context)
+            asked = self._translate_request(record, numbers, before, context)
             if isinstance(asked, PendingReason):
-                left.append(_left(record, asked, around.guarded, _is_pinned(record, numbers, around)))
+                left.append(_make_unmanaged_job(record, asked, context.guarded, _is_pinned(record, numbers, context)))
             else:
-                wait = None if others.are_dependencies_met(record) else job_dependencies.UNMET
-                wait = wait or _not_yet(record, around.now_s)
-                wait = wait or access_denied_reason(record, around.partitions[record["partition"]], around.doors)
-                pending += self._pending(
-                    record, asked, numbers, self.limits.remaining_tasks(record, active), wait, around
+                wait = others.unmet_reason(record) or _find_begin_time_reason(record, context.now_s)
+                wait = wait or access_denied_reason(
+                    record, context.partitions[record["partition"]], context.access_context
                 )
-        left += [_requeued(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT]
-        sleepers = _sleepers(pending, around)
-        left += [_left_asleep(each) for each in pending if each.job.id in sleepers]
-        return [each for each in pending if each.job.id not in sleepers], left
+                pending += self._make_pending_jobs(
+                    record, asked, numbers, self.limits.remaining_tasks(record, active), wait, context
+                )
+        left += [_make_requeue_held_job(record) for record in jobs if record["state"] == slurm_states.SPECIAL_EXIT]
+        return pending, left
 
-    def _asked(
+    def _translate_request(
         self,
         record: Record,
         numbers: Sequence[int],
-        before: Mapping[int, TranslatedSlurmJob],
-        around: PendingJobContext,
-    ) -> TranslatedSlurmJob | PendingReason:
+        before: Mapping[int, SlurmJobWithStartSettings],
+        context: PendingJobTranslationContext,
+    ) -> SlurmJobWithStartSettings | PendingReason:
         """Return the job that the record requests, or why it is left to Slurm.
 
         A job whose start is in progress keeps its earlier request, because the bridge's pin changes more than the node
         list.
         """
         if not numbers:
-            return JobNotModelled("its waiting tasks cannot be read").reason
-        ours = _is_pinned(record, numbers, around)
+            return JobNotModelled("its pending tasks cannot be read").reason
+        ours = _is_pinned(record, numbers, context)
         try:
-            lost = describe_unknown_nodes("required_nodes", record, around.machine) if ours else None
+            lost = describe_unknown_nodes("required_nodes", record, context.machine) if ours else None
             if lost is not None:
                 return JobNotModelled(lost).reason
             if ours and numbers[0] in before:
                 return before[numbers[0]]
-            asked = self._translated(to_unpinned(record) if ours else record, numbers[0], around)
-        except UNREADABLE as error:
+            asked = self._translate_cached(to_unpinned(record) if ours else record, numbers[0], context)
+        except UNREADABLE_FIELD_ERRORS as error:
             return unreadable_reason(error)
         if record["required_nodes"] and not ours:
             return PendingReason(PendingCode.CHOSEN_NODES)
-        return asked if isinstance(asked, PendingReason) or ours else _attracted(record, asked, around) or asked
+        if isinstance(asked, PendingReason):
+            return asked
+        uncounted = uncounted_licenses_reason(record, context.licenses)
+        if uncounted or ours:
+            return uncounted or asked
+        return _magnetic_reservation_reason(record, asked, context) or asked
 
-    def _translated(self, record: Record, number: int, around: PendingJobContext) -> TranslatedSlurmJob | PendingReason:
-        partition = around.partitions.get(record["partition"] or "")
+    def _choose_partition(self, record: Record, number: int, context: PendingJobTranslationContext) -> Record:
+        """Return the record of a job that names several partitions as if it named only the one to start in.
+
+        If the job could start immediately in several partitions, the one with the highest tier comes first. If the
+        dispatcher does not start it there, the next one follows at the next reading, because a reservation or a limit
+        may keep the job from the first one's free nodes. The job is left to Slurm if any of its partitions leaves its
+        jobs to Slurm.
+        """
+        names = record["partition"].split(",")
+        unknown = next((name for name in names if name not in context.partitions), None)
+        if unknown is not None:
+            return in_partition(record, unknown)
+        names.sort(key=lambda name: -context.partitions[name].tier)
+        asked: dict[str, SlurmJobWithStartSettings] = {}
+        allowed: dict[str, SlurmJobWithStartSettings] = {}
+        for name in names:
+            partition, view = context.partitions[name], in_partition(record, name)
+            denied = access_denied_reason(view, partition, context.access_context)
+            found = self._translate_cached(view, number, context)
+            if isinstance(found, PendingReason):
+                if denied is None and partition.unmodelled:
+                    return view
+                continue
+            asked[name] = found
+            if denied is None and found.job.ineligible is None:
+                allowed[name] = found
+        starts_s = {name: _earliest_s(each, context.room) for name, each in (allowed or asked).items()}
+        if not starts_s:
+            return in_partition(record, names[0])
+        first_s = min(starts_s.values())
+        first = [name for name, start_s in starts_s.items() if start_s == first_s]
+        last = self._last_partition.get(number)
+        held = slurm_states.hold_from_record(record, context.guarded) in (Hold.PLUGIN, Hold.ADMIN)
+        chosen = first[(first.index(last) + 1) % len(first)] if held and last in first else first[0]
+        if first_s <= context.now_s:
+            self._last_partition[number] = chosen
+        return in_partition(record, chosen)
+
+    def _translate_cached(
+        self, record: Record, number: int, context: PendingJobTranslationContext
+    ) -> SlurmJobWithStartSettings | PendingReason:
+        partition = context.partitions.get(record["partition"] or "")
         if partition is None:
             several = "," in (record["partition"] or "")
-            what = "several partitions" if several else f"unknown partition {record['partition']}"
+            what = "requests several partitions" if several else f"unknown partition {record['partition']}"
             return JobNotModelled(what).reason
         conflicts = conflicting_reservations(
-            around.reservations, around.now_s, around.now_s + get_walltime_s(record, partition)
+            context.reservations, context.now_s, context.now_s + get_walltime_s(record, partition)
         )
-        known = self._known.get(number)
-        if known is None or not known.still(record, partition, conflicts):
-            asked = _translate(record, number, around.machine, partition, conflicts)
-            known = self._known[number] = _Known(record, partition, conflicts, asked)
+        key = number, partition.name
+        known = self._known.get(key)
+        if known is None or not known.is_current(record, partition, conflicts):
+            asked = _translate_or_reason(record, number, context.machine, partition, conflicts)
+            known = self._known[key] = _TranslatedRecord(record, partition, conflicts, asked)
         return known.asked
 
-    def _pending(
+    def _make_pending_jobs(
         self,
         record: Record,
-        first: TranslatedSlurmJob,
+        first: SlurmJobWithStartSettings,
         numbers: Sequence[int],
         room: int | None,
         wait: PendingReason | None,
-        around: PendingJobContext,
+        context: PendingJobTranslationContext,
     ) -> list[PendingJob]:
-        """Return one pending job for each number of a record.
+        """Return one pending job for each job number of a record.
 
         All tasks of an array except the first `room` must wait. `wait` is another reason why the whole record must
         currently wait.
         """
         found = []
-        hold, pinned = slurm_states.hold_from_record(record, around.guarded), bool(record["required_nodes"])
+        hold, pinned = slurm_states.hold_from_record(record, context.guarded), bool(record["required_nodes"])
         holder = slurm_states.find_holder(record) if hold is Hold.USER else Holder.OWNER
-        first = self._split(numbers[0], first, hold, around)
+        first = self._choose_split(numbers[0], first, hold, context)
         for place, number in enumerate(numbers):
-            asked = self.asked[number] = first if number == numbers[0] else _numbered(first, number)
+            asked = self.asked[number] = first if number == numbers[0] else _with_job_number(first, number)
             full = room is not None and place >= room
-            why = asked.job.ineligible or wait or (array_tasks.FULL if full else None)
+            why = asked.job.ineligible or wait or (array_tasks.TASK_LIMIT_REASON if full else None)
             job = asked.job if why == asked.job.ineligible else dataclasses.replace(asked.job, ineligible=why)
             likes = equivalence_key(job)
-            job = _beside(job, around)
+            job = _without_reserved_nodes(job, context)
             label = slurm_job_ids.format_job_id(number)
             subject = pending_reasons.PendingReasonSubject(label, record, likes)
             obstacle, groups = pending_reasons.find_pending_reason(subject), pending_reasons.list_backoff_keys(subject)
@@ -200,9 +257,9 @@ class PendingJobTranslator:
             )
         return found
 
-    def _split(
-        self, number: int, asked: TranslatedSlurmJob, hold: Hold, around: PendingJobContext
-    ) -> TranslatedSlurmJob:
+    def _choose_split(
+        self, number: int, asked: SlurmJobWithStartSettings, hold: Hold, context: PendingJobTranslationContext
+    ) -> SlurmJobWithStartSettings:
         """Return the job in equal shares, or task by task if it can start now only in that form.
 
         Equal shares keep a job on few nodes. A job whose start is in progress keeps its split. A job that the bridge
@@ -212,11 +269,11 @@ class PendingJobTranslator:
         if by_task is None:
             return asked
         if hold in (Hold.PLUGIN, Hold.ADMIN):
-            if around.room.fits(by_task.job.request) and not around.room.fits(asked.job.request):
-                self._by_task.add(number)
+            if context.room.fits(by_task.job.request) and not context.room.fits(asked.job.request):
+                self._split_by_task.add(number)
             else:
-                self._by_task.discard(number)
-        return by_task if number in self._by_task else asked
+                self._split_by_task.discard(number)
+        return by_task if number in self._split_by_task else asked
 
     def get_modelled_jobs(self) -> dict[int, Job]:
         """Return the requests of the modelled jobs in the last reading, by number."""
@@ -224,54 +281,67 @@ class PendingJobTranslator:
 
     def retain_jobs(self, numbers: set[int]) -> None:
         """Forget all jobs except these."""
-        for number in self._known.keys() - numbers:
-            del self._known[number]
-        self._by_task &= numbers
+        for key in [key for key in self._known if key[0] not in numbers]:
+            del self._known[key]
+        for number in self._last_partition.keys() - numbers:
+            del self._last_partition[number]
+        self._split_by_task &= numbers
 
     def clear(self) -> None:
-        """Discard the translations, which belong to another machine."""
+        """Discard all translations, which are valid only for the previous machine."""
         self._known.clear()
-        self._by_task.clear()
+        self._split_by_task.clear()
+        self._last_partition.clear()
         self.asked.clear()
 
 
-def _translate(
+def _earliest_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacity) -> int:
+    """Return when a job fits, in equal shares or task by task, if no other job starts."""
+    forms = asked, asked.task_by_task
+    return min(room.earliest_s(each.job.request) for each in forms if each is not None)
+
+
+def _translate_or_reason(
     record: Record,
     number: int,
     machine: SlurmNodeTable,
     partition: SlurmPartition,
     conflicts: tuple[SlurmReservation, ...],
-) -> TranslatedSlurmJob | PendingReason:
+) -> SlurmJobWithStartSettings | PendingReason:
     try:
         return translate_pending_job(record, number, machine, partition, conflicts)
     except JobNotModelled as reason:
         return reason.reason
-    except UNREADABLE as error:
+    except UNREADABLE_FIELD_ERRORS as error:
         return unreadable_reason(error)
 
 
-def _attracted(record: Record, asked: TranslatedSlurmJob, around: PendingJobContext) -> PendingReason | None:
+def _magnetic_reservation_reason(
+    record: Record, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
+) -> PendingReason | None:
     """Return why Slurm must place a job that a magnetic reservation could take."""
-    span = around.now_s, around.now_s + asked.job.walltime_s
-    members = around.partitions[record["partition"]].members
+    span = context.now_s, context.now_s + asked.job.walltime_s
+    members = context.partitions[record["partition"]].members
     request = asked.job.request
-    found = find_magnetic_reservation(around.reservations, record, request, span, members, around.machine, around.doors)
+    found = find_magnetic_reservation(
+        context.reservations, record, request, span, members, context.machine, context.access_context
+    )
     return (
         PendingReason(PendingCode.MAGNETIC_RESERVATION, (escape_controls(found.name),)) if found is not None else None
     )
 
 
-def _beside(job: Job, around: PendingJobContext) -> Job:
-    """Return the job, excluding nodes on which it would use cores that are reserved for later."""
-    met = [each for each in around.to_come if each.conflicts_with_job(around.now_s, job.walltime_s)]
+def _without_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> Job:
+    """Return the job without the nodes on which it would use cores that are reserved for later."""
+    met = [each for each in context.to_come if each.begins_during_job(context.now_s, job.walltime_s)]
     if not met:
         return job
-    machine, request = around.machine, job.request
+    machine, request = context.machine, job.request
     mask = machine.rows[request.node_set]
     closed = np.logical_or.reduce([each.mask_blocked_nodes(request) for each in met])
     if not (mask & closed).any():
         return job
-    parts = (*machine.parts_of(request.node_set), NodeSetPart("reservation", met[0].name))
+    parts = (*machine.parts_of(request.node_set), NodeSetCondition("reservation", met[0].name))
     request = dataclasses.replace(request, node_set=machine.intern_node_set(mask & ~closed, *parts))
     why = job.ineligible
     if why is None and count_units_by_node(request, machine.capacity, machine).sum() < request.units:
@@ -279,42 +349,21 @@ def _beside(job: Job, around: PendingJobContext) -> Job:
     return dataclasses.replace(job, request=request, ineligible=why)
 
 
-ASLEEP = PendingReason(PendingCode.SLEEPING_NODES)
-
-
-def _sleepers(pending: Sequence[PendingJob], around: PendingJobContext) -> set[int]:
-    """Return the numbers of the jobs that could start now only if Slurm woke nodes for them.
-
-    Jobs that are not held come first, because Slurm may already be waking nodes for them.
-    """
-    found = set()
-    for each in sorted(pending, key=lambda each: each.hold is not Hold.NONE):
-        waits = each.job.ineligible is not None or each.pinned or each.hold in (Hold.USER, Hold.CLUSTER)
-        if not waits and not around.room.fits(each.job.request) and around.wakeable.try_take(each.job.request):
-            found.add(each.job.id)
-    return found
-
-
-def _left_asleep(pending: PendingJob) -> UnmanagedJob:
-    held = pending.hold is Hold.PLUGIN
-    return UnmanagedJob(pending.job.id, ASLEEP, pending.label, pending.job.user, held_for_us=held)
-
-
-def _numbered(asked: TranslatedSlurmJob, number: int) -> TranslatedSlurmJob:
+def _with_job_number(asked: SlurmJobWithStartSettings, number: int) -> SlurmJobWithStartSettings:
     return dataclasses.replace(asked, job=dataclasses.replace(asked.job, id=number))
 
 
-def _is_pinned(record: Record, numbers: Sequence[int], around: PendingJobContext) -> bool:
+def _is_pinned(record: Record, numbers: Sequence[int], context: PendingJobTranslationContext) -> bool:
     """Return whether the record has a node list that the bridge set."""
     if not record["required_nodes"]:
         return False
-    return slurm_states.is_pinned_by_bridge(record, around.guarded) or any(
-        number in around.pinned for number in numbers
+    return slurm_states.is_pinned_by_bridge(record, context.guarded) or any(
+        number in context.pinned for number in numbers
     )
 
 
-def _requeued(record: Record) -> UnmanagedJob:
-    what = "requeued and held, until an administrator releases it"
+def _make_requeue_held_job(record: Record) -> UnmanagedJob:
+    what = "requeued and held until an administrator releases it"
     reason = PendingReason(PendingCode.CLUSTER, ("SPECIAL_EXIT", what))
     return UnmanagedJob(
         slurm_job_ids.job_id_of_record(record),
@@ -324,17 +373,17 @@ def _requeued(record: Record) -> UnmanagedJob:
     )
 
 
-def _left(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
+def _make_unmanaged_job(record: Record, reason: PendingReason, guarded: bool, pinned: bool) -> UnmanagedJob:
     number, hold = slurm_job_ids.job_id_of_record(record), slurm_states.hold_from_record(record, guarded)
     return UnmanagedJob(
         number,
         reason,
         slurm_job_ids.format_job_id(number),
         record["user_name"] or "",
-        held_for_us=hold is Hold.PLUGIN,
+        held_for_bridge=hold is Hold.PLUGIN,
         pinned=pinned and hold is Hold.NONE,
     )
 
 
-def _not_yet(record: Record, now_s: int) -> PendingReason | None:
+def _find_begin_time_reason(record: Record, now_s: int) -> PendingReason | None:
     return PendingReason(PendingCode.BEGIN_TIME) if (record["eligible_time"] or 0) > now_s else None

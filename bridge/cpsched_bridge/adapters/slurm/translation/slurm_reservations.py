@@ -1,16 +1,16 @@
 """Translate Slurm's reservations: the resources they hold, and the jobs that may use them.
 
-The rules were read in Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`,
+The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`,
 `_valid_job_access_resv`):
 
-- A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use those. A
+- A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use them. A
   job that requires whole nodes gets no node that is partly reserved.
 - MAINT, ALL_NODES and PART_NODES block starts regardless of the number of cores, so such a reservation closes its
   nodes. A reservation with unreadable flags also closes them.
 - IGNORE_JOBS, OVERLAP, REPLACE and STATIC determine how nodes were chosen, and FLEX which other resources its own jobs
   may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the moving start time.
 - A MAGNETIC reservation accepts jobs that do not name it: while it could hold such a job, Slurm places the job.
-- A reservation without nodes (ANY_NODES) holds licences, and jobs that request licences are left to Slurm.
+- A reservation without nodes (ANY_NODES) holds licences. The site's policy does not count reserved licences.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
 from cpsched_bridge.adapters.slurm.translation.partition_access import PartitionAccessContext, account_ancestors
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
-CLOSING = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
-"""Flags of reservations that close their nodes."""
+EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
+"""Flags of reservations on whose nodes no other job may start."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,47 +64,47 @@ class SlurmReservation:
 def translate_reservations(
     table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
 ) -> tuple[SlurmReservation, ...]:
-    """Return the reservations of nodes that have not ended, by start.
+    """Return the reservations of nodes that have not ended, sorted by start.
 
     A reservation with unreadable nodes excludes no node, because Slurm itself rejects starts on its nodes.
     """
     threads = {node["name"]: node["threads_per_core"] or 1 for node in nodes}
-    found = [_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
+    found = [_translate_reservation(r, threads, machine) for r in table if r["nodes"] and (r["end_time"] or 0) > now_s]
     return tuple(sorted(found, key=lambda r: (r.start_s, r.name)))
 
 
-def _reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
-    nodes = machine.mask_of_names(task_ranges.expand_if_valid(record["nodes"]))
+def _translate_reservation(record: Record, threads: Mapping[str, int], machine: SlurmNodeTable) -> SlurmReservation:
+    nodes = machine.mask_of_names(node_and_task_lists.expand_if_valid(record["nodes"]))
     held = np.zeros_like(machine.capacity)
     flags = record["flags"]
-    if flags is not None and CLOSING.isdisjoint(flags):
+    if flags is not None and EXCLUSIVE_RESERVATION_FLAGS.isdisjoint(flags):
         for name, ids in (record["cpu_ids_by_node"] or {}).items():
             if name in machine.index:
-                held[machine.index[name], CORES] = _cores(ids) * threads.get(name, 1)
+                held[machine.index[name], CORES] = _count_cores(ids) * threads.get(name, 1)
     parts = nodes & (held[:, CORES] > 0)
-    _hold_others(held, parts, record["tres"] or {}, machine)
+    _add_memory_and_gres(held, parts, record["tres"] or {}, machine)
     held[~parts] = 0
     start_s, end_s = record["start_time"] or 0, record["end_time"] or 0
     kept = np.minimum(held, machine.capacity) if parts.any() else None
     return SlurmReservation(record["name"], nodes & ~parts, start_s, end_s, kept, record)
 
 
-def _cores(ids: str) -> int:
+def _count_cores(ids: str) -> int:
     """Return the number of cores in a list such as "0-3,8".
 
     An unreadable list counts as 0, which closes the node.
     """
     try:
-        return sum(map(len, task_ranges.format_task_ranges(ids)))
+        return sum(map(len, node_and_task_lists.parse_task_ranges(ids)))
     except ValueError:
         return 0
 
 
-def _hold_others(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
+def _add_memory_and_gres(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
     """Add memory and generic resources, for which Slurm reports the totals over all nodes.
 
-    Memory is distributed in proportion to the cores. Slurm does not show which nodes provide the generic resources, so
-    each node may have to provide all of them, of any type unless one is named.
+    Memory is distributed in proportion to the cores. Slurm does not show which nodes provide the generic resources.
+    Each node may therefore have to provide all of them, of any type if none is named.
     """
     cores = held[parts, CORES]
     if machine.counts_memory and cores.sum():
@@ -133,7 +133,7 @@ def find_magnetic_reservation(
     span: tuple[int, int],
     partition: BoolArray,
     machine: SlurmNodeTable,
-    doors: PartitionAccessContext,
+    access_context: PartitionAccessContext,
 ) -> SlurmReservation | None:
     """Return the magnetic reservation in which Slurm could start a job now, or None.
 
@@ -142,16 +142,16 @@ def find_magnetic_reservation(
     """
     now_s, end_s = span
     for each in reservations:
-        if not each.is_magnetic or not may_use_reservation(each.record, record, doors):
+        if not each.is_magnetic or not may_use_reservation(each.record, record, access_context):
             continue
         if "FLEX" in (each.record["flags"] or ()):
             return each
-        if each.start_s <= now_s and end_s <= each.end_s and _holds(each, request, partition, machine):
+        if each.start_s <= now_s and end_s <= each.end_s and _can_hold(each, request, partition, machine):
             return each
     return None
 
 
-def _holds(reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
+def _can_hold(reservation: SlurmReservation, request: Request, partition: BoolArray, machine: SlurmNodeTable) -> bool:
     """Return whether a request fits into an empty reservation."""
     inside = np.zeros_like(machine.capacity) if reservation.held is None else reservation.held.copy()
     inside[reservation.members] = machine.capacity[reservation.members]
@@ -161,28 +161,31 @@ def _holds(reservation: SlurmReservation, request: Request, partition: BoolArray
     return bool(found.sum() >= request.units)
 
 
-def may_use_reservation(reservation: Record, job: Record, doors: PartitionAccessContext) -> bool:
+def may_use_reservation(reservation: Record, job: Record, access_context: PartitionAccessContext) -> bool:
     """Return whether a job may use a reservation, as far as known."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
     if job["user_id"] == 0:
         return True
     user = str(job["user_name"] or job["user_id"])
-    line = account_ancestors(str(job["account"] or ""), doors)
+    line = account_ancestors(str(job["account"] or ""), access_context)
     return (
-        _takes(reservation["users"], [user])
-        and _in_groups(reservation["groups"], user, doors)
-        and (_takes(reservation["accounts"], line) or (doors.above is None and _allows(reservation["accounts"])))
-        and _takes(reservation["qos"], [str(job["qos"] or "")])
-        and _takes(reservation["allowed_partitions"], [str(job["partition"] or "")])
+        _is_admitted(reservation["users"], [user])
+        and _may_be_in_groups(reservation["groups"], user, access_context)
+        and (
+            _is_admitted(reservation["accounts"], line)
+            or (access_context.above is None and _is_allow_list(reservation["accounts"]))
+        )
+        and _is_admitted(reservation["qos"], [str(job["qos"] or "")])
+        and _is_admitted(reservation["allowed_partitions"], [str(job["partition"] or "")])
     )
 
 
-def _allows(names: Sequence[str] | None) -> bool:
+def _is_allow_list(names: Sequence[str] | None) -> bool:
     return not any(name.startswith("-") for name in names or ())
 
 
-def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
+def _is_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
     """Return whether a list of names admits any of `mine`; an empty list admits all.
 
     The list contains allowed names, or denied names with a leading "-".
@@ -190,12 +193,12 @@ def _takes(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
     if not names:
         return True
     listed = {name.removeprefix("-").lower() for name in names}
-    return listed.isdisjoint(name.lower() for name in mine) != _allows(names)
+    return listed.isdisjoint(name.lower() for name in mine) != _is_allow_list(names)
 
 
-def _in_groups(groups: Sequence[str] | None, user: str, doors: PartitionAccessContext) -> bool:
+def _may_be_in_groups(groups: Sequence[str] | None, user: str, access_context: PartitionAccessContext) -> bool:
     """Return whether the user may be in one of the groups; True if no groups are set."""
-    return not groups or not set(groups) <= set(doors.outside.get(user, ()))
+    return not groups or not set(groups) <= set(access_context.outside.get(user, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,14 +209,14 @@ class FutureCoreReservation:
     start_s: int
     parts: BoolArray
     room: IntArray
-    """Capacity minus the amounts reserved at the start and the amounts of jobs that still run then, int64[N, R]."""
+    """Capacity minus the reserved amounts and the amounts of jobs that still run at the start, int64[N, R]."""
 
-    def conflicts_with_job(self, now_s: int, walltime_s: int) -> bool:
+    def begins_during_job(self, now_s: int, walltime_s: int) -> bool:
         """Return whether a job that starts now would still be running when the reservation begins."""
         return now_s < self.start_s < now_s + walltime_s
 
     def mask_blocked_nodes(self, request: Request) -> BoolArray:
-        """Return a mask of the nodes that cannot hold a unit of a request beside the reservation, bool[N].
+        """Return a mask of the nodes on which the reservation leaves no room for a unit of a request, bool[N].
 
         A job that requires whole nodes cannot use any node of the reservation.
         """

@@ -14,10 +14,10 @@ import numpy as np
 from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import BoolArray, Job, Placement, Request, RunningJob
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES
-from cpsched_bridge.adapters.shared.not_modelled import UNREADABLE
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record, SlurmRecords
-from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import allocated_per_node
@@ -27,11 +27,11 @@ from cpsched_bridge.adapters.slurm.translation.task_distribution import distribu
 
 
 @dataclass(slots=True)
-class RunningJobTranslator:
+class CachingRunningJobTranslator:
     """A translator of running jobs that does not translate unchanged records again."""
 
     otherwise: dict[int, str] = field(default_factory=dict)
-    """By job number, a description of an allocation that differs from the request made while pending."""
+    """Descriptions, by job number, of allocations that differ from the request made while pending."""
     _known: dict[int, tuple[Record, Layout | None, RunningJob]] = field(default_factory=dict)
 
     def read(self, seen: SlurmRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
@@ -40,11 +40,16 @@ class RunningJobTranslator:
         `known` maps numbers to jobs as translated in earlier readings. A job whose allocation equals its request keeps
         that translation. Any other job is added to `known`.
         """
-        placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING and job["allocated_nodes"])
-        running = [self._read(job, seen.layouts.get(job["id"]), machine, known, seen.now_s) for job in placed]
+        placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING_STATES and job["allocated_nodes"])
+        running = [
+            _configuring_until_now(
+                job, self._translate_cached(job, seen.layouts.get(job["id"]), machine, known, seen.now_s), seen
+            )
+            for job in placed
+        ]
         return drop_overcommitted_nodes(machine, running)
 
-    def _read(
+    def _translate_cached(
         self,
         record: Record,
         layout: Layout | None,
@@ -56,19 +61,19 @@ class RunningJobTranslator:
         known = self._known.get(number)
         if known is not None and known[:2] == (record, layout):
             return known[2]
-        names = task_ranges.expand_if_valid(record["allocated_nodes"])
+        names = node_and_task_lists.expand_if_valid(record["allocated_nodes"])
         nodes = sorted({machine.index[name] for name in names if name in machine.index})
         try:
-            found = self._placed(record, number, nodes, layout, machine, jobs)
+            found = self._translate_placed(record, number, nodes, layout, machine, jobs)
             found = dataclasses.replace(found, start_s=min(record["start_time"] or now_s, now_s))
-        except UNREADABLE:
+        except UNREADABLE_FIELD_ERRORS:
             job = translate_unreadable_job(record, number, machine, max(1, len(nodes)))
             found = RunningJob(job, now_s, tuple((node, 1) for node in nodes))
         jobs[number] = found.job
         self._known[number] = (record, layout, found)
         return found
 
-    def _placed(
+    def _translate_placed(
         self,
         record: Record,
         number: int,
@@ -102,16 +107,26 @@ class RunningJobTranslator:
             del self.otherwise[number]
 
     def clear(self) -> None:
-        """Discard the translations, which belong to another machine."""
+        """Discard all translations, which are valid only for the previous machine."""
         self._known.clear()
         self.otherwise.clear()
+
+
+def _configuring_until_now(record: Record, running: RunningJob, seen: SlurmRecords) -> RunningJob:
+    """Return the job as if it started now, while its nodes are powering up.
+
+    Its time limit begins when they are up (`job_config_fini` in slurmctld/job_mgr.c).
+    """
+    if record["state"] != slurm_states.CONFIGURING:
+        return running
+    return dataclasses.replace(running, start_s=int(seen.now_s))
 
 
 def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
     """Return `running` without nodes whose capacity their jobs would exceed.
 
-    If an equal share of a job's total exceeds a node, the job loses that node, so that no decision relies on resources
-    that the job would release there.
+    If an equal share of a job's total exceeds a node's capacity, the job loses that node. No decision then relies on
+    resources that the job would release there.
     """
     used = sum_running_requests(machine, running)
     kept = list(running)
@@ -127,10 +142,7 @@ def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJ
 
 
 def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
-    """Return the job without its nodes that will remain unusable when it ends.
-
-    Drained nodes are an example.
-    """
+    """Return the job without the nodes that will remain unusable when it ends, such as drained nodes."""
     kept = tuple((node, units) for node, units in running.placement if usable[node])
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
@@ -145,9 +157,11 @@ def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, mac
     found: Amounts = {}
     for names, cpus, memory_mib, gres in layout or ():
         known = {name: count for name, count in parse_gres_amounts(gres).items() if name in machine.resources}
-        amounts = machine.to_amount_vector(cpus, memory_mib, known)
+        amounts = machine.to_amount_vector(cpus, memory_mib, known, record.get("partition"))
         assert amounts is not None
-        found |= {machine.index[name]: amounts for name in task_ranges.expand_if_valid(names) if name in machine.index}
+        found |= {
+            machine.index[name]: amounts for name in node_and_task_lists.expand_if_valid(names) if name in machine.index
+        }
     return found if sorted(found) == nodes else None
 
 
@@ -162,21 +176,21 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmN
         room = units_by_node(request, machine.capacity[nodes]).tolist()
         tasks = distribute_tasks(request.units, room) if is_split_by_slurm(request) else [1] * len(nodes)
         return tuple(zip(nodes, tasks, strict=True)) if tasks and sum(tasks) == request.units else None
-    units = {node: _units(request, amounts[node]) for node in nodes}
+    units = {node: _count_units(request, amounts[node]) for node in nodes}
     placement = tuple(units.items())
     if sum(units.values()) != request.units or (request.distinct and max(units.values()) > 1):
         return None
     used = amounts_used(request, placement, machine.capacity)
-    asked = _asked_columns(request, machine)
+    asked = _list_requested_columns(request, machine)
     exact = all((used[node][asked] == np.array(amounts[node])[asked]).all() for node in nodes)
     return placement if exact else None
 
 
-def _units(request: Request, amounts: tuple[int, ...]) -> int:
+def _count_units(request: Request, amounts: tuple[int, ...]) -> int:
     return amounts[CORES] // request.per_unit[CORES] if request.per_unit[CORES] else 1
 
 
-def _asked_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
+def _list_requested_columns(request: Request, machine: SlurmNodeTable) -> list[int]:
     """Return all columns except types of generic resources that were not requested."""
     columns = enumerate(zip(machine.resources, request.per_unit, strict=True))
     return [at for at, (name, amount) in columns if amount or ":" not in name]

@@ -5,23 +5,23 @@ from __future__ import annotations
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.ports import Hold, Holder
 
-OURS = "bridge:"
+MARK_PREFIX = "bridge:"
 """Prefix of every mark that the submit plugin writes."""
-WAIT = "bridge:wait"
+WAIT_MARK = "bridge:wait"
 """The submit plugin's mark in a job's admin_comment or comment.
 
 It is written to admin_comment when a job is submitted, and to comment when the bridge holds the job.
 """
-USER_HELD = "bridge:user-held"
-ADMIN_HELD = "bridge:admin-held"
+USER_HELD_MARK = "bridge:user-held"
+ADMIN_HELD_MARK = "bridge:admin-held"
 """Marks that the plugin adds to a job's comment if a user or administrator also holds the job."""
 
-PINNED = "bridge:pinned("
+PINNED_MARK = "bridge:pinned("
 """The plugin's mark for a node list set by the bridge; the parentheses contain the list that the owner requested."""
 
-HELD_BY_USER = "JobHeldUser"
-HELD_BY_ADMIN = "JobHeldAdmin"
-LAUNCH_FAILED = frozenset(
+HELD_BY_USER_REASON = "JobHeldUser"
+HELD_BY_ADMIN_REASON = "JobHeldAdmin"
+LAUNCH_FAILED_REASONS = frozenset(
     {
         "launch failed requeued held",
         "launch failure limit exceeded requeued held",
@@ -30,7 +30,7 @@ LAUNCH_FAILED = frozenset(
     }
 )
 """Slurm's reasons for holding a job that a node could not launch: its prolog failed, or it is still running."""
-OWN_HOLDS = LAUNCH_FAILED | frozenset(
+SLURM_HOLD_REASONS = LAUNCH_FAILED_REASONS | frozenset(
     {
         "BadConstraints",
         "BurstBufferOperation",
@@ -40,8 +40,8 @@ OWN_HOLDS = LAUNCH_FAILED | frozenset(
     }
 )
 """Reasons why Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
-LASTING_HOLDS = OWN_HOLDS - {"BadConstraints"}
-"""Holds that an administrator must lift; after a release of the other jobs, Slurm checks again."""
+LASTING_HOLD_REASONS = SLURM_HOLD_REASONS - {"BadConstraints"}
+"""Holds that an administrator must lift. Slurm checks all other jobs again after a release."""
 
 PENDING = "PENDING"
 SPECIAL_EXIT = "SPECIAL_EXIT"
@@ -50,7 +50,9 @@ SPECIAL_EXIT = "SPECIAL_EXIT"
 an administrator releases it.
 """
 COMPLETED = "COMPLETED"
-OCCUPYING = frozenset(
+CONFIGURING = "CONFIGURING"
+"""State of a job that has nodes but does not run yet, for example because they are powering up."""
+OCCUPYING_STATES = frozenset(
     {
         "RUNNING",
         "CONFIGURING",
@@ -64,7 +66,7 @@ OCCUPYING = frozenset(
     }
 )
 """States in which nodes are or may be in use. A requeued job is COMPLETING or REQUEUED before it is pending."""
-ENDED = frozenset(
+ENDED_STATES = frozenset(
     {
         "COMPLETED",
         "CANCELLED",
@@ -81,9 +83,11 @@ ENDED = frozenset(
 USABLE_NODE_STATES = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 HARMLESS_NODE_FLAGS = frozenset({"PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
 """Flags of nodes that accept jobs. Any other flag (DRAIN, NOT_RESPONDING, MAINTENANCE) excludes the node."""
-POWER_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
-"""Flags of nodes that Slurm has powered down, or is powering down or up."""
-RESERVED = "RESERVED"
+BOOTING = frozenset({"POWERING_UP", "POWER_UP"})
+"""Flags of nodes that Slurm is powering up."""
+POWERED_DOWN = "POWERED_DOWN"
+"""Flag of nodes that Slurm powers up when it starts a job on them, unlike nodes that it is still powering down."""
+RESERVED_NODE_FLAG = "RESERVED"
 """Flag of a node that an active reservation holds wholly or partly."""
 
 
@@ -99,27 +103,27 @@ def classify_hold(
 
     The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
     plugin is loaded; without it, users can write its marks into a comment. A mark that permits a release counts only
-    between single spaces, and a mark that forbids it between any blanks.
+    if single spaces delimit it. A mark that forbids a release counts if any whitespace delimits it.
 
-    - A hold that the plugin saw the owner or another administrator set must stay.
-    - If Slurm's reason is one of `OWN_HOLDS`, Slurm itself holds the job.
+    - If the plugin saw the owner or another administrator set the hold, the hold must stay.
+    - If Slurm's reason is one of `SLURM_HOLD_REASONS`, Slurm itself holds the job.
     - The admin comment, which users and operators cannot write, proves the plugin's hold. An administrator may have
-      added a hold that the plugin did not see. Therefore, either the comment must also contain the plugin's mark, or
-      the job must never have been requeued and its reason must not be an administrator's hold.
-    - For any other hold, the reason identifies an owner's hold. For the remaining holds, only the ledger counts.
+      added a hold that the plugin did not see. Therefore, the comment must also contain the plugin's mark.
+      Alternatively, the job must never have been requeued, and its reason must not be an administrator's hold.
+    - Otherwise, Slurm's reason shows whether the owner set the hold. If the owner did not, only the ledger counts.
     """
     if priority != 0:
         return Hold.NONE
-    marked = admin_comment == WAIT
-    words = comment if comment and OURS in comment else ""
-    if (guarded or marked) and not {USER_HELD, ADMIN_HELD}.isdisjoint(words.split()):
+    marked = admin_comment == WAIT_MARK
+    text = comment if comment and MARK_PREFIX in comment else ""
+    if (guarded or marked) and not {USER_HELD_MARK, ADMIN_HELD_MARK}.isdisjoint(text.split()):
         return Hold.USER
-    if reason in OWN_HOLDS:
+    if reason in SLURM_HOLD_REASONS:
         return Hold.CLUSTER
-    by_word = guarded and WAIT in words.split(" ")
-    if marked and (by_word or (not restarts and reason != HELD_BY_ADMIN)):
+    by_word = guarded and WAIT_MARK in text.split(" ")
+    if marked and (by_word or (not restarts and reason != HELD_BY_ADMIN_REASON)):
         return Hold.PLUGIN
-    return Hold.USER if reason == HELD_BY_USER else Hold.ADMIN
+    return Hold.USER if reason == HELD_BY_USER_REASON else Hold.ADMIN
 
 
 def hold_from_record(record: Record, guarded: bool) -> Hold:
@@ -136,7 +140,7 @@ def hold_from_record(record: Record, guarded: bool) -> Hold:
 
 def find_holder(record: Record) -> Holder:
     """Return who holds the pending job of a record with `Hold.USER`."""
-    return Holder.ADMINISTRATOR if ADMIN_HELD in (record["comment"] or "").split() else Holder.OWNER
+    return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in (record["comment"] or "").split() else Holder.OWNER
 
 
 def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
@@ -144,29 +148,33 @@ def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
 
     Without the plugin, a user can write the mark.
     """
-    if not guarded and record["admin_comment"] != WAIT:
+    if not guarded and record["admin_comment"] != WAIT_MARK:
         return False
     comment = record["comment"] or ""
-    words = comment.split(" ") if PINNED in comment else ()  # a user's comment may consist of a thousand blanks
-    return any(word.startswith(PINNED) and word.endswith(")") for word in words)
+    words = comment.split(" ") if PINNED_MARK in comment else ()  # fast for a comment with a thousand blanks
+    return any(word.startswith(PINNED_MARK) and word.endswith(")") for word in words)
 
 
 def strip_reserved_state(state: str) -> str:
     """Return a node's state without the reservation flag."""
-    return "+".join(part for part in state.split("+") if part.upper() != RESERVED)
+    return "+".join(part for part in state.split("+") if part.upper() != RESERVED_NODE_FLAG)
 
 
-def is_node_sleeping(state: str) -> bool:
-    """Return whether a node in this state, such as "IDLE+CLOUD+POWERED_DOWN", is off.
+def compute_wakeup_rank(state: str) -> int:
+    """Return 0 for a node that is up, 1 for one that is powering up, and 2 for one that is powered down.
 
-    It wakes for a job that Slurm starts on it.
+    Slurm gives a job nodes of lower rank first, whatever their weights (`_set_sched_weight` in
+    slurmctld/node_scheduler.c).
     """
-    base, *flags = state.upper().split("+")
-    rest = set(flags) - POWER_FLAGS
-    return base in USABLE_NODE_STATES and len(rest) < len(flags) and rest <= HARMLESS_NODE_FLAGS | {"NOT_RESPONDING"}
+    flags = state.upper().split("+")
+    return 2 if POWERED_DOWN in flags else int(not BOOTING.isdisjoint(flags))
 
 
 def node_takes_jobs(state: str) -> bool:
-    """Return whether a node in this state accepts jobs, such as "IDLE+PLANNED"."""
+    """Return whether a node in this state accepts jobs, such as "IDLE+PLANNED" or "IDLE+POWERED_DOWN".
+
+    A node need not respond before it is up.
+    """
     base, *flags = state.upper().split("+")
-    return base in USABLE_NODE_STATES and HARMLESS_NODE_FLAGS.issuperset(flags)
+    asleep = {"NOT_RESPONDING", POWERED_DOWN, *BOOTING} if compute_wakeup_rank(state) else set()
+    return base in USABLE_NODE_STATES and (HARMLESS_NODE_FLAGS | asleep).issuperset(flags)

@@ -1,7 +1,7 @@
-"""Predict how Slurm splits the starts of a round whose tasks may share nodes.
+"""Predict how Slurm splits the jobs of one batch of starts whose tasks may share nodes.
 
 A dispatcher places the tasks of such a job on nodes. Slurm accepts the nodes, but not the number of tasks on each: it
-computes that number from the free resources when it starts the job (`task_distribution`). Other sent starts on the same
+computes that number from the free resources when it starts the job (`task_distribution`). Other starts on the same
 nodes may take effect before or after this one. A start is therefore sent only if the split is the same either way.
 Otherwise the job waits for a cycle, until the others run.
 """
@@ -22,13 +22,13 @@ from cpsched_bridge.adapters.slurm.translation.task_distribution import (
     is_split_by_slurm,
 )
 
-UNCERTAIN = "other starts on the same nodes would change how Slurm splits its tasks: it waits for them"
-TAKEN = "what is free on its nodes does not hold all of its tasks any more"
+UNCERTAIN_LAYOUT = "it waits for other starts on the same nodes, which would change how Slurm distributes its tasks"
+NODES_TAKEN = "its nodes no longer have enough free resources for all of its tasks"
 
 
 @dataclass(frozen=True, slots=True)
 class SentJobStart:
-    """A start that is sent or about to be sent."""
+    """A start that has been or is about to be sent."""
 
     request: Request
     placement: Placement
@@ -43,10 +43,10 @@ def resolve_layouts(
     Earlier starts come first. `free` (int64[N, R]) is the capacity left by running jobs. `under_way` contains sent
     starts that `free` does not include yet.
     """
-    rounds = _Round(free, capacity)
+    rounds = _SentStarts(free, capacity)
     for each in under_way:
         rounds.add(each)
-    return [rounds.settle(start) for start in starts]
+    return [rounds.resolve(start) for start in starts]
 
 
 def defer_reservation_conflicts(
@@ -56,28 +56,31 @@ def defer_reservation_conflicts(
     capacity: IntArray,
     now_s: int,
 ) -> list[SentJobStart | str]:
-    """Return the starts, with those replaced by a reason that together would use cores reserved for later."""
+    """Return the starts; a start that would use cores reserved for later is replaced by a reason to wait."""
     found = list(starts)
     for each in to_come:
         left = each.room.copy()
         for sent in under_way:
-            if each.conflicts_with_job(now_s, sent.walltime_s):
-                _take(left, sent, capacity)
+            if each.begins_during_job(now_s, sent.walltime_s):
+                _subtract_start(left, sent, capacity)
         for at, start in enumerate(found):
-            if not isinstance(start, str) and each.conflicts_with_job(now_s, start.walltime_s):
+            if not isinstance(start, str) and each.begins_during_job(now_s, start.walltime_s):
                 before = left.copy()
-                _take(left, start, capacity)
+                _subtract_start(left, start, capacity)
                 if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
-                    found[at], left = f"other starts leave too little beside reservation {each.name}", before
+                    found[at], left = (
+                        f"other starts leave too little free for it outside reservation {each.name}",
+                        before,
+                    )
     return found
 
 
-def _take(left: IntArray, sent: SentJobStart, capacity: IntArray) -> None:
+def _subtract_start(left: IntArray, sent: SentJobStart, capacity: IntArray) -> None:
     for node, amounts in amounts_used(sent.request, sent.placement, capacity).items():
         left[node] -= amounts
 
 
-class _Round:
+class _SentStarts:
     """The starts sent so far, and their use of each node."""
 
     def __init__(self, free: IntArray, capacity: IntArray) -> None:
@@ -92,37 +95,41 @@ class _Round:
         if is_split_by_slurm(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
-    def settle(self, start: SentJobStart) -> SentJobStart | str:
+    def resolve(self, start: SentJobStart) -> SentJobStart | str:
         """Return and add the start as Slurm will execute it, or return the reason why it must wait."""
-        found = self._as_slurm_splits(start) if is_split_by_slurm(start.request) else start
+        found = self._predict_split(start) if is_split_by_slurm(start.request) else start
         if found is None:
-            return TAKEN
+            return NODES_TAKEN
         self.add(found)
         nodes = {node for node, _ in found.placement}
-        if all(self._certain(each) for each in self._split if nodes.intersection(node for node, _ in each.placement)):
+        if all(
+            self._has_fixed_split(each)
+            for each in self._split
+            if nodes.intersection(node for node, _ in each.placement)
+        ):
             return found
         self.add(found, -1)
-        return UNCERTAIN
+        return UNCERTAIN_LAYOUT
 
-    def _as_slurm_splits(self, start: SentJobStart) -> SentJobStart | None:
+    def _predict_split(self, start: SentJobStart) -> SentJobStart | None:
         nodes = sorted(node for node, _ in start.placement)
-        room = self._room(start.request, nodes, self._free[nodes] - self._taken[nodes])
+        room = self._count_units(start.request, nodes, self._free[nodes] - self._taken[nodes])
         kept = find_required_positions(start.request.units, room)
         tasks = distribute_tasks(start.request.units, [room[at] for at in kept])
         if tasks is None:
             return None
         return replace(start, placement=tuple(zip((nodes[at] for at in kept), tasks, strict=True)))
 
-    def _certain(self, sent: SentJobStart) -> bool:
+    def _has_fixed_split(self, sent: SentJobStart) -> bool:
         """Return whether the split is the same before and after all other starts."""
         nodes = [node for node, _ in sent.placement]
         own = np.array(list(amounts_used(sent.request, sent.placement, self._capacity).values()))
         planned = [tasks for _, tasks in sent.placement]
-        least = self._room(sent.request, nodes, self._free[nodes] - self._taken[nodes] + own)
-        most = self._room(sent.request, nodes, self._free[nodes])
+        least = self._count_units(sent.request, nodes, self._free[nodes] - self._taken[nodes] + own)
+        most = self._count_units(sent.request, nodes, self._free[nodes])
         return all(distribute_tasks(sent.request.units, room) == planned for room in (least, most))
 
-    def _room(self, request: Request, nodes: list[int], free: IntArray) -> list[int]:
+    def _count_units(self, request: Request, nodes: list[int], free: IntArray) -> list[int]:
         """Return how many units of the request fit on each node.
 
         `free` is int64[nodes, R].

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.slurm_records import PARTITIONS_FIELD, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class StartPinSettings:
     restore: str
     """scontrol settings that restore the record fields changed by the pin; may be empty."""
     cpus_per_node: int = 0
-    """Minimum CPUs per node to send with `tasks_per_node`; 0 if that is 0. See `BY_ITSELF`."""
+    """Minimum CPUs per node to send with `tasks_per_node`; 0 if that is 0. See `EQUAL_SHARES_SINCE`."""
     cpus: int = 0
     """CPUs of the job, which a change of the minimum CPUs per node would otherwise alter."""
     num_nodes: str = ""
@@ -27,49 +27,50 @@ class StartPinSettings:
     """Settings that restore everything changed by a number of tasks per node or by settings sent with it."""
     most_nodes: int | None = None
     """Maximum number of nodes that the job may be set to; None keeps its present number."""
+    partitions: str = ""
+    """The partitions that the job names, if it names several; a start sets the planned one."""
 
     def format_node_count(self, count: int) -> str:
         """Return scontrol's text for `count` nodes, as a range.
 
-        From some release on, a single number would also become the maximum, which cannot be removed again. If the
+        In later releases, a single number would also become the maximum, which cannot be removed again. If the
         record has no maximum, the range is open up to `most_nodes`.
         """
         return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
 
 
-BY_ITSELF = (26, 5)
+EQUAL_SHARES_SINCE = (26, 5)
 """First release known to make equal shares from a number of tasks per node alone.
 
-Measured with only `TasksPerNode`: 22.05 gave `-N2 -n4` three processors and one, and `-n20` on two nodes 17. 24.11 made
-ten tasks on one node from `-n20`. With the number of nodes, the minimum CPUs per node and the CPUs of the job, both
-releases split as requested. Releases in between were not tested, and receive all these settings.
+Measured with only `TasksPerNode`: 22.05 split `-N2 -n4` into three processors and one, and gave `-n20` on two nodes 17
+processors. 24.11 ran only ten tasks of `-n20`, on one node. With the number of nodes, the minimum CPUs per node and the
+CPUs of the job, both releases split as requested. Releases in between were not tested, and receive all these settings.
 """
 
 
 def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
-    """Return the settings that split a job in equal shares over `nodes` nodes, including CPUs."""
-    told = _tasks_told(record, nodes, most_nodes)
-    if not told.tasks_per_node:
-        return told
+    """Return the settings that split a job into equal shares over `nodes` nodes, including CPUs."""
+    pins = replace(_make_equal_share_pins(record, nodes, most_nodes), partitions=record.get(PARTITIONS_FIELD, ""))
+    if not pins.tasks_per_node:
+        return pins
     least, cpus = max(1, record["min_cpus_per_node"] or 0), int(record["cpus"] or 0)
-    each = max(least, told.tasks_per_node * max(1, record["cpus_per_task"] or 0))
-    told = replace(told, most_nodes=_open_end(record, most_nodes))
+    each = max(least, pins.tasks_per_node * max(1, record["cpus_per_task"] or 0))
+    pins = replace(pins, most_nodes=_compute_open_maximum(record, most_nodes))
     low, high = record["num_nodes"] or 1, record["max_nodes"]
-    num_nodes = "" if nodes == low == 1 and high in (None, 1) else told.format_node_count(nodes)
+    num_nodes = "" if nodes == low == 1 and high in (None, 1) else pins.format_node_count(nodes)
     counted = format_restored_node_count(record, most_nodes) if num_nodes else f"NumTasks={record['ntasks']}"
     restore = f"TasksPerNode=0 {counted} MinCPUsNode={least} NumCPUs={cpus}"
-    return replace(told, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
+    return replace(pins, cpus_per_node=each, cpus=cpus, num_nodes=num_nodes, restore_all=restore)
 
 
 def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSettings:
     """Return the settings with which Slurm splits a job over the pinned nodes."""
-    return StartPinSettings(
-        0, 0, format_restored_node_count(record, most_nodes), most_nodes=_open_end(record, most_nodes)
-    )
+    restore, most_nodes = format_restored_node_count(record, most_nodes), _compute_open_maximum(record, most_nodes)
+    return StartPinSettings(0, 0, restore, most_nodes=most_nodes, partitions=record.get(PARTITIONS_FIELD, ""))
 
 
-def _open_end(record: Record, most_nodes: int | None) -> int | None:
-    """Return the maximum number of nodes that represents no maximum: one node per task.
+def _compute_open_maximum(record: Record, most_nodes: int | None) -> int | None:
+    """Return the maximum number of nodes of a job without a maximum: one node per task.
 
     The partition may allow fewer.
     """
@@ -79,8 +80,8 @@ def _open_end(record: Record, most_nodes: int | None) -> int | None:
     return tasks if most_nodes is None else min(tasks, most_nodes)
 
 
-def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
-    """Return the settings without the CPUs.
+def _make_equal_share_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
+    """Return the settings for equal shares, without the CPUs.
 
     If the owner set no maximum number of nodes, the record shows the number of tasks instead. Once a maximum is set,
     Slurm applies it. The number of nodes is therefore restored only if the pin changes it, to at most `most_nodes`, the
@@ -88,24 +89,24 @@ def _tasks_told(record: Record, nodes: int, most_nodes: int | None) -> StartPinS
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]
-    given_back = format_restored_node_count(record, most_nodes)
+    restored = format_restored_node_count(record, most_nodes)
     if has_node_range(record):
         if record["ntasks_per_node"]:
-            return StartPinSettings(0, nodes, given_back)
-        return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {given_back}")
+            return StartPinSettings(0, nodes, restored)
+        return StartPinSettings(tasks // nodes, nodes, f"TasksPerNode=0 {restored}")
     if record["ntasks_per_node"] or tasks == 1 or (low == high == tasks == nodes):
         return StartPinSettings(0, 0, "")
     if nodes == low:
         return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 NumTasks={tasks}")
-    return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {given_back}")
+    return StartPinSettings(tasks // nodes, 0, f"TasksPerNode=0 {restored}")
 
 
 def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
-    """Return scontrol settings that restore the number of nodes of a record.
+    """Return scontrol settings that restore the node count in a record.
 
     `most_nodes` is as in `make_start_pins`.
     """
-    low, high = record["num_nodes"] or 1, record["max_nodes"] or _open_end(record, most_nodes)
+    low, high = record["num_nodes"] or 1, record["max_nodes"] or _compute_open_maximum(record, most_nodes)
     assert high is not None
     if most_nodes is not None:
         high = min(high, most_nodes)

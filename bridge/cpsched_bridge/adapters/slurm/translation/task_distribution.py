@@ -8,8 +8,8 @@ CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
   last node gets the remaining tasks.
 - Each node that the job does not need would get one task, so a list contains only needed nodes
   (`find_required_positions`).
-- Without the number of nodes, Slurm may skip nodes, add others, or fill them in a different order for a job with
-  several CPUs per task.
+- Without the number of nodes, Slurm may skip nodes or add others. If a task has several CPUs, it may also fill nodes in
+  a different order.
 """
 
 from __future__ import annotations

@@ -7,41 +7,68 @@ The bridge leaves such jobs to Slurm and reports why. Slurm's fields are named a
 
 from __future__ import annotations
 
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+import re
+from collections.abc import Collection
+
+from cpsched.model import PendingReason
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
-NOT_MODELLED = {
-    "heterogeneous_id": "heterogeneous job",
-    "reservation": "asks for a reservation",
+NOT_MODELLED_FIELDS = {
+    "heterogeneous_id": "is a heterogeneous job",
+    "reservation": "requests a reservation",
     "preferred_features": "prefers features",
-    "licenses": "asks for licenses",
-    "burst_buffer": "asks for a burst buffer",
-    "network": "asks for network resources",
+    "burst_buffer": "requests a burst buffer",
+    "network": "requests network resources",
     "deadline": "has a deadline",
     "time_limit_min": "has a minimum time limit",
-    "requires_contiguous_nodes": "asks for contiguous nodes",
-    "requires_node_reboot": "asks for a reboot of its nodes",
-    "spreads_over_nodes": "asks to be spread over nodes",
-    "required_switches": "asks for a number of switches",
-    "segment_size": "asks for segments of the topology",
-    "cores_reserved_for_system": "core specialisation",
-    "threads_reserved_for_system": "core specialisation",
-    "boards_per_node": "asks for a layout of boards",
-    "sockets_per_board": "asks for a layout of sockets",
-    "sockets_per_node": "asks for a layout of sockets",
-    "cores_per_socket": "asks for a layout of sockets",
-    "threads_per_core": "asks for a layout of threads",
-    "ntasks_per_board": "tasks per board",
-    "ntasks_per_socket": "tasks per socket",
-    "ntasks_per_core": "tasks per core",
-    "ntasks_per_gpu": "tasks per GPU",
-    "tres_per_socket": "resources per socket",
-    "temporary_disk_per_node": "asks for local disk",
-    "cluster_constraints": "asks for other clusters",
-    "mcs_label": "multi-category security",
-    "is_cronjob": "scrontab job",
+    "requires_contiguous_nodes": "requests contiguous nodes",
+    "requires_node_reboot": "requests a reboot of its nodes",
+    "spreads_over_nodes": "requests to be spread over nodes",
+    "required_switches": "requests a number of switches",
+    "segment_size": "requests segments of the topology",
+    "cores_reserved_for_system": "requests core specialisation",
+    "threads_reserved_for_system": "requests core specialisation",
+    "boards_per_node": "requests a layout of boards",
+    "sockets_per_board": "requests a layout of sockets",
+    "sockets_per_node": "requests a layout of sockets",
+    "cores_per_socket": "requests a layout of sockets",
+    "threads_per_core": "requests a layout of threads",
+    "ntasks_per_board": "requests a number of tasks per board",
+    "ntasks_per_socket": "requests a number of tasks per socket",
+    "ntasks_per_core": "requests a number of tasks per core",
+    "ntasks_per_gpu": "requests a number of tasks per GPU",
+    "tres_per_socket": "requests resources per socket",
+    "temporary_disk_per_node": "requests local disk",
+    "cluster_constraints": "requests other clusters",
+    "mcs_label": "uses multi-category security",
+    "is_cronjob": "is a scrontab job",
 }
 """Fields that leave a job to Slurm if they are set, with the reason."""
+
+
+_LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
+
+
+def requested_licenses(record: Record) -> dict[str, int] | None:
+    """Return how many of each licence a job requests; None if it requests alternatives or licences of single nodes."""
+    found: dict[str, int] = {}
+    for text in record.get("licenses") or ():
+        match = _LICENSE.fullmatch(text)
+        if match is None:
+            return None
+        found[match[1]] = found.get(match[1], 0) + int(match[2] or 1)
+    return found
+
+
+def uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
+    """Return why a job is left to Slurm because of its licences; None if all of them are `known`."""
+    asked = requested_licenses(record)
+    if asked is None:
+        return JobNotModelled("requests alternative licenses").reason
+    unknown = [name for name in asked if name not in known]
+    what = f"requests licenses whose number is unknown: {', '.join(unknown)}"
+    return JobNotModelled("requests licenses", what).reason if unknown else None
 
 
 class JobNeverFits(JobNotModelled):
@@ -52,10 +79,10 @@ def require_supported(record: Record) -> None:
     """Raise `JobNotModelled` for a request that only Slurm can place."""
     if record["unreadable"]:
         raise JobNotModelled("cannot be read", f"cannot be read: {', '.join(record['unreadable'])}")
-    for name, reason in NOT_MODELLED.items():
+    for name, reason in NOT_MODELLED_FIELDS.items():
         if record[name] and record[name] != "UNLIMITED":
             raise JobNotModelled(reason)
     if record["cpus_per_task"] is None:
-        raise JobNotModelled("CPUs counted per GPU")
+        raise JobNotModelled("requests CPUs per GPU")
     if record["resource_sharing"] not in ("OK", "NO", "YES", None):
-        raise JobNotModelled(f"shares nodes by {str(record['resource_sharing']).lower()}")
+        raise JobNotModelled(f"requests nodes shared by {str(record['resource_sharing']).lower()}")

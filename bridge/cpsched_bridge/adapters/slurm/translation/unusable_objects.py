@@ -17,7 +17,7 @@ def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
             return UnusableObject(kind, str(record["name"]), name, reason, detail)
-    raise ValueError(f"{kind} {record['name']} has no trouble")
+    raise ValueError(f"{kind} {record['name']} has no unusable field")
 
 
 def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:

@@ -42,7 +42,7 @@ class SlurmTransport(Protocol):
 
     @property
     def child_starts(self) -> int:
-        """Return the number of long-lived child processes started so far; 0 if the transport needs none."""
+        """Return the number of long-lived child processes started so far, or 0 if the transport needs none."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class SlurmTransport(Protocol):
         ...
 
     def read_config(self) -> Record:
-        """Return the controller's configuration, a record of `CONFIG_FIELDS`."""
+        """Return the controller's configuration, a record with the fields in `CONFIG_FIELDS`."""
         ...
 
     def gather_facts(self) -> Record:
@@ -88,19 +88,20 @@ class SlurmTransport(Protocol):
     def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return the jobs in the accounting database that ended after `since_s`, in Unix seconds.
 
-        They are records of `PAST_FIELDS`. Raise `BackendTimeout` if the answer is late. A later call may then return
-        it.
+        The records have the fields in `PAST_FIELDS`. Raise `BackendTimeout` if the answer is late. A later call may
+        then return it.
         """
         ...
 
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
         """Execute orders, and return a reply to each.
 
-        - `start`: pin and release jobs that are still pending and held. Each record gets one change, or the pin first.
-          An order has the form {"job": number, "nodes": names, "tasks_per_node": number or 0}. Tasks per node are set
-          unless 0. "nice" also sets that value. "num_nodes", such as "2-2" or "2-6", sets the number of nodes before
+        - `start`: pin and release jobs that are still pending and held. Each record is changed once, or pinned first
+          and then released. An order has the form {"job": number, "nodes": names, "tasks_per_node": number or 0}. A
+          `tasks_per_node` of 0 is not set. "nice" sets the nice value of the job. "partition" selects the partition in
+          which a job that names several starts. "num_nodes", such as "2-2" or "2-6", sets the number of nodes before
           the release. For older controllers, "cpus_per_node" sets the minimum CPUs per node, and "cpus" the CPUs of the
-          job. Both are sent only by scontrol, as no pyslurm supports most of these releases.
+          job. Only scontrol sends both, because pyslurm does not support most of these releases.
         - `hold`: hold pending jobs, and clear their pins. An order has the form {"job": number, "clear": settings}. The
           settings use scontrol's syntax, such as "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings
           mean that the bridge has set no pin. A job that is held by its owner, or that has started in the meantime, is
@@ -110,15 +111,15 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
-        """Write `words` into the reservation of `translation.lease_reservation`; return whether that succeeded.
+    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+        """Write `words` into the reservation of `translation.lease_reservation`. Return whether that succeeded.
 
-        `words` contains no blanks or quotes; see `Backend.acquire_lease`. `instead_of` is the present text. If it is
+        `words` contains no blanks or quotes; see `Backend.acquire_lease`. `instead_of` is the current text. If it is
         None, the reservation does not exist, and this call creates it.
         """
         ...
 
-    def release_lease(self, words: str) -> None:
+    def release_lease(self, text: str) -> None:
         """Delete the lease reservation if its text equals `words`."""
         ...
 

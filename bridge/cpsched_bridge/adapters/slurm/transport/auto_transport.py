@@ -1,10 +1,10 @@
 """Choose a transport: pyslurm if it works on this host, otherwise Slurm's commands.
 
 This module is used if the settings leave the choice open. pyslurm is tried in its own process. It is chosen if it can
-be imported, reads the controller's configuration, is not of a newer release than the controller, and the controller
-does not limit this user's calls (rl_enable). Within a call that is over the limit, Slurm's library sleeps 1, 2, 3, ...
-seconds without notifying the caller. A batch of starts then exceeds its deadline and is killed before it finishes. Only
-the commands respect the limit. The choice holds until the bridge stops.
+be imported, reads the controller's configuration, and is not newer than the controller. It is not chosen if the
+controller limits this user's calls (rl_enable). Within a call that is over the limit, Slurm's library sleeps 1, 2, 3,
+... seconds without notifying the caller. A batch of starts then exceeds its deadline and is killed before it finishes.
+Only the commands respect the limit. The choice holds until the bridge stops.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import pars
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendDied, BackendStartFailed, BackendTimeout, CommandRefused
 
-MOST_TIMEOUTS = 3
-"""Number of consecutive timeouts after which pyslurm counts as broken, before a transport is chosen."""
+MAX_CONSECUTIVE_TIMEOUTS = 3
+"""Number of consecutive timeouts after which the trial of pyslurm fails."""
 
 
 def is_pyslurm_installed() -> bool:
@@ -34,7 +34,7 @@ def is_pyslurm_installed() -> bool:
 
 
 class AutoSlurmTransport(SlurmTransport):
-    """A transport that chooses between pyslurm and the commands with the first call that reaches the controller.
+    """A transport that chooses between pyslurm and the commands on the first call that reaches the controller.
 
     `not_ready_reason` never chooses pyslurm.
     """
@@ -46,106 +46,106 @@ class AutoSlurmTransport(SlurmTransport):
         there: Callable[[], bool] = is_pyslurm_installed,
     ) -> None:
         self._cli = cli
-        self._taken: SlurmTransport | None = None
+        self._chosen: SlurmTransport | None = None
         self._why = ""
         self._timeouts = 0
-        self._tried: PyslurmTransport | None = None
+        self._candidate: PyslurmTransport | None = None
         if there():
-            self._tried = pyslurm()
+            self._candidate = pyslurm()
         else:
-            self._take_cli("pyslurm is not installed")
+            self._choose_cli("pyslurm is not installed")
 
     @property
     @override
     def child_starts(self) -> int:
-        tried = self._taken or self._tried
+        tried = self._chosen or self._candidate
         return 0 if tried is None else tried.child_starts
 
     @property
     @override
     def starts_in_one_change(self) -> bool:
-        """Return whether a start is one change; False before the choice."""
-        return self._taken is not None and self._taken.starts_in_one_change
+        """Return whether a start is a single change; False until a transport is chosen."""
+        return self._chosen is not None and self._chosen.starts_in_one_change
 
     @override
     def not_ready_reason(self) -> str | None:
-        if self._taken is None and self._tried is not None:
+        if self._chosen is None and self._candidate is not None:
             try:
-                return self._tried.not_ready_reason()
+                return self._candidate.not_ready_reason()
             except BackendStartFailed as error:
-                self._take_cli(str(error))
-        return None if self._taken is None else self._taken.not_ready_reason()
+                self._choose_cli(str(error))
+        return None if self._chosen is None else self._chosen.not_ready_reason()
 
     @override
     def transport_choice(self) -> tuple[str, str] | None:
-        found = None if self._taken is None else self._taken.transport_choice()
+        found = None if self._chosen is None else self._chosen.transport_choice()
         return None if found is None else (found[0], self._why)
 
     @override
     def read_config(self) -> Record:
-        return self._one().read_config()
+        return self._chosen_transport().read_config()
 
     @override
     def gather_facts(self) -> Record:
-        return self._one().gather_facts()
+        return self._chosen_transport().gather_facts()
 
     @override
     def read(self) -> SlurmRecords:
-        return self._one().read()
+        return self._chosen_transport().read()
 
     @override
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        return self._one().read_accounting(since_s)
+        return self._chosen_transport().read_accounting(since_s)
 
     @override
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> Sequence[CommandReply]:
-        return self._one().send(kind, orders)
+        return self._chosen_transport().send(kind, orders)
 
     @override
-    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
-        return self._one().acquire_lease(words, instead_of)
+    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+        return self._chosen_transport().acquire_lease(text, instead_of)
 
     @override
-    def release_lease(self, words: str) -> None:
-        self._one().release_lease(words)
+    def release_lease(self, text: str) -> None:
+        self._chosen_transport().release_lease(text)
 
     @override
     def close(self) -> None:
-        for each in (self._taken, self._tried):
+        for each in (self._chosen, self._candidate):
             if each is not None:
                 each.close()
 
-    def _one(self) -> SlurmTransport:
+    def _chosen_transport(self) -> SlurmTransport:
         """Return the chosen transport.
 
         Raise the error that prevented the trial of pyslurm. The next call continues the trial.
         """
-        if self._taken is None and self._tried is not None:
+        if self._chosen is None and self._candidate is not None:
             try:
-                said = self._tried.hello()
+                hello = self._candidate.hello()
             except (CommandRefused, BackendStartFailed, BackendDied) as error:
-                self._take_cli(str(error))
+                self._choose_cli(str(error))
             except BackendTimeout as error:
                 self._timeouts += 1
-                if self._timeouts < MOST_TIMEOUTS:
+                if self._timeouts < MAX_CONSECUTIVE_TIMEOUTS:
                     raise
-                self._take_cli(f"{error}, {MOST_TIMEOUTS} times in a row")
+                self._choose_cli(f"{error} ({MAX_CONSECUTIVE_TIMEOUTS} consecutive times)")
             else:
-                self._judge(self._tried, said)
-        assert self._taken is not None
-        return self._taken
+                self._check_pyslurm(self._candidate, hello)
+        assert self._chosen is not None
+        return self._chosen
 
-    def _judge(self, tried: PyslurmTransport, said: Record) -> None:
-        own, controller = str(said["pyslurm"] or ""), str(said["config"]["version"] or "")
+    def _check_pyslurm(self, tried: PyslurmTransport, hello: Record) -> None:
+        own, controller = str(hello["pyslurm"] or ""), str(hello["config"]["version"] or "")
         if parse_release(own) > parse_release(controller):
-            self._take_cli(f"pyslurm {own} is newer than the controller, which is {controller}")
-        elif said["rate_limit"]:
-            self._take_cli("slurmctld limits this user's calls (rl_enable), to which pyslurm does not keep")
+            self._choose_cli(f"pyslurm {own} is newer than slurmctld {controller}")
+        elif hello["rate_limit"]:
+            self._choose_cli("slurmctld limits this user's calls (rl_enable), and pyslurm does not respect the limit")
         else:
-            self._taken, self._why = tried, f"pyslurm {own} works beside a controller of {controller}"
+            self._chosen, self._why = tried, f"pyslurm {own} works with slurmctld {controller}"
 
-    def _take_cli(self, why: str) -> None:
-        if self._tried is not None:
-            self._tried.close()
-            self._tried = None
-        self._taken, self._why = self._cli(why), why
+    def _choose_cli(self, why: str) -> None:
+        if self._candidate is not None:
+            self._candidate.close()
+            self._candidate = None
+        self._chosen, self._why = self._cli(why), why

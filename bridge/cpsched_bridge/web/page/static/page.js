@@ -1,4 +1,4 @@
-// Update the page: fetch its changing part regularly and replace the old one.
+// Update the page: regularly fetch the part that changes, and replace the old one.
 // Without this script the page is static; the server renders everything.
 "use strict";
 (() => {
@@ -6,13 +6,13 @@
   const everyMs = 1000 * Number(document.body.dataset.every);
   let paused = false, tag = "", lostSince = null;
 
-  // Keep the reader's changes to the page over an update.
+  // Preserve the reader's changes to the page across updates.
   const remembered = () => ({
     open: [...live.querySelectorAll("details[id]")].map((each) => [each.id, each.open]),
     focus: document.activeElement && live.contains(document.activeElement) ? pathOf(document.activeElement) : null,
     scroll: [...live.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]),
   });
-  // A job's link may occur in the chart and in a table: its number among equal links.
+  // The same link may occur several times, such as in the chart and a table: return a selector and the position.
   const pathOf = (element) => {
     const href = element.getAttribute("href");
     const path = element.id ? "#" + CSS.escape(element.id) : href ? `a[href="${CSS.escape(href)}"]` : null;
@@ -36,7 +36,7 @@
     try {
       const answer = await fetch(url, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: AbortSignal.timeout(20000) });
       if (answer.status === 304) { found(); return; }
-      if (!answer.ok && answer.status !== 404) throw new Error(`the bridge answers ${answer.status}`);
+      if (!answer.ok && answer.status !== 404) throw new Error(`the bridge responds with status ${answer.status}`);
       const text = await answer.text();
       if (busy()) return;
       tag = answer.headers.get("ETag") || "";
@@ -49,7 +49,7 @@
     } catch (error) {
       lostSince = lostSince || new Date();
       lost.hidden = false;
-      const words = `No answer from the bridge since ${lostSince.toLocaleTimeString()}: the page is out of date. Retrying.`;
+      const words = `No response from the bridge since ${lostSince.toLocaleTimeString()}. This page is out of date. Retrying.`;
       if (lost.textContent !== words) lost.textContent = words;
     }
   }

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, CommandRefused
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -122,4 +122,4 @@ class Site:
         self.seen.server.pop("resources_available")
 
     def backend(self, left_queue: str = "leftq", starting_s: float = 20.0) -> PbsBackend:
-        return PbsBackend(PbsPrograms(), ("managed",), left_queue, starting_s, reader=self, tells=self)  # type: ignore[arg-type]
+        return PbsBackend(PbsProgramRunner(), ("managed",), left_queue, starting_s, reader=self, commands=self)  # type: ignore[arg-type]

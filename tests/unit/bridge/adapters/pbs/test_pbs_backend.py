@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_checks
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, Holder, Lease, Observation, QueueGate, StartOrder
@@ -15,7 +15,7 @@ def order(seen: Observation, number: int, *nodes: tuple[str, int]) -> StartOrder
     return StartOrder(next(each.job for each in seen.pending if each.job.id == number), nodes)
 
 
-def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_holds_are_not() -> None:
+def test_holds_jobs_of_closed_queues_unless_users_hold_them() -> None:
     seen = Site().backend().observe()
     assert seen.cluster_name == "vm"
     holds = {each.label: each.hold for each in seen.pending}
@@ -29,10 +29,10 @@ def test_jobs_of_a_closed_queue_are_held_for_the_bridge_and_those_that_somebody_
         "9": Holder.CLUSTER,  # s, for a dependency
     }
     why = {each.label: words(each.job.ineligible) for each in seen.pending}
-    assert (why["8"], why["9"]) == ("begin time", "held (s) until other jobs end")
+    assert (why["8"], why["9"]) == ("its begin time has not been reached", "held (s) until other jobs end")
 
 
-def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> None:
+def test_reads_requests_and_gives_reason_for_unsupported_ones() -> None:
     seen = Site().backend().observe()
     asked = {each.label: each.job.request for each in seen.pending}
     assert seen.cluster.resources == ("ncpus", "mem", "ngpus")
@@ -43,15 +43,15 @@ def test_requests_are_read_and_what_cannot_be_said_is_left_with_the_reason() -> 
     assert asked["12"].distinct
     assert seen.cluster.node_sets[asked["17"].node_set].tolist() == [False, False, True, False]
     assert {each.label: words(each.reason) for each in seen.left} == {
-        "1": "place=scatter where hosts have several vnodes",
-        "13": "whole hosts, which have several vnodes",
-        "14": "place=scatter where hosts have several vnodes",
-        "15": "place=scatter where hosts have several vnodes",
+        "1": "requests place=scatter, but hosts have several vnodes",
+        "13": "requests whole hosts, which have several vnodes",
+        "14": "requests place=scatter, but hosts have several vnodes",
+        "15": "requests place=scatter, but hosts have several vnodes",
     }
-    assert all(each.held_for_us for each in seen.left)
+    assert all(each.held_for_bridge for each in seen.left)
 
 
-def test_running_jobs_are_where_pbs_put_them_and_those_that_begin_are_not_seen_running_yet() -> None:
+def test_running_jobs_have_their_vnodes_and_starting_jobs_wait() -> None:
     seen = Site(recorded("running.json", "vnodes-running.json")).backend().observe()
     where = {each.job.id: each.placement for each in seen.running}
     assert where[0] == ((1, 1),)
@@ -62,7 +62,7 @@ def test_running_jobs_are_where_pbs_put_them_and_those_that_begin_are_not_seen_r
     assert 10 not in where
 
 
-def test_a_start_says_each_chunk_and_takes_no_more_than_is_free() -> None:
+def test_start_names_each_chunk_and_fits_free_resources() -> None:
     site = Site()
     backend = site.backend()
     seen = backend.observe()
@@ -82,12 +82,12 @@ def test_a_start_says_each_chunk_and_takes_no_more_than_is_free() -> None:
     ("change", "why"),
     [
         ({"Hold_Types": "u", "job_state": "H"}, "held (u)"),
-        ({"job_state": "R", "substate": "42"}, "has begun"),
+        ({"job_state": "R", "substate": "42"}, "has started or ended"),
         ({"queue": "leftq"}, "is not managed by the bridge"),
-        ({"schedselect": "1:ncpus=1"}, "asks for something else"),
+        ({"schedselect": "1:ncpus=1"}, "its request has changed since the decision"),
     ],
 )
-def test_what_has_changed_since_the_decision_is_not_started(change: dict[str, str], why: str) -> None:
+def test_refuses_start_after_change_since_decision(change: dict[str, str], why: str) -> None:
     site = Site()
     backend = site.backend()
     orders = [order(backend.observe(), 0, ("vm[0]", 1))]
@@ -99,7 +99,7 @@ def test_what_has_changed_since_the_decision_is_not_started(change: dict[str, st
 
 
 @pytest.mark.parametrize("state", ["offline", "job-exclusive", "down"])
-def test_nothing_is_started_where_no_room_is(state: str) -> None:
+def test_refuses_start_on_vnode_in_unusable_state(state: str) -> None:
     site = Site()
     backend = site.backend()
     orders = [order(backend.observe(), 0, ("vm[0]", 1))]
@@ -108,7 +108,7 @@ def test_nothing_is_started_where_no_room_is(state: str) -> None:
     assert not site.told
 
 
-def test_nothing_is_started_in_an_open_queue_nor_on_a_vnode_that_the_job_did_not_choose() -> None:
+def test_refuses_start_in_open_queue_or_on_ineligible_vnode() -> None:
     site = Site()
     backend = site.backend()
     seen = backend.observe()
@@ -118,7 +118,7 @@ def test_nothing_is_started_in_an_open_queue_nor_on_a_vnode_that_the_job_did_not
     assert not site.told
 
 
-def test_after_a_start_without_an_answer_no_other_one_is_sent() -> None:
+def test_sends_no_start_after_unanswered_start() -> None:
     site = Site(fails={"run": BackendTimeout("no answer")})
     backend = site.backend()
     seen = backend.observe()
@@ -128,7 +128,7 @@ def test_after_a_start_without_an_answer_no_other_one_is_sent() -> None:
     assert len(site.told) == 1
 
 
-def test_starts_are_sent_with_left_queue_closed_scheduler_idle() -> None:
+def test_closes_left_queue_and_waits_for_idle_scheduler_to_start() -> None:
     site = Site(scheduling=2)
     backend = site.backend()
     assert backend.start([order(backend.observe(), 0, ("vm[0]", 1))])[0].result == "done"
@@ -138,25 +138,25 @@ def test_starts_are_sent_with_left_queue_closed_scheduler_idle() -> None:
 @pytest.mark.parametrize(
     ("site", "why"),
     [
-        (Site(scheduling=10**6), "PBS's own scheduler is at work"),
+        (Site(scheduling=10**6), "PBS's own scheduler is still running"),
         (Site(fails={"schedulers": BackendTimeout("no answer")}), "no answer"),
     ],
 )
-def test_no_start_beside_a_scheduler_at_work_and_no_failure(site: Site, why: str) -> None:
+def test_sends_no_start_while_scheduler_is_busy(site: Site, why: str) -> None:
     backend = site.backend(starting_s=0.2)
     (outcome,) = backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
     assert (outcome.detail, outcome.code) == (f"not sent: {why}", "not_sent")
     assert (site.told, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
 
 
-def test_a_left_queue_that_is_not_there_is_in_no_starts_way() -> None:
+def test_missing_left_queue_does_not_prevent_starts() -> None:
     site = Site()
     backend = site.backend(left_queue="gone")
     assert backend.start([order(backend.observe(), 0, ("vm[0]", 1))])[0].result == "done"
     assert site.left == ["run"]
 
 
-def test_left_queue_closed_by_a_dead_bridge_is_opened() -> None:
+def test_opens_left_queue_closed_by_dead_bridge() -> None:
     site = Site()
     site.seen.queues["leftq"]["started"] = "False"
     backend = site.backend()
@@ -172,7 +172,7 @@ def test_left_queue_closed_by_a_dead_bridge_is_opened() -> None:
     assert site.left[3:] == ["open", "look"], "release-all has a backend of its own"
 
 
-def test_each_start_has_its_own_reading_where_pbs_starts_too() -> None:
+def test_each_start_has_own_reading_if_pbs_also_starts_jobs() -> None:
     """Room that goes meanwhile is no failure of the job."""
     site = Site()
     site.seen.queues["other"] = {"queue_type": "Execution", "started": "True"}  # type: ignore[index]
@@ -187,11 +187,11 @@ def test_each_start_has_its_own_reading_where_pbs_starts_too() -> None:
     site.run = taken  # type: ignore[method-assign]
     assert [(each.result, each.detail, each.code) for each in backend.start([first, second])] == [
         ("done", "", ""),
-        ("refused", "not sent: no room on vm[2] any more", "not_sent"),
+        ("refused", "not sent: vnode vm[2] no longer has enough free resources", "not_sent"),
     ]
 
 
-def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
+def test_adoption_closes_queue_once_and_pause_opens_it() -> None:
     site = Site()
     site.seen.queues["managed"]["started"] = "True"
     backend = site.backend()
@@ -205,20 +205,20 @@ def test_adopting_closes_the_queue_once_and_standing_aside_opens_it() -> None:
     assert len(site.told) == 3, "nothing is left to open"
 
 
-def test_a_server_that_does_not_schedule_is_not_made_to() -> None:
+def test_does_not_trigger_cycle_of_server_without_scheduling() -> None:
     site = Site()
     site.seen.server["scheduling"] = "False"
     assert list(site.backend().open_queues()) == []
     assert site.told == [("started", "managed", "True")]
 
 
-def test_an_opened_queue_is_open_also_where_pbs_cannot_be_made_to_look() -> None:
+def test_opens_queue_even_if_scheduling_cycle_request_fails() -> None:
     site = Site(fails={"look": BackendTimeout("no answer")})
     assert list(site.backend().open_queues()) == []
     assert site.told == [("started", "managed", "True"), ("look",)]
 
 
-def test_a_queue_that_somebody_else_opens_is_left_to_pbs_until_it_is_closed_again() -> None:
+def test_leaves_queue_opened_by_operator_to_pbs_until_closed() -> None:
     site = Site()
     backend = site.backend()
     backend.observe()
@@ -226,14 +226,14 @@ def test_a_queue_that_somebody_else_opens_is_left_to_pbs_until_it_is_closed_agai
     site.seen.queues["managed"]["started"] = "True"
     seen = backend.observe()
     assert {each.hold for each in seen.pending} == {Hold.USER}
-    assert "opened by somebody else" in seen.notes[0]
+    assert "queue managed was opened by another actor" in seen.notes[0]
     assert backend.hold([0])[0].result == "refused"
     site.seen.queues["managed"]["started"] = "False"
     assert Hold.PLUGIN in {each.hold for each in backend.observe().pending}
     assert not site.told
 
 
-def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_as_a_whole() -> None:
+def test_release_moves_job_or_whole_array_out_of_closed_queue() -> None:
     site = Site()
     backend = site.backend()
     outcomes = backend.release([1, 2 << 41 | 3, 3 << 41 | 3])
@@ -246,7 +246,7 @@ def test_a_job_that_is_handed_back_is_moved_out_of_a_closed_queue_and_an_array_a
     assert "left_queue" in site.backend(left_queue="").release([0])[0].detail
 
 
-def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_their_queue_is_closed() -> None:
+def test_cannot_release_subjobs_of_started_array_in_closed_queue() -> None:
     """PBS refuses to move the array, and leaves its closed queue alone."""
     site = Site()
     backend = site.backend()
@@ -269,7 +269,7 @@ def test_subjobs_of_an_array_that_has_begun_cannot_be_handed_back_as_long_as_the
     ("fails", "result", "moved"),
     [(BackendTimeout("no answer"), "unknown", 0), (CommandRefused("Unauthorized Request"), "done", 1)],
 )
-def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendError, result: str, moved: int) -> None:
+def test_moves_no_job_out_of_queue_that_may_be_open(fails: BackendError, result: str, moved: int) -> None:
     """In mode advise an operator closes it; the bridge opens it again, and its jobs stay there."""
     site = Site(fails={"started": fails})
     backend = site.backend()
@@ -281,7 +281,7 @@ def test_no_job_is_moved_out_of_a_queue_that_may_be_open_by_now(fails: BackendEr
     assert backend.release([1])[0].result == "done", "a bridge in control releases jobs of a queue that stays closed"
 
 
-def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Ledger) -> None:
+def test_stopping_bridge_opens_queues_without_pending_jobs(ledger: Ledger) -> None:
     site = Site()
     site.seen.jobs.clear()  # type: ignore[attr-defined]
     backend = site.backend()
@@ -290,13 +290,13 @@ def test_a_bridge_that_stops_opens_its_queues_also_where_no_job_waits(ledger: Le
     assert site.told == [("started", "managed", "True"), ("look",)]
 
 
-def test_a_bridge_that_stops_beside_another_one_leaves_the_queues_closed(ledger: Ledger) -> None:
+def test_stopping_bridge_leaves_queues_closed_for_other_bridge(ledger: Ledger) -> None:
     site = Site()
     assert release_all_jobs(site.backend(), ledger, "the bridge stops", lambda _: True) == []
     assert site.told == []
 
 
-def test_a_queue_that_cannot_be_opened_is_told(ledger: Ledger) -> None:
+def test_reports_queue_that_cannot_be_opened(ledger: Ledger) -> None:
     site = Site(fails={"started": CommandRefused("Unauthorized Request")})
     assert any(
         "may still be closed: Unauthorized" in each for each in release_all_jobs(site.backend(), ledger, "stops")
@@ -304,7 +304,7 @@ def test_a_queue_that_cannot_be_opened_is_told(ledger: Ledger) -> None:
     assert ("look",) not in site.told
 
 
-def test_a_claim_stands_until_another_one_is_there() -> None:
+def test_lease_lasts_until_replaced_or_released() -> None:
     site = Site()
     backend = site.backend()
     mine, theirs = Lease("a", "1", 1, "login1:/var/lib/cpsched"), Lease("b", "2", 1, "elsewhere")
@@ -317,7 +317,7 @@ def test_a_claim_stands_until_another_one_is_there() -> None:
     assert backend.observe().claim is None
 
 
-def test_a_job_that_ran_and_is_gone_has_ended() -> None:
+def test_vanished_running_job_has_ended() -> None:
     site = Site(recorded("running.json", "vnodes-running.json"))
     backend = site.backend()
     backend.observe()
@@ -327,7 +327,7 @@ def test_a_job_that_ran_and_is_gone_has_ended() -> None:
 
 
 @pytest.mark.parametrize("shown", [None, "X", "F"])
-def test_a_job_that_was_started_and_is_over_by_the_next_reading_has_ended(shown: str | None) -> None:
+def test_job_started_and_over_by_next_reading_has_ended(shown: str | None) -> None:
     """PBS goes on showing subjobs that are over (state X) as long as their array is there."""
     site = Site()
     backend = site.backend()
@@ -342,7 +342,7 @@ def test_a_job_that_was_started_and_is_over_by_the_next_reading_has_ended(shown:
     assert backend.observe().ended == ()
 
 
-def test_a_job_that_waits_again_after_its_start_and_is_deleted_then_has_not_ended() -> None:
+def test_job_requeued_after_start_and_deleted_has_not_ended() -> None:
     site = Site()
     backend = site.backend()
     backend.start([order(backend.observe(), 0, ("vm[0]", 1))])
@@ -351,7 +351,7 @@ def test_a_job_that_waits_again_after_its_start_and_is_deleted_then_has_not_ende
     assert backend.observe().ended == ()
 
 
-def test_limits_count_what_runs_of_whom_they_are_about() -> None:
+def test_limits_count_running_jobs_of_their_subject() -> None:
     site = Site(recorded("running.json", "vnodes-running.json"))
     site.seen.queues["managed"]["max_run"] = ("[u:PBS_GENERIC=3]", "[u:bob=9]")
     site.seen.server["max_run_res"] = {"ncpus": "[o:PBS_ALL=20]"}
@@ -362,16 +362,16 @@ def test_limits_count_what_runs_of_whom_they_are_about() -> None:
     assert seen.limits.used[checks["all jobs"].counter] >= 6
 
 
-def test_the_doctor_wants_a_queue_for_jobs_that_are_left_and_a_manager() -> None:
+def test_doctor_requires_left_queue_and_manager_privilege() -> None:
     seen = recorded()
-    found = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "", "ada", ("login1",)))}
+    found = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "", "ada", ("login1",)))}
     assert not found["left_queue"].ok
     assert not found["privilege"].ok
     assert found["claim"].ok
     seen.server["managers"] = "ada@login*,bob@vm"
-    good = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "leftq", "ada", ("login1",)))}
+    good = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "leftq", "ada", ("login1",)))}
     assert {each.name for each in good.values() if not each.ok} == {"points", "formula"}
     assert {each.mode for each in good.values() if not each.ok} == {"advise"}
-    bad = {each.name: each for each in run_checks(seen, PbsCheckContext(("managed",), "managed", "bob", ("login1",)))}
+    bad = {each.name: each for each in run_checks(seen, PbsDoctorContext(("managed",), "managed", "bob", ("login1",)))}
     assert not bad["left_queue"].ok
     assert not bad["privilege"].ok

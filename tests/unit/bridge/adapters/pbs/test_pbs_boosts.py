@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoosts
-from cpsched_bridge.adapters.pbs.pbs_doctor import PbsCheckContext, run_checks
+from cpsched_bridge.adapters.pbs.pbs_boosts import MAX_BATCH, PbsBoostAccess
+from cpsched_bridge.adapters.pbs.pbs_doctor import PbsDoctorContext, run_checks
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource
 from cpsched_bridge.errors import BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Check, PriorityBoost, SupportsBoost
@@ -30,7 +30,7 @@ def told(site: Site) -> list[tuple[str, ...]]:
     return [each[1:] for each in site.told if each[0] == "points"]
 
 
-def test_each_waiting_job_of_the_queues_is_ranked_by_the_formula_without_its_points() -> None:
+def test_ranks_pending_jobs_by_formula_without_points() -> None:
     site = a_site("10 * ncpus + cpsched_points", j0=7)
     site.seen.queues["managed"]["Priority"] = "40"
     backend = site.backend()
@@ -42,32 +42,32 @@ def test_each_waiting_job_of_the_queues_is_ranked_by_the_formula_without_its_poi
     assert not any(each.fixed or each.hidden for each in ranks.values())
 
 
-def test_an_array_is_one_entry_for_all_subjobs_that_wait() -> None:
+def test_array_is_one_rank_for_all_pending_subjobs() -> None:
     ranks = {each.id: each for each in a_site().backend().ranks()}
     assert ranks[3].label == "3[]"
     assert set(ranks[3].jobs) >= {2 << 41 | 3, 3 << 41 | 3}
     assert 2 << 41 | 3 not in ranks
 
 
-def test_values_below_1_are_raised_alike_so_that_their_order_stays() -> None:
+def test_raises_all_values_if_lowest_is_below_1() -> None:
     own = {each.label: each.own for each in a_site("-ncpus + cpsched_points").backend().ranks()}
     assert min(own.values()) == 1
     assert own["10"] > own["0"], "one processor before two"
 
 
-def test_values_from_1_on_are_told_as_they_are() -> None:
+def test_values_of_at_least_1_stay_unchanged() -> None:
     site = a_site("100 * ncpus + cpsched_points")
     own = {each.label: each.own for each in site.backend().ranks()}
     assert own["10"] == 100 * int(site.wishes("10.vm")["ncpus"])
 
 
-def test_parts_below_1_do_not_count() -> None:
+def test_ignores_fractions_of_values() -> None:
     own = {each.label: each.own for each in a_site("20.7 + cpsched_points").backend().ranks()}
     assert set(own.values()) == {20}
 
 
 @pytest.mark.parametrize(("priority", "own"), [("40", 40), (None, 1)])
-def test_the_queues_priority_is_a_tier_and_a_term(priority: str | None, own: int) -> None:
+def test_queue_priority_is_tier_and_formula_term(priority: str | None, own: int) -> None:
     site = a_site("queue_priority + cpsched_points")
     queue = site.seen.queues["managed"]
     queue.pop("Priority", None)
@@ -77,13 +77,13 @@ def test_the_queues_priority_is_a_tier_and_a_term(priority: str | None, own: int
     assert (rank.tier, rank.own) == (int(priority or 0), own)
 
 
-def test_a_record_whose_state_is_no_text_does_not_wait() -> None:
+def test_job_with_non_text_state_is_not_pending() -> None:
     site = a_site()
     site.seen.jobs["0.vm"]["job_state"] = {"Q": "Q"}
     assert "0" not in {each.label for each in site.backend().ranks()}
 
 
-def test_an_array_that_has_begun_is_ranked_and_told_as_before() -> None:
+def test_ranks_and_boosts_array_with_started_subjobs() -> None:
     site = a_site()
     site.seen.jobs["3[].vm"]["job_state"] = "B"
     backend = site.backend()
@@ -92,7 +92,7 @@ def test_an_array_that_has_begun_is_ranked_and_told_as_before() -> None:
     assert told(site) == [("cpsched_points", "8", "3[].vm")]
 
 
-def test_a_job_of_another_queue_is_ranked_as_long_as_it_has_points() -> None:
+def test_ranks_job_of_other_queue_while_it_has_points() -> None:
     site = a_site(j0=5)
     site.seen.jobs["0.vm"]["queue"] = "leftq"
     assert {each.label: each.points for each in site.backend().ranks()}["0"] == 5
@@ -101,7 +101,7 @@ def test_a_job_of_another_queue_is_ranked_as_long_as_it_has_points() -> None:
 
 
 @pytest.mark.parametrize("formula", ["", "ncpus", "2 * cpsched_points", "fairshare_perc + cpsched_points"])
-def test_where_the_formula_heeds_no_points_all_are_fixed_and_can_be_taken_back(formula: str) -> None:
+def test_points_missing_in_formula_are_fixed_but_removable(formula: str) -> None:
     site = a_site(formula, j0=5)
     backend = site.backend()
     assert all(each.fixed for each in backend.ranks())
@@ -109,7 +109,7 @@ def test_where_the_formula_heeds_no_points_all_are_fixed_and_can_be_taken_back(f
     assert told(site) == [("cpsched_points", "0", "0.vm")]
 
 
-def test_the_formula_of_a_scheduler_counts_and_two_that_differ_do_not() -> None:
+def test_uses_scheduler_formula_unless_schedulers_differ() -> None:
     site = a_site("")
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
     assert not any(each.fixed for each in site.backend().ranks())
@@ -117,7 +117,7 @@ def test_the_formula_of_a_scheduler_counts_and_two_that_differ_do_not() -> None:
     assert all(each.fixed for each in site.backend().ranks())
 
 
-def test_equal_points_are_told_together_and_nobody_elses_are_touched() -> None:
+def test_sets_equal_points_in_one_command_and_keeps_foreign_ones() -> None:
     site = a_site(j0=3, j10=99, j11=20)
     advice = [
         PriorityBoost(0, 20, (3,)),
@@ -130,11 +130,11 @@ def test_equal_points_are_told_together_and_nobody_elses_are_touched() -> None:
     outcomes = site.backend().set_boosts(advice)
     assert [each.job_id for each in outcomes] == [0, 2, 10, 11, 3, 99]
     assert [each.result for each in outcomes] == ["done", "done", "refused", "done", "done", "refused"]
-    assert "somebody else's: 99" in outcomes[2].detail
+    assert outcomes[2].detail == "cpsched_points=99 was set by another actor"
     assert told(site) == [("cpsched_points", "20", "0.vm", "2.vm"), ("cpsched_points", "8", "3[].vm")]
 
 
-def test_a_job_that_runs_is_not_told_and_has_nothing_to_be_taken_off() -> None:
+def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
     site = a_site(j0=3)
     site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42"}
     backend = site.backend()
@@ -146,7 +146,7 @@ def test_a_job_that_runs_is_not_told_and_has_nothing_to_be_taken_off() -> None:
     assert told(site) == []
 
 
-def test_of_jobs_told_together_each_is_told_alone_where_one_is_refused() -> None:
+def test_repeats_refused_batch_job_by_job() -> None:
     site = a_site()
     site.refuses = {"2.vm"}
     outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 5)])
@@ -154,7 +154,7 @@ def test_of_jobs_told_together_each_is_told_alone_where_one_is_refused() -> None
     assert told(site)[1:] == [("cpsched_points", "5", name) for name in ("0.vm", "2.vm", "10.vm")]
 
 
-def test_after_points_without_an_answer_no_others_are_sent() -> None:
+def test_sends_no_points_after_unanswered_command() -> None:
     site = a_site()
     site.fails = {"points": BackendTimeout("no answer")}
     lost, unsent = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 6)])
@@ -163,7 +163,7 @@ def test_after_points_without_an_answer_no_others_are_sent() -> None:
     assert len(told(site)) == 1
 
 
-def test_of_two_jobs_one_that_is_refused_keeps_the_other_from_nothing_and_the_order_stays() -> None:
+def test_refused_job_does_not_prevent_boosts_of_others() -> None:
     site = a_site()
     site.refuses = {"0.vm"}
     outcomes = site.backend().set_boosts([PriorityBoost(0, 5), PriorityBoost(2, 5), PriorityBoost(10, 6)])
@@ -171,7 +171,7 @@ def test_of_two_jobs_one_that_is_refused_keeps_the_other_from_nothing_and_the_or
     assert [each[2:] for each in told(site)] == [("0.vm", "2.vm"), ("0.vm",), ("2.vm",), ("10.vm",)]
 
 
-def test_jobs_beyond_those_of_one_command_are_told_in_the_next() -> None:
+def test_splits_boosts_into_batches_of_maximum_size() -> None:
     site = a_site()
     numbers = list(range(1000, 1000 + 2 * MAX_BATCH + 1))
     site.seen.jobs.update({f"{number}.vm": site.seen.jobs["0.vm"] for number in numbers})
@@ -182,7 +182,7 @@ def test_jobs_beyond_those_of_one_command_are_told_in_the_next() -> None:
     assert [name for names in commands for name in names] == [f"{number}.vm" for number in numbers]
 
 
-def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boost_commands_respect_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command has the remaining time, at least a second; a late one is not sent."""
     at_s, given = 0.0, []
 
@@ -193,20 +193,20 @@ def test_advice_takes_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> N
             at_s += 6.5
 
     monkeypatch.setattr(time, "monotonic", lambda: at_s)
-    advising = PbsBoosts(a_site(), Slow(), ("managed",), telling_s=13.5, command_s=10.0)  # type: ignore[arg-type]
+    advising = PbsBoostAccess(a_site(), Slow(), ("managed",), time_limit_s=13.5, command_s=10.0)  # type: ignore[arg-type]
     outcomes = advising.advise([PriorityBoost(0, 5), PriorityBoost(2, 6), PriorityBoost(10, 7), PriorityBoost(11, 8)])
     assert given == [10.0, 7.0, 1.0]
     assert [each.result for each in outcomes] == ["done", "done", "done", "refused"]
-    assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time for advice is over", "not_sent")
+    assert (outcomes[3].detail, outcomes[3].code) == ("not sent: the time limit for boosts has passed", "not_sent")
 
 
-def test_a_formula_that_is_no_text_heeds_no_points() -> None:
+def test_non_text_formula_fixes_all_points() -> None:
     site = a_site(j0=5)
     site.seen.server["job_sort_formula"] = {"a": "b"}  # type: ignore[index]
     assert all(each.fixed for each in site.backend().ranks())
 
 
-def test_points_that_make_no_sense_are_nobodys_to_change() -> None:
+def test_ignores_and_keeps_invalid_points() -> None:
     site = a_site()
     site.wishes("0.vm")["cpsched_points"] = "many"
     assert "0" not in {each.label for each in site.backend().ranks()}
@@ -215,11 +215,11 @@ def test_points_that_make_no_sense_are_nobodys_to_change() -> None:
 
 
 def checked(site: Site) -> dict[str, Check]:
-    around = PbsCheckContext(("managed",), "leftq", "root", ("vm",))
+    around = PbsDoctorContext(("managed",), "leftq", "root", ("vm",))
     return {each.name: each for each in run_checks(site.seen, around)}
 
 
-def test_the_doctor_wants_a_resource_that_managers_alone_write() -> None:
+def test_doctor_requires_points_resource_for_managers_only() -> None:
     site = a_site()
     resources = dict(site.seen.resources)
     for kind, ok in (
@@ -242,28 +242,28 @@ def test_the_doctor_wants_a_resource_that_managers_alone_write() -> None:
         ("", False, 'job_sort_formula = "cpsched_points"'),
         ("10 * ncpus", False, 'job_sort_formula = "(10 * ncpus) + cpsched_points"'),
         ("10 * ncpus + cpsched_points", True, ""),
-        ("fairshare_perc + cpsched_points", False, "a formula of arithmetic"),
+        ("fairshare_perc + cpsched_points", False, "with only arithmetic, eligible_time, priorities and requests"),
     ],
 )
-def test_the_doctor_says_what_to_add_to_the_sites_own_formula(formula: str, ok: bool, mend: str) -> None:
+def test_doctor_proposes_addition_to_site_formula(formula: str, ok: bool, mend: str) -> None:
     check = checked(a_site(formula))["formula"]
     assert (check.ok, check.mode) == (ok, "advise")
     assert mend in check.mend
 
 
-def test_the_doctor_refuses_a_threshold_which_points_would_lift_jobs_over() -> None:
+def test_doctor_rejects_formula_threshold_that_points_exceed() -> None:
     site = a_site()
     assert checked(site)["threshold"].ok
     site.with_schedulers({"default": {"job_sort_formula_threshold": "5.0"}})
     assert not checked(site)["threshold"].ok
 
 
-def test_the_doctor_tells_of_a_vnode_that_pbs_keeps_for_a_job_that_is_not_there() -> None:
+def test_doctor_reports_vnode_reserved_for_absent_job() -> None:
     site = a_site()
     assert checked(site)["vnodes"].ok
     site.seen.vnodes["vm[1]"]["state"] = "job-exclusive"
     check = checked(site)["vnodes"]
-    found = "vm[1]: job-exclusive, and without a job that runs"
+    found = "vm[1]: job-exclusive without a running job"
     assert (check.ok, check.required, check.detail) == (False, False, found)
     site.seen.vnodes["vm[1]"]["jobs"] = ("0.vm", "999.vm")
     assert not checked(site)["vnodes"].ok, "one waits, and the other is over: PBS lists both all the same"
@@ -274,7 +274,7 @@ def test_the_doctor_tells_of_a_vnode_that_pbs_keeps_for_a_job_that_is_not_there(
     assert checked(site)["vnodes"].ok
 
 
-def test_the_backends_own_checks_ask_for_the_schedulers() -> None:
+def test_backend_checks_need_scheduler_records() -> None:
     site = a_site("")
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
     backend = site.backend()

@@ -32,7 +32,7 @@ class Programs:
         (lambda to: to.clear_lease("claim"), ["qmgr", "-c", "unset server resources_available.claim"]),
     ],
 )  # fmt: skip
-def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
+def test_sends_exact_command(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
     programs = Programs()
     tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == [command]
@@ -52,8 +52,8 @@ def test_a_command_word_for_word(tell: Callable[[PbsCommands], None], command: l
         lambda to: to.write_lease("claim", '0aff"'),
     ],
 )
-def test_what_is_more_than_one_word_is_not_sent(tell: Callable[[PbsCommands], None]) -> None:
+def test_refuses_argument_of_several_words(tell: Callable[[PbsCommands], None]) -> None:
     programs = Programs()
-    with pytest.raises(CommandRefused, match=r"^cannot be sent to PBS: "):
+    with pytest.raises(CommandRefused, match=r": contains characters that cannot be sent to PBS$"):
         tell(PbsCommands(programs))  # type: ignore[arg-type]
     assert programs.told == []

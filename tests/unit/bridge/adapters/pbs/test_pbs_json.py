@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, UnquotedValu
 from cpsched_bridge.adapters.pbs.transport import text_parsers
 from cpsched_bridge.adapters.pbs.transport.pbs_json import parse_objects
 from cpsched_bridge.errors import BackendUnavailable
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 
 HEAD = '{\n    "timestamp":1,\n    "pbs_version":"20.0.1",\n    "pbs_server":"vm",\n    "Jobs":{\n'
 
@@ -34,7 +34,7 @@ def lines_of(value: str, variable: str = '"A":"1"') -> list[str]:
 
 
 @pytest.mark.parametrize("variable", ['"foo":005', r'"F":"() { \"a\z b"', '"x":"a"b{}"', '"y":"a\\,c"'])
-def test_what_is_no_json_is_read_job_by_job(variable: str) -> None:
+def test_reads_invalid_json_job_by_job(variable: str) -> None:
     found = parse_objects(old(("7.vm", lines_of('"x"', variable)), ("8.vm", lines_of('"y"'))), "Jobs")
     assert not found.doubtful
     assert found.records["7.vm"] == {"Job_Name": "x", "job_state": "Q", "Resource_List": {"ncpus": "2"}}
@@ -42,37 +42,37 @@ def test_what_is_no_json_is_read_job_by_job(variable: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "name"), [("5", "5"), ("1e5", "1e5"), ("007", "007"), ("true", "True")])
-def test_a_name_that_json_takes_for_something_else_is_a_name(value: str, name: str) -> None:
+def test_name_that_resembles_json_literal_stays_text(value: str, name: str) -> None:
     found = parse_objects(old(("7.vm", lines_of(value))), "Jobs").records["7.vm"]["Job_Name"]
     assert str(found).lower() == name.lower()
 
 
-def test_brackets_without_an_end_do_no_harm() -> None:
+def test_tolerates_unclosed_brackets() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     found = parse_objects(old(("7.vm", lines_of('"x"', f'"A":{deep}')), ("8.vm", lines_of('"y"'))), "Jobs")
     assert found.records["8.vm"]["Job_Name"] == "y"
 
 
-def test_a_job_that_stands_there_twice_is_doubtful() -> None:
+def test_job_listed_twice_is_doubtful() -> None:
     text = old(("7.vm", lines_of('"x"')), ("7.vm", lines_of('"y"')))
     assert parse_objects(text, "Jobs").doubtful == {"7.vm"}
     assert parse_objects(text.replace('"A":"1"', '"A":005'), "Jobs").doubtful == {"7.vm"}
 
 
-def test_limits_that_are_printed_several_times_are_all_read() -> None:
+def test_reads_all_of_repeated_limits() -> None:
     text = '{"timestamp":1,"pbs_server":"vm","Queue":{"q":{"max_run":"[u:a=1]","max_run":"[u:b=2]"}}}'
     assert parse_objects(text, "Queue").records["q"]["max_run"] == ("[u:a=1]", "[u:b=2]")
 
 
 @pytest.mark.parametrize("text", ["", "qstat: cannot connect", "[]", '{"a":1}', HEAD])
-def test_what_is_no_answer_or_ends_early_is_no_reading(text: str) -> None:
+def test_rejects_missing_or_truncated_answer(text: str) -> None:
     with pytest.raises(BackendUnavailable):
         parse_objects(text, "Jobs")
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-@tries(200)
-def test_no_word_of_a_user_changes_what_is_read_of_another(name: str, variable: str) -> None:
+@scaled_example_settings(200)
+def test_user_text_cannot_change_other_records(name: str, variable: str) -> None:
     """As OpenPBS 23 prints it, and as older programs do, which escape nothing but quotes and breaks of lines."""
     escaped = (json.dumps(name), json.dumps({"V": variable})[1:-1])
     raw = (name.translate({10: "\\n", 13: " ", 34: '\\"'}), variable.translate({10: "\\n", 13: " ", 34: '\\"'}))
@@ -90,7 +90,7 @@ TEXTS = ("07", "007", "1e5", "1E5", "+7", ".5", "5.", "-0", "0x7", "00", "nan", 
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) -> None:
+def test_keeps_unquoted_number_text_as_printed(broken: bool) -> None:
     said = ["7", "70", "1e5", "1E5", "-0", "7.0", "12345678901234567890"] + [*TEXTS] * broken
     lines = ['"jobs":[\n                "1.vm",\n                "2.vm"\n            ]', '"state":"free"']
     lines += [
@@ -109,11 +109,11 @@ def test_a_text_that_looks_like_a_number_stays_as_it_is_printed(broken: bool) ->
     assert all(isinstance(value, UnquotedValue) for value in parts.values())
 
 
-def test_a_reservation_is_read_and_one_that_is_told_twice_is_marked_with_all_its_vnodes() -> None:
+def test_reads_reservation_and_marks_duplicate_unreadable() -> None:
     text = "Resv ID: R28.vm\nReserve_Name = x\nreserve_state = RESV_CONFIRMED\nresv_nodes = (vm[0]:ncpus\n\t=2)\n\n"
     assert text_parsers.parse_reservations(text)["R28.vm"]["resv_nodes"] == "(vm[0]:ncpus=2)"
     twice = text_parsers.parse_reservations(text + text.replace("[0]", "[1]"))["R28.vm"]
     assert (twice[UNREADABLE_KEY], twice["resv_nodes"]) == (
-        "stands there twice",
+        "is listed twice",
         ("(vm[0]:ncpus=2)", "(vm[1]:ncpus=2)"),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Observation
 from tests.builders import words
@@ -37,7 +37,7 @@ def a_job(select: str = "1:ncpus=1", **more: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Answers(PbsPrograms):
+class Answers(PbsProgramRunner):
     """PBS's programs; an object may be a text, which is no JSON then."""
 
     vnodes: dict[str, Any] = field(default_factory=lambda: {"a": a_vnode("a"), "b": a_vnode("b")})
@@ -99,7 +99,7 @@ def printed(kind: str, objects: dict[str, Any]) -> str:
 BROKEN = '{\n            "state":"free",\n            what is this\n        }'
 
 
-def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
+def test_excludes_and_names_only_unreadable_records() -> None:
     """One vnode, job, queue, reservation and resource of each kind of damage, beside one of each that is well."""
     pbs = Answers()
     pbs.vnodes |= {
@@ -132,28 +132,28 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
     seen = PbsBackend(pbs, ("workq", "odd", "other"), "leftq").observe()
     assert seen.notes == ()
     assert sorted(f"{each.kind} {each.name} cannot be read: {each.detail}" for each in seen.unusable) == [
-        "job no job cannot be read: is no name of a job",
-        "node c cannot be read: its record makes no sense",
-        "node d cannot be read: state is no text",
-        "node e cannot be read: ncpus: 'four' is no number",
+        "job no job cannot be read: is not a job name",
+        "node c cannot be read: its record is malformed",
+        "node d cannot be read: state is not a single text value",
+        "node e cannot be read: ncpus: 'four' is not a number",
         "node f cannot be read: mem: size=some: must be a size like 100mb",
-        "node g cannot be read: rack is printed as a number, and not as text",
-        "partition odd cannot be read: its record makes no sense",
-        "partition other cannot be read: queue_type is no text",
-        "reservation R2.vm cannot be read: 'soon' is no time",
-        "reservation R3.vm cannot be read: 'soon' is no time",
+        "node g cannot be read: rack is printed as a number instead of text",
+        "partition odd cannot be read: its record is malformed",
+        "partition other cannot be read: queue_type is not a single text value",
+        "reservation R2.vm cannot be read: 'soon' is not a time",
+        "reservation R3.vm cannot be read: 'soon' is not a time",
     ]
     doctor = {each.name: each.detail for each in PbsBackend(pbs, ("workq", "odd", "other"), "leftq").checks()}
-    assert doctor["objects"].startswith("left out: job no job: record cannot be read: is no name of a job; node ")
+    assert doctor["objects"].startswith("ignored: job no job: record cannot be read: is not a job name; node ")
     assert doctor["objects"].endswith("; and 5 more")
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")
     assert np.array_equal(seen.free, [[4, 8192], [0, 0], [0, 0], [0, 0], [0, 0]])
     assert {each.label: words(each.job.ineligible) for each in seen.pending} == {"1": None}
     assert {each.label: words(each.reason) for each in seen.left} == {
-        "2": "cannot be read: its record makes no sense",
+        "2": "cannot be read: its record is malformed",
         "3": "cannot be read: Resource_List has no parts",
         "4[9999999]": "another job has the same number",
-        "5": "cannot be read: egroup is no text",
+        "5": "cannot be read: egroup is not a single text value",
     }
     assert {each.job.id: each.placement for each in seen.running} == {6: (), 7: ((1, 1),)}
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_taken_out_and_named_and_nothing_else() -> None:
     ("07", "a"), ("7", "b"), ("1e5", "d"), ("100000", "e"), ("true", "f"), ("None", ""), ("null", "g"), ("007", "c"),
     ("[1]", "h"),
 ])  # fmt: skip
-def test_text_resources_that_look_like_numbers_are_told_apart(asks: str, members: str) -> None:
+def test_distinguishes_text_resources_that_resemble_numbers(asks: str, members: str) -> None:
     """OpenPBS of today prints `07` and `007` as 7, `1e5` as 100000, `null` as nothing; `pbsnodes -av` as they are."""
     texts = {"a": "07", "b": "7", "c": "007", "d": "1e5", "e": "100000", "f": "true", "g": "null", "h": "[1]"}
     values = {"a": 7, "b": 7, "c": 7, "d": 100000, "e": 100000, "f": True, "g": None, "h": [1]}
@@ -180,12 +180,12 @@ def test_text_resources_that_look_like_numbers_are_told_apart(asks: str, members
     where = {each.label: seen.cluster.node_sets[each.job.request.node_set] for each in seen.pending}
     assert "".join(np.array(list("abcdefgh"))[where["1"]] if "1" in where else []) == members
     assert {each.label: words(each.reason) for each in seen.left} == {
-        "2": "place=group=rack: no group of vnodes holds it",
+        "2": "place=group=rack: no group of vnodes can hold the job",
         **({} if members else {"1": f"no vnode has rack={asks}"}),
     }
 
 
-def test_partitions_that_look_like_numbers_are_told_apart_or_left_to_pbs() -> None:
+def test_distinguishes_number_partitions_or_leaves_jobs() -> None:
     pbs = Answers(vnodes={"a": a_vnode("a", partition=7), "b": a_vnode("b", partition="p7")})
     pbs.as_text = "a\n     partition = 07\n"
     pbs.jobs = {"1.vm": a_job()}
@@ -194,12 +194,12 @@ def test_partitions_that_look_like_numbers_are_told_apart_or_left_to_pbs() -> No
     assert pbs.seen().cluster.node_sets[pending.job.request.node_set].tolist() == [True, False]
     pbs.queues["workq"]["partition"] = 7
     assert [words(each.reason) for each in pbs.seen().left] == [
-        "partition 7 of queue workq is printed as a number, and not as text"
+        "partition 7 of queue workq is printed as a number instead of text"
     ]
 
 
-def test_a_server_that_cannot_be_read_is_no_reading() -> None:
+def test_unreadable_server_record_fails_reading() -> None:
     pbs = Answers()
     pbs.server = BROKEN  # type: ignore[assignment]
-    with pytest.raises(BackendUnavailable, match="makes no sense"):
+    with pytest.raises(BackendUnavailable, match=r"^qstat -B: its record is malformed$"):
         pbs.seen()

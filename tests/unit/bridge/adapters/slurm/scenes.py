@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parents[4] / "data" / "slurm" / "scene.json"
 
 LATER = {
     "nodes": {"weight": 1},
-    "partitions": {"is_topology_exclusive": False, "topology": None},
+    "partitions": {"is_topology_exclusive": False, "topology": None, "priority_tier": 1},
     "reservations": {
         "cpu_ids_by_node": {},
         "tres": None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cpsched_bridge.adapters.slurm.controller_load import (
-    ANSWER,
-    LOOK_EVERY_S,
+    OUTPUT_NAME,
+    QUERY_INTERVAL_S,
     ControllerLoad,
     ControllerLoadMonitor,
     parse_load,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
 
 STARS = "*******************************************************\n"
 
@@ -51,11 +51,11 @@ def sdiag(threads=3, messages=0, queued=(), user="alice"):
         (sdiag().partition("Jobs submitted")[0], ControllerLoad(3, 0)),
     ],
 )
-def test_the_load_is_that_of_the_head_and_of_the_calls_that_wait(text, load):
+def test_load_is_server_threads_and_pending_calls(text, load):
     assert parse_load(text) == load
 
 
-def test_the_name_of_a_user_says_nothing_about_the_load():
+def test_user_name_cannot_forge_load():
     forged = "x\nServer thread count:  900\nAgent queue size:     900\n\tREQUEST_X ( 1) count:1 queued:900"
     assert parse_load(sdiag(user=forged)) == ControllerLoad(3, 0)
 
@@ -65,12 +65,12 @@ class Played:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ready: list[SitePolicyOutput | None] = []
+        self.ready: list[SitePolicyCommandOutput | None] = []
 
     def start(self) -> None:
         self.asked += 1
 
-    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
         assert not wait, "no cycle waits for it"
         return self.ready.pop(0) if self.ready else None
 
@@ -87,7 +87,9 @@ class Scene:
     def answered(self, text):
         """What is said once slurmctld has answered so."""
         self.asking.ready = [
-            SitePolicyOutput({ANSWER: text} if text else {}, {} if text else {ANSWER: "no answer in 10 s"})
+            SitePolicyCommandOutput(
+                {OUTPUT_NAME: text} if text else {}, {} if text else {OUTPUT_NAME: "no response within 10 s"}
+            )
         ]
         return self.watch.poll()
 
@@ -96,29 +98,29 @@ class Scene:
     ("load", "busy"),
     [
         ({"threads": 99, "messages": 999}, ""),
-        ({"threads": 100}, "slurmctld has 100 requests at once (busy from 100 on)"),
-        ({"messages": 1000}, "slurmctld has 1,000 messages to send (busy from 1,000 on)"),
+        ({"threads": 100}, "slurmctld has 100 concurrent requests (limit: 100)"),
+        ({"messages": 1000}, "slurmctld has 1,000 unsent messages (limit: 1,000)"),
     ],
 )
-def test_it_is_busy_from_its_limits_on(load, busy):
+def test_controller_is_busy_from_its_limits(load, busy):
     assert Scene().answered(sdiag(**load)) == busy
 
 
-def test_a_quiet_controller_is_asked_every_while_a_busy_one_with_every_cycle():
+def test_polls_busy_controller_every_cycle_and_idle_one_rarely():
     scene = Scene()
     assert scene.asking.asked == 1
     scene.answered(sdiag())
-    for scene.now_s in (1.0, LOOK_EVERY_S - 0.1):
+    for scene.now_s in (1.0, QUERY_INTERVAL_S - 0.1):
         scene.watch.poll()
     assert scene.asking.asked == 1
-    scene.now_s = LOOK_EVERY_S
+    scene.now_s = QUERY_INTERVAL_S
     scene.watch.poll()
     assert scene.asking.asked == 2
     scene.answered(sdiag(threads=200))
     assert scene.asking.asked == 3
 
 
-def test_nothing_is_asked_while_an_answer_is_on_its_way_and_none_changes_nothing():
+def test_starts_one_query_at_a_time_and_ignores_empty_reply():
     scene = Scene()
     scene.answered(sdiag(threads=200))
     assert scene.asking.asked == 2

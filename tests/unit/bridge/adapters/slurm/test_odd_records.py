@@ -26,7 +26,7 @@ def cycle(scene: Scene, tmp_path: Path) -> CycleReport:
     bridge = a_bridge(tmp_path, backend, dispatcher=EasyDispatcher(), mode="shadow")
     bridge.cycle()
     report = bridge.cycle()
-    assert report.result == "ok", report.happenings
+    assert report.result == "ok", report.bridge_events
     return report
 
 
@@ -101,7 +101,7 @@ ODD: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_one_odd_record_costs_no_cycle(name: str, tmp_path: Path) -> None:
+def test_odd_record_does_not_fail_cycle(name: str, tmp_path: Path) -> None:
     scene = Scene()
     ODD[name](scene)
     report = cycle(scene, tmp_path)
@@ -109,7 +109,7 @@ def test_one_odd_record_costs_no_cycle(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ODD if name.startswith("node") and "negative alloc" not in name])
-def test_an_odd_node_is_offered_to_nobody_and_gives_nothing_back(name: str, tmp_path: Path) -> None:
+def test_odd_node_gets_no_job_and_frees_no_resources(name: str, tmp_path: Path) -> None:
     scene = Scene()
     ODD[name](scene)
     at = 1 if name == "node: configuration shrunk" else 2
@@ -121,7 +121,7 @@ def test_an_odd_node_is_offered_to_nobody_and_gives_nothing_back(name: str, tmp_
 
 
 @pytest.mark.parametrize("name", ODD_PENDING)
-def test_an_odd_pending_job_is_left_to_slurm_or_waits_with_its_reason(name: str, tmp_path: Path) -> None:
+def test_odd_pending_job_is_left_or_has_pending_reason(name: str, tmp_path: Path) -> None:
     scene = Scene()
     number = scene.job("six")["id"]
     scene.job("six").update(ODD_PENDING[name])
@@ -136,7 +136,7 @@ def test_an_odd_pending_job_is_left_to_slurm_or_waits_with_its_reason(name: str,
 @pytest.mark.parametrize(
     "facts", [{"time_limit": 2**60}, {"allocated_tres": {"cpu": 4, "mem": -4000}}, {"start_time": -(2**60)}]
 )
-def test_a_running_job_that_cannot_be_read_holds_its_nodes_whole(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_unreadable_running_job_holds_whole_nodes(facts: dict[str, Any], tmp_path: Path) -> None:
     scene = Scene()
     scene.job("two-by-two").update(facts)
     report = cycle(scene, tmp_path)

@@ -103,16 +103,14 @@ REQUESTS = {
 LEFT = {
     "time_min": "minimum time",
     "min_cpus": "more CPUs than its tasks use",
-    "mem_all_of_node": "all memory",
+    "mem_all_of_node": "all of a node's memory",
     "cpus_per_gpu": "per GPU",
-    "exclusive_user": "by user",
-    "features_or": "features",
+    "exclusive_user": "nodes shared by user",
     "features_matching_or": "features",
     "features_counted": "features",
     "nodelist": "owner chose",
     "nodelist_two": "owner chose",
     "deadline": "deadline",
-    "partition_list": "several partitions",
     "contiguous": "contiguous",
     "switches": "switches",
     "tmp_disk": "disk",
@@ -126,10 +124,12 @@ LEFT = {
 }
 
 INELIGIBLE = {
-    "begin_later": "begin time",
+    "begin_later": "begin time has not been reached",
     "partition_down": "DOWN",
-    **dict.fromkeys(("dependency_after", "dependency_afterok", "dependency_either", "dependency_never"), "dependency"),
-    "dependency_singleton": "dependency",
+    **dict.fromkeys(
+        ("dependency_after", "dependency_afterok", "dependency_either", "dependency_never"), "depends on job "
+    ),
+    "dependency_singleton": "dependencies are not satisfied",
 }
 
 HOLDS = {
@@ -144,7 +144,7 @@ HOLDS = {
 }
 
 
-def test_requests() -> None:
+def test_reads_requests() -> None:
     found = by_case(*observe("pending"))
     requests = {case: found[case].job.request for case in REQUESTS}
     assert {case: (r.units, *r.per_unit) for case, r in requests.items()} == REQUESTS
@@ -152,45 +152,46 @@ def test_requests() -> None:
     assert found["exclusive"].job.request.exclusive
 
 
-def test_what_is_left_to_slurm_and_why() -> None:
+def test_leaves_unsupported_jobs_with_reason() -> None:
     found = by_case(*observe("pending"))
     assert all(isinstance(found[case], UnmanagedJob) for case in LEFT)
     assert {case: part for case, part in LEFT.items() if part not in words(found[case].reason)} == {}
-    assert not found["het"].held_for_us
-    assert found["licenses"].held_for_us
+    assert not found["het"].held_for_bridge
+    assert found["licenses"].held_for_bridge
 
 
-def test_what_may_not_start_yet_and_why() -> None:
+def test_gives_reason_of_ineligible_jobs() -> None:
     found = by_case(*observe("pending"))
     assert {
         case: part for case, part in INELIGIBLE.items() if part not in (words(found[case].job.ineligible) or "")
     } == {}
 
 
-def test_who_holds_what() -> None:
+def test_reads_holder_of_each_job() -> None:
     found = by_case(*observe("pending"))
     assert {case: found[case].hold for case in HOLDS} == HOLDS
     by_user = {case: found[case].holder for case in HOLDS if HOLDS[case] is Hold.USER}
     assert by_user == {case: Holder.ADMINISTRATOR if case == "held_by_admin" else Holder.OWNER for case in by_user}
 
 
-def test_nodes_that_a_job_may_use() -> None:
+def test_computes_allowed_nodes_of_jobs() -> None:
     """Features, a conjunction of them, excluded nodes, a partition."""
     recorded, seen = observe("pending")
     found = by_case(recorded, seen)
     names = np.array(seen.cluster.node_names)
     sets = {case: set(names[seen.cluster.node_sets[found[case].job.request.node_set]]) for case in
-            ("feature", "features_and", "exclude", "partition_short", "one_core")}  # fmt: skip
+            ("feature", "features_and", "features_or", "exclude", "partition_short", "one_core")}  # fmt: skip
     assert sets == {
         "feature": {"n1", "n3"},
         "features_and": {"n4"},
+        "features_or": {"n1", "n2", "n3", "n4"},
         "exclude": {"n2", "n4"},
         "partition_short": {"n1", "n2"},
         "one_core": {"n1", "n2", "n3", "n4"},
     }
 
 
-def test_an_array_with_steps_and_one_with_a_limit() -> None:
+def test_reads_array_with_step_and_array_with_limit() -> None:
     recorded, seen = observe("pending")
     stepped, limited = recorded.cases["array_stepped"], recorded.cases["array"]
     assert [p.label for p in seen.pending if p.label.startswith(f"{stepped}_")] == [f"{stepped}_{t}" for t in (1, 5, 9)]
@@ -198,7 +199,7 @@ def test_an_array_with_steps_and_one_with_a_limit() -> None:
     assert tasks == [True, True] + [False] * 8
 
 
-def test_running_jobs_lie_where_they_run_and_leave_what_slurm_says() -> None:
+def test_running_jobs_and_free_resources_match_slurm() -> None:
     """Slurm's own figures, but for n2, where an uneven job counts with an equal share."""
     recorded, seen = observe("running")
     found = by_case(recorded, seen)
@@ -210,7 +211,7 @@ def test_running_jobs_lie_where_they_run_and_leave_what_slurm_says() -> None:
     assert [row for n, row in enumerate(seen.free.tolist()) if n != 1] == [r for n, r in enumerate(by_slurm) if n != 1]
 
 
-def test_free_and_running_amounts_fit_into_every_node() -> None:
+def test_free_and_allocated_resources_fit_on_each_node() -> None:
     for moment in ("pending", "running", "trouble", "not_responding"):
         seen = observe(moment)[1]
         total = seen.free.copy()
@@ -220,14 +221,14 @@ def test_free_and_running_amounts_fit_into_every_node() -> None:
         assert (total <= seen.cluster.capacity).all(), moment
 
 
-def test_drained_down_silent_and_reserved_nodes_offer_nothing_and_give_nothing_back() -> None:
+def test_unavailable_nodes_offer_and_free_no_resources() -> None:
     for moment in ("trouble", "not_responding"):
         seen = observe(moment)[1]
         assert not seen.free.any()
         assert all(running.placement == () for running in seen.running)
 
 
-def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
+def test_detects_requeued_job_with_our_pin() -> None:
     recorded = Recorded("trouble")
     number = int(recorded.cases["requeued_after_node_failure"])
     seen = SlurmTranslator().observe(recorded.read(), pinned=[number])
@@ -235,12 +236,12 @@ def test_a_requeued_job_with_our_pin_is_taken_for_what_it_is() -> None:
     assert (job.hold, job.pinned) == (Hold.NONE, True)
 
 
-def test_the_accounting_database_tells_what_ran() -> None:
+def test_reads_ended_jobs_from_accounting_database() -> None:
     content = json.loads((DATA / "database.json").read_text())
     translator = SlurmTranslator()
     translator.observe(Recorded("running").read())
     assert translator.machine is not None
-    past = [dict(zip(slurm_records.PAST_FIELDS, pyslurm_rows.row_of(as_object(job), slurm_records.PAST_FIELDS), strict=True))  # noqa: E501
+    past = [dict(zip(slurm_records.ENDED_JOB_FIELDS, pyslurm_rows.object_to_row(as_object(job), slurm_records.ENDED_JOB_FIELDS), strict=True))  # noqa: E501
             for job in content["jobs"]]  # fmt: skip
     ended = {e.job.id: e for e in ended_jobs_from_sacct(past, translator.machine)}
     cases = {case: int(number) for case, number in content["cases"].items()}
@@ -252,7 +253,7 @@ def test_the_accounting_database_tells_what_ran() -> None:
     assert all(e.run_s >= 1 and e.job.user and e.wait_s >= 0 for e in ended.values())
 
 
-def test_gpus_whose_type_cannot_be_read_are_left_to_slurm() -> None:
+def test_leaves_jobs_with_unreadable_gpu_type() -> None:
     """`--gpus=a100:1` shows no type in any attribute: with two types in the cluster, a pin could be on a wrong node."""
     recorded, seen = observe("typed_gpus")
     lines = {job["id"]: job["submit_line"] for job in recorded.content["jobs"]}

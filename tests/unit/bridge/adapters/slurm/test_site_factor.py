@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoosts
+from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, make_not_sent_error
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, make_not_sent_error
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import PriorityBoost
 
@@ -48,7 +48,7 @@ class Slurm:
         self.lines: list[str] | None = list(lines)
         self.scontrol = Scontrol(1)
         self.looks = 0
-        self.advising = SiteFactorBoosts(3.0, self.ask, lambda within_s: self.scontrol)  # type: ignore[arg-type,return-value]
+        self.advising = SiteFactorBoostAccess(3.0, self.ask, lambda within_s: self.scontrol)  # type: ignore[arg-type,return-value]
 
     def ask(self, command, timeout_s):
         self.looks += 1
@@ -61,40 +61,40 @@ def rank(slurm: Slurm, *records, tiers=None):
     return found
 
 
-def test_a_rank_has_slurms_own_priority_and_the_points_apart():
+def test_rank_separates_slurm_priority_and_points():
     found = rank(Slurm(line(7, 700, site=500, age=200)), record(7), tiers={"main": 3})
     assert (found.id, found.jobs, found.own, found.points, found.tier) == (7, (7,), 200, 500, 3)
     assert not found.fixed
     assert not found.hidden
 
 
-def test_a_priority_that_is_shown_as_1_is_worked_out_from_its_factors():
+def test_computes_priority_shown_as_1_from_factors():
     assert rank(Slurm(line(7, 1, age=10, nice=300)), record(7)).own == -290
     assert rank(Slurm(line(7, 1, site=-20)), record(7)).own == 0
 
 
-def test_resources_count_among_the_factors():
+def test_tres_is_one_of_the_factors():
     assert rank(Slurm(line(7, 1, nice=300, tres="cpu=10.00,mem=5.50")), record(7)).own == -284
 
 
-def test_a_priority_that_somebody_has_set_as_a_whole_is_fixed():
+def test_priority_set_by_administrator_is_fixed():
     assert rank(Slurm(line(7, 5000, age=3)), record(7)).fixed
 
 
 @pytest.mark.parametrize("priority", [206, 194])
-def test_rounded_factors_do_not_count_as_a_set_priority(priority):
+def test_rounded_factors_are_no_fixed_priority(priority):
     assert not rank(Slurm(line(7, priority, age=200)), record(7)).fixed
 
 
-def test_a_job_that_sprio_does_not_show_is_hidden():
+def test_job_missing_in_sprio_is_hidden():
     assert rank(Slurm(), record(7, priority=0)).hidden
 
 
-def test_a_job_in_several_partitions_has_several_priorities_and_is_hidden():
+def test_job_in_several_partitions_is_hidden():
     assert rank(Slurm(line(7, 5), line(7, 9)), record(7, partition="a,b")).hidden
 
 
-def test_waiting_tasks_of_an_array_are_one_entry_and_a_task_apart_knows_its_array():
+def test_array_tasks_share_rank_and_split_task_keeps_array():
     slurm = Slurm(line(5, 9), line(8, 3))
     together = record(5, array_id=5, array_tasks_waiting="1-3")
     apart = record(8, array_id=5, array_task_id=4)
@@ -110,16 +110,16 @@ def test_running_jobs_have_no_rank():
     assert Slurm(line(7, 1)).advising.ranks([record(7, state="RUNNING")], {}) == []
 
 
-def test_points_go_to_jobs_that_have_none_or_ours_and_never_replace_somebody_elses():
+def test_boosts_never_replace_foreign_site_factor():
     slurm = Slurm(line(1, 9), line(2, 9, site=50), line(3, 9, site=51))
     slurm.advising.ranks([record(1), record(2), record(3)], {})
     found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 6, (40, 50)), PriorityBoost(3, 7, (40, 50))])
     assert [each.result for each in found] == ["done", "done", "refused"]
-    assert "somebody else's: 51" in found[2].detail
+    assert "SiteFactor=51 was set by another actor" in found[2].detail
     assert slurm.scontrol.told == ["update JobId=1 SiteFactor=5", "update JobId=2 SiteFactor=6"]
 
 
-def test_a_held_job_is_told_0_only():
+def test_held_job_accepts_only_zero_points():
     slurm = Slurm()
     slurm.advising.ranks([record(1, priority=0), record(2, priority=0)], {})
     found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 0, (9,))])
@@ -127,7 +127,7 @@ def test_a_held_job_is_told_0_only():
     assert slurm.scontrol.told == ["update JobId=2 SiteFactor=0"]
 
 
-def test_a_job_that_is_gone_has_no_points_to_take_off():
+def test_removal_succeeds_and_boost_fails_for_missing_job():
     slurm = Slurm(line(1, 9), line(2, 9))
     slurm.advising.ranks([record(1), record(2)], {})
     slurm.scontrol.says = dict.fromkeys(["JobId=1", "JobId=2"], "Invalid job id specified for job 1")
@@ -135,7 +135,7 @@ def test_a_job_that_is_gone_has_no_points_to_take_off():
     assert [each.result for each in found] == ["done", "refused", "refused"]
 
 
-def test_what_became_of_a_command_without_an_answer_is_not_known():
+def test_unanswered_command_has_unknown_outcome():
     slurm = Slurm(line(1, 9), line(2, 9), line(3, 9))
     slurm.advising.ranks([record(1), record(2), record(3)], {})
     slurm.scontrol.says = {
@@ -148,7 +148,7 @@ def test_what_became_of_a_command_without_an_answer_is_not_known():
     assert found[2].code == "not_sent"
 
 
-def test_long_batches_are_looked_at_anew_every_hundred_changes():
+def test_reads_sprio_again_every_100_changes():
     slurm = Slurm(*(line(id, 9) for id in range(1, 251)))
     slurm.advising.ranks([record(id) for id in range(1, 251)], {})
     slurm.looks = 0
@@ -156,7 +156,7 @@ def test_long_batches_are_looked_at_anew_every_hundred_changes():
     assert slurm.looks == 3
 
 
-def test_a_sprio_that_does_not_answer_is_an_error_before_anything_is_told():
+def test_unanswered_sprio_fails_before_any_command():
     slurm = Slurm(line(1, 9))
     slurm.advising.ranks([record(1)], {})
     slurm.lines = None

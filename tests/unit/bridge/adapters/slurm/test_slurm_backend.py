@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_backend import BATCH, SlurmBackend
+from cpsched_bridge.adapters.slurm import slurm_backend
+from cpsched_bridge.adapters.slurm.slurm_backend import BATCH_SIZE, SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import RESERVATION_FIELDS
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -77,15 +78,15 @@ def order(seen: Observation, number: int, *nodes: str) -> StartOrder:
     return StartOrder(next(p.job for p in seen.pending if p.job.id == number), tuple((node, 1) for node in nodes))
 
 
-def test_what_slurm_conf_adds_to_gpus_is_read(scene: Scene, backend: SlurmBackend) -> None:
+def test_reads_gpu_defaults_of_slurm_conf(scene: Scene, backend: SlurmBackend) -> None:
     asks_for_gpus = {each["id"] for each in scene.rows["jobs"] if "gpu" in str(each["gres_per_node"])}
     scene.facts["config"]["job_defaults"] = "DefCpuPerGPU=4"
     seen = backend.observe()
-    assert asks_for_gpus & {each.job_id for each in seen.left if "has DefCpuPerGPU=4 for them" in words(each.reason)}
+    assert asks_for_gpus & {each.job_id for each in seen.left if "which sets DefCpuPerGPU=4" in words(each.reason)}
     assert not asks_for_gpus & {each.job.id for each in seen.pending}
 
 
-def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_start_sends_nodes_and_tasks_per_node(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     outcomes = backend.start([order(backend.observe(), number, "n2")])
     assert child.sent == [("start", [{"job": number, "nodes": ["n2"], "tasks_per_node": 6}])]
@@ -95,7 +96,7 @@ def test_a_start_names_nodes_and_tasks_per_node(scene: Scene, child: Played, bac
 @pytest.mark.parametrize(
     ("version", "all_of_it"), [("22.05.8", True), ("24.11.5", True), ("26.05.5", False), ("27.11.0", False)]
 )
-def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_own_back(
+def test_older_controller_gets_equal_shares_and_original_values(
     scene: Scene, child: Played, backend: SlurmBackend, version: str, all_of_it: bool
 ) -> None:
     scene.facts["config"]["version"] = version
@@ -117,7 +118,7 @@ def test_an_older_controller_is_told_all_that_makes_equal_shares_and_gets_its_ow
         (17, {"n1": 16, "n3": 1}, "2-17", "NumNodes=1-17 NumTasks=17"),
     ],
 )
-def test_a_job_without_a_greatest_number_of_nodes_is_not_given_one(
+def test_start_adds_no_maximum_node_count_to_job_without_one(
     scene: Scene,
     child: Played,
     backend: SlurmBackend,
@@ -137,15 +138,27 @@ def test_a_job_without_a_greatest_number_of_nodes_is_not_given_one(
     assert undone["clear"].endswith(restored)
 
 
+def test_job_starts_in_one_partition_and_hold_restores_all(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    """Also after a requeue, while the ledger shows it as pinned."""
+    record = scene.only("several").job("several")
+    backend.start([order(backend.observe(), record["id"], "n3")])
+    assert child.sent == [("start", [{"job": record["id"], "nodes": ["n3"], "tasks_per_node": 0, "partition": "main"}])]
+    record.update(partition="main", required_nodes="n3", priority=1, comment="bridge:pinned()")
+    (waiting,) = backend.observe().pending
+    assert (waiting.job.queue, waiting.pinned) == ("main", True)
+    scene.rows["jobs"] = []
+    backend.observe({record["id"]})
+    backend.hold([record["id"]])
+    assert child.sent[-1] == ("hold", [{"job": record["id"], "clear": "ReqNodeList= Partition=main,short"}])
+
+
 def a_prime(scene: Scene) -> int:
     """17 tasks of 1 core and 1000 MiB on four idle nodes of 16 cores; the job's number."""
     scene.only("six").job("six").update(ntasks=17, cpus=17, num_nodes=2, max_nodes=17)
     return scene.job("six")["id"]
 
 
-def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
-    scene: Scene, child: Played, backend: SlurmBackend
-) -> None:
+def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = a_prime(scene)
     (waiting,) = backend.observe().pending
     assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
@@ -158,7 +171,7 @@ def test_a_job_task_by_task_is_told_its_nodes_and_their_number(
     assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= NumNodes=2-17 NumTasks=17"}])
 
 
-def test_a_start_that_another_on_its_way_would_change_is_postponed(scene: Scene, backend: SlurmBackend) -> None:
+def test_defers_start_that_another_start_would_change(scene: Scene, backend: SlurmBackend) -> None:
     a_prime(scene)
     other = {**scene.job("six"), "id": 4711, "name": "other", "ntasks": 4, "num_nodes": 1, "max_nodes": 4}
     scene.rows["jobs"].append(other)
@@ -176,16 +189,14 @@ def test_a_start_that_another_on_its_way_would_change_is_postponed(scene: Scene,
     assert backend.resolve_layout([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
 
 
-def test_nothing_is_settled_before_the_cluster_was_read(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_defers_layout_before_first_reading(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     wanted = order(backend.observe(), number, "n2")
     (found,) = SlurmBackend(PyslurmTransport(client=child)).resolve_layout([wanted])
     assert isinstance(found, DeferredStart)
 
 
-def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
-    scene: Scene, child: Played, backend: SlurmBackend
-) -> None:
+def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("six")["id"]
     backend.start([order(backend.observe(), number, "n2")])
     scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
@@ -195,7 +206,7 @@ def test_a_roll_back_gives_the_record_back_what_the_pin_changed(
     assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumTasks=6"}])
 
 
-def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_hold_clears_pin_of_earlier_process(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("first")["id"]
     scene.job("first")["required_nodes"] = "n2"
     backend.observe([number])
@@ -203,9 +214,7 @@ def test_a_pin_of_an_earlier_life_is_cleared_too(scene: Scene, child: Played, ba
     assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
 
 
-def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
-    scene: Scene, child: Played, backend: SlurmBackend
-) -> None:
+def test_release_clears_pin_unknown_to_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     scene.job("first").update(required_nodes="n2", licenses=["matlab:1"], priority=4, comment="bridge:pinned()")
     number = scene.job("first")["id"]
     seen = backend.observe()
@@ -214,35 +223,37 @@ def test_the_pin_of_a_job_that_is_left_is_cleared_though_no_ledger_knows_it(
     assert child.sent == [("release", [{"job": number, "clear": "ReqNodeList="}])]
 
 
-def test_an_owners_node_list_survives_a_hand_back(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_release_keeps_node_list_of_owner(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("chosen")["id"]
     backend.observe()
     backend.release([number])
     assert child.sent == [("release", [{"job": number, "clear": ""}])]
 
 
-def test_jobs_are_handed_back_without_an_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+def test_releases_jobs_without_observation(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     backend.release([7])
     assert child.sent == [("release", [{"job": 7, "clear": "ReqNodeList="}])]
 
 
-def test_bursts_go_in_batches(child: Played, backend: SlurmBackend) -> None:
-    outcomes = backend.hold(range(1, 2 * BATCH + 2))
-    assert [len(orders) for _, orders in child.sent] == [BATCH, BATCH, 1]
-    assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH + 2))
+def test_splits_orders_into_batches(child: Played, backend: SlurmBackend) -> None:
+    outcomes = backend.hold(range(1, 2 * BATCH_SIZE + 2))
+    assert [len(orders) for _, orders in child.sent] == [BATCH_SIZE, BATCH_SIZE, 1]
+    assert [outcome.job_id for outcome in outcomes] == list(range(1, 2 * BATCH_SIZE + 2))
 
 
-def test_a_failure_before_anything_was_done_is_raised(child: Played, backend: SlurmBackend) -> None:
+def test_raises_error_before_first_command_succeeds(child: Played, backend: SlurmBackend) -> None:
     child.fail = [BackendUnavailable("gone")]
     with pytest.raises(BackendUnavailable):
-        backend.hold(range(1, 2 * BATCH))
+        backend.hold(range(1, 2 * BATCH_SIZE))
 
 
-def test_a_failure_in_between_tells_what_is_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
+def test_failure_midway_gives_done_unknown_and_not_sent(child: Played, backend: SlurmBackend) -> None:
     child.fail = [None, BackendTimeout("late")]
-    outcomes = backend.hold(range(1, 3 * BATCH + 1))
-    assert [outcome.result for outcome in outcomes] == ["done"] * BATCH + ["unknown"] * BATCH + ["refused"] * BATCH
-    assert [outcome.code for outcome in outcomes] == [""] * 2 * BATCH + ["not_sent"] * BATCH
+    outcomes = backend.hold(range(1, 3 * BATCH_SIZE + 1))
+    assert [outcome.result for outcome in outcomes] == ["done"] * BATCH_SIZE + ["unknown"] * BATCH_SIZE + [
+        "refused"
+    ] * BATCH_SIZE
+    assert [outcome.code for outcome in outcomes] == [""] * 2 * BATCH_SIZE + ["not_sent"] * BATCH_SIZE
 
 
 class Poisoned(Played):
@@ -260,36 +271,36 @@ class Poisoned(Played):
 
 @pytest.mark.parametrize(("error", "result"), [(CommandRefused, "refused"), (BackendDied, "unknown")])
 @pytest.mark.parametrize("poison", [{1}, {60}, {100}, {3, 4, 77}])
-def test_a_batch_does_not_fail_because_of_its_members(
+def test_failed_batch_is_split_until_bad_jobs_are_found(
     scene: Scene, error: type[BackendError], result: str, poison: set[int]
 ) -> None:
     """It is split until the culprits are found: they alone fail, with the reason, and the others are done."""
     child = Poisoned(scene)
     child.poison, child.error = frozenset(poison), error
-    outcomes = SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH + 1))
-    assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH + 1))
+    outcomes = SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH_SIZE + 1))
+    assert [outcome.job_id for outcome in outcomes] == list(range(1, BATCH_SIZE + 1))
     assert {outcome.job_id for outcome in outcomes if outcome.result != "done"} == poison
     assert {(o.result, o.detail) for o in outcomes if o.job_id in poison} == {(result, "odd")}
     assert len(child.sent) <= 1 + 2 * 7 * len(poison)
 
 
 @pytest.mark.parametrize("error", [CommandRefused, BackendDied])
-def test_a_batch_of_which_nothing_works_is_not_searched_to_its_end(scene: Scene, error: type[BackendError]) -> None:
+def test_stops_splitting_batch_if_all_jobs_fail(scene: Scene, error: type[BackendError]) -> None:
     child = Poisoned(scene)
-    child.poison, child.error = frozenset(range(BATCH + 1)), error
+    child.poison, child.error = frozenset(range(BATCH_SIZE + 1)), error
     with pytest.raises(error):
-        SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH + 1))
+        SlurmBackend(PyslurmTransport(client=child)).hold(range(1, BATCH_SIZE + 1))
     assert len(child.sent) < 20
 
 
-def test_a_controller_lost_during_the_search_leaves_the_rest_unsent(child: Played, backend: SlurmBackend) -> None:
+def test_lost_controller_leaves_rest_of_split_batch_unsent(child: Played, backend: SlurmBackend) -> None:
     """A command was already carried out, so outcomes report it."""
     child.fail = [CommandRefused("odd"), None, BackendUnavailable("gone")]
     outcomes = backend.hold(range(1, 9))
     assert [outcome.result for outcome in outcomes] == ["done"] * 4 + ["refused"] * 4
 
 
-def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmBackend) -> None:
+def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBackend) -> None:
     child.scene.facts = {}
 
     class Dead(Played):
@@ -300,10 +311,10 @@ def test_checks_of_an_unreachable_controller_fail(child: Played, backend: SlurmB
     assert [(check.name, check.ok, check.may_come) for check in checks] == [("controller", False, True)]
 
 
-def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, backend: SlurmBackend) -> None:
+def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: SlurmBackend) -> None:
     names = [check.name for check in backend.checks()]
-    assert names[-6:] == [
-        "objects", "dynamic nodes", "power saving", "node weights", "reservations", "node lists",
+    assert names[-7:] == [
+        "objects", "dynamic nodes", "power saving", "node weights", "partition settings", "reservations", "node lists",
     ]  # fmt: skip
 
     class Half(Played):
@@ -313,11 +324,11 @@ def test_checks_tell_of_nodes_too_where_the_cluster_can_be_read(child: Played, b
             return super().call(name, deadline_s, **arguments)
 
     half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
-    assert [check.name for check in half] == [*names[:-6], "reading"]
+    assert [check.name for check in half] == [*names[:-7], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
 
-def test_checks_name_what_is_left_out_and_blame_no_service_for_it(child: Played, scene: Scene) -> None:
+def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scene: Scene) -> None:
     """A field that cannot be read, and an answer of another form, are not a slurmctld that does not answer."""
     for name in ("n1", "n2", "n3"):
         scene.node(name)["unreadable"] = {"configured_gres": "brackets do not match"}
@@ -327,7 +338,7 @@ def test_checks_name_what_is_left_out_and_blame_no_service_for_it(child: Played,
     checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).checks()}
     assert (checks["objects"].ok, checks["objects"].required, checks["objects"].detail) == (
         False, False,
-        "left out: node n1: configured_gres cannot be read: brackets do not match; "
+        "ignored: node n1: configured_gres cannot be read: brackets do not match; "
         "node n2: configured_gres cannot be read: brackets do not match; "
         "node n3: configured_gres cannot be read: brackets do not match; "
         "partition main: Colour=red: this version has no rule for it",
@@ -335,20 +346,20 @@ def test_checks_name_what_is_left_out_and_blame_no_service_for_it(child: Played,
 
     class Garbled(Played):
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-            raise AnswerNotUnderstood("scontrol: its answer ends early")
+            raise AnswerNotUnderstood("scontrol: the output of 9 characters is truncated")
 
     (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).checks()
     assert (check.name, check.ok, "slurmctld" in check.mend) == ("controller", False, False)
 
 
-def test_without_accounting_the_history_is_what_the_controller_remembers(scene: Scene, backend: SlurmBackend) -> None:
+def test_history_is_from_controller_without_accounting(scene: Scene, backend: SlurmBackend) -> None:
     ended = backend.history()
     told = [job["id"] for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["allocated_nodes"]]
     assert 0 < len(ended) <= len(told)
     assert [e.end_s for e in ended] == sorted(e.end_s for e in ended)
 
 
-def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scene, backend: SlurmBackend) -> None:
+def test_history_is_from_controller_if_accounting_is_silent(scene: Scene, backend: SlurmBackend) -> None:
     remembered = backend.history()
     scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
     without = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
@@ -357,20 +368,26 @@ def test_an_accounting_database_that_does_not_answer_is_done_without(scene: Scen
     assert not backend.history_missing
 
 
+def test_accounting_share_check_fails_without_response(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_backend, "ACCOUNTING_WAIT_S", 0.0)
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
+    (check,) = backend.accounting_checks(7)
+    assert (check.name, check.ok, check.required) == ("accounting share", False, False)
+    assert "no response" in check.detail
+
+
 CLAIM = Lease("aa", "1", 2, "one:/state")
 WORDS = "bridge=aa&run=1&beat=2&on=one:/state"
 
 
-def test_a_claim_is_made_where_none_was_read(backend: SlurmBackend, child: Played) -> None:
+def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -> None:
     backend.observe()
     assert backend.acquire_lease(CLAIM, None)
     backend.release_lease(CLAIM)
     assert child.claims == [("acquire_lease", WORDS, None), ("release_lease", WORDS)]
 
 
-def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
-    backend: SlurmBackend, child: Played, scene: Scene
-) -> None:
+def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:
     """For any words, including unknown ones."""
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
     odd = dict.fromkeys(RESERVATION_FIELDS) | {
@@ -386,6 +403,6 @@ def test_a_claim_takes_the_place_of_exactly_the_words_that_were_read(
     assert child.claims == [("acquire_lease", WORDS, "beat=x  odd")]
 
 
-def test_a_reading_names_the_cluster(scene: Scene, backend: SlurmBackend) -> None:
+def test_observation_names_cluster(scene: Scene, backend: SlurmBackend) -> None:
     scene.facts["config"]["cluster_name"] = "alpha"
     assert backend.observe().cluster_name == "alpha"

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pytest_mock import MockerFixture
 
 from cpsched.site.accounts import SiteLimitPolicy
-from cpsched.site.multifactor import ClusterSize, PriorityPolicy
+from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy
+from cpsched.site.preemption import PreemptionRules
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import PriorityDifference, SprioComparison
 from cpsched_bridge.adapters.slurm.slurm_doctor import (
-    MOST_NAMED,
+    MAX_LISTED_ITEMS,
     check_policy_reading,
+    check_preempt_modes,
+    check_preemption,
     check_priorities,
     check_unmanaged_jobs,
     check_unmodelled_limits,
     run_checks,
     run_policy_checks,
 )
-from cpsched_bridge.cycle.bridge_health import require_ready, select_checks
+from cpsched_bridge.cycle.mode_and_readiness import require_ready, select_checks
 from cpsched_bridge.errors import NotReady
 from cpsched_bridge.ports import Check
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -38,7 +42,7 @@ def changed(**config: Any) -> dict[str, Any]:
     return facts
 
 
-def test_a_cluster_set_up_as_documented_passes_all_that_is_required() -> None:
+def test_documented_cluster_passes_all_required_checks() -> None:
     assert failing(Scene().facts) == {"generic resources": False}
 
 
@@ -50,7 +54,7 @@ def test_a_cluster_set_up_as_documented_passes_all_that_is_required() -> None:
         ({"bf_interval": -1}, "scheduler intervals"),
     ],
 )
-def test_scheduler_parameters_that_would_harm(parameters: dict[str, object], name: str) -> None:
+def test_rejects_harmful_scheduler_parameters(parameters: dict[str, object], name: str) -> None:
     known = Scene().facts["config"]["scheduler_parameters"]
     assert failing(changed(scheduler_parameters={**known, **parameters}))[name]
 
@@ -58,8 +62,8 @@ def test_scheduler_parameters_that_would_harm(parameters: dict[str, object], nam
 @pytest.mark.parametrize(
     ("config", "name", "required"),
     [
-        ({"preempt_type": "preempt/qos", "preempt_mode": "REQUEUE"}, "preemption", True),
-        ({"select_type": "select/linear"}, "node selection", True),
+        ({"preempt_type": "preempt/qos", "preempt_mode": "GANG,SUSPEND"}, "preemption", True),
+        ({"select_type": "select/other"}, "node selection", True),
         ({"version": "24.11.5"}, "versions", True),
         ({"job_submit_plugins": None}, "submit plugin", False),
         ({"scheduler_type": "sched/builtin"}, "fallback", False),
@@ -67,21 +71,21 @@ def test_scheduler_parameters_that_would_harm(parameters: dict[str, object], nam
         ({"scheduler_parameters": {"disable_job_shrink": True}}, "start latency", False),
     ],
 )
-def test_configurations_that_fail(config: dict[str, object], name: str, required: bool) -> None:
+def test_rejects_harmful_configuration(config: dict[str, object], name: str, required: bool) -> None:
     assert failing(changed(**config))[name] is required
 
 
 @pytest.mark.parametrize(("level", "ok"), [("None", False), (None, False), ("Operator", True), ("Administrator", True)])
-def test_an_ordinary_user_needs_to_be_operator(level: str | None, ok: bool) -> None:
+def test_requires_operator_level_of_ordinary_user(level: str | None, ok: bool) -> None:
     facts = {**Scene().facts, "uid": 2100, "user": "cpsched", "admin_level": level}
     assert ("privilege" not in failing(facts)) is ok
 
 
-def test_clocks_must_agree() -> None:
+def test_rejects_clock_difference() -> None:
     assert failing({**Scene().facts, "clock_ahead_s": -30})["clocks"]
 
 
-def test_every_check_that_fails_says_how_to_mend_it() -> None:
+def test_every_failed_check_names_fix() -> None:
     facts = changed(scheduler_parameters={}, select_type="x", preempt_type="preempt/qos", version="1.2", min_job_age=0)
     broken = [check for check in run_checks(facts) if not check.ok]
     assert len(broken) >= 6
@@ -97,9 +101,7 @@ def test_every_check_that_fails_says_how_to_mend_it() -> None:
         (None, {"accounting": False, "privilege": False}),
     ],
 )
-def test_without_the_accounting_database_control_mode_starts_with_what_the_controller_tells(
-    level: str | None, expected: dict[str, bool]
-) -> None:
+def test_accepts_admin_level_from_controller_without_accounting(level: str | None, expected: dict[str, bool]) -> None:
     """An unknown level is a warning; one that is too low is insufficient, from either source."""
     facts = changed(accounting_storage_type="accounting_storage/slurmdbd")
     facts |= {"uid": 2100, "user": "cpsched", "admin_level": level, "accounting_answers": False}
@@ -112,17 +114,17 @@ def check_of(name: str, facts: dict[str, Any]) -> Check:
 
 GOOD = {
     "controller": (True, "lab, Slurm 26.05.5"),
-    "privilege": (True, "root: super user"),
+    "privilege": (True, "root: superuser"),
     "accounting": (False, "no accounting database configured"),
-    "versions": (True, "controller 26.05.5, clients here 26.05.5, pyslurm 25.11.2, nodes 26.05.5"),
+    "versions": (True, "controller 26.05.5, clients on this host 26.05.5, pyslurm 25.11.2, nodes 26.05.5"),
     "job shrink": (True, "disabled"),
     "scheduler intervals": (True, "sched_interval 5 s, bf_interval 5 s"),
     "preemption": (True, "none, mode OFF"),
     "node selection": (True, "select/cons_tres CR_CORE_MEMORY"),
-    "topology": (False, "none: decides on no job"),
+    "topology": (False, "none: does not affect jobs"),
     "generic resources": (False, "tracked"),
-    "clocks": (True, "the controller's clock is +0 s from this host's"),
-    "submit plugin": (False, "JobSubmitPlugins has lua"),
+    "clocks": (True, "slurmctld's clock differs from this host's by +0 s"),
+    "submit plugin": (False, "JobSubmitPlugins contains lua"),
     "fallback": (False, "sched/backfill"),
     "start latency": (False, "default_queue_depth 10000, batch_sched_delay 0 s"),
     "job memory": (False, "MinJobAge 300 s"),
@@ -132,7 +134,7 @@ GOOD = {
 """What each check says on a cluster where all is well, and whether control mode needs it."""
 
 
-def test_what_each_check_says_and_which_of_them_control_mode_needs() -> None:
+def test_each_check_has_expected_detail_and_requirement() -> None:
     facts = changed(accounting_storage_tres=["cpu", "gres/gpu"])
     assert {c.name: (c.required, c.detail) for c in run_checks(facts)} == GOOD
     assert all(check.ok and not check.mend for check in run_checks(facts))
@@ -159,22 +161,29 @@ BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
     ("preemption", {"preempt_type": ""}, True, "none, mode OFF"),
     ("preemption", {"preempt_type": "preempt/none", "preempt_mode": "off"}, True, "preempt/none, mode OFF"),
     ("preemption", {"preempt_type": "preempt/none", "preempt_mode": None}, True, "preempt/none, mode OFF"),
-    ("preemption", {"preempt_type": "preempt/qos"}, False, "preempt/qos, mode OFF"),
+    ("preemption", {"preempt_type": "preempt/qos"}, True, "preempt/qos, mode OFF"),
+    ("preemption", {"preempt_type": "preempt/qos", "preempt_mode": "REQUEUE"}, True, "preempt/qos, mode REQUEUE"),
+    ("preemption", {"preempt_type": "preempt/partition_prio", "preempt_mode": "CANCEL"}, True, "mode CANCEL"),
+    ("preemption", {"preempt_type": "preempt/qos", "preempt_mode": "REQUEUE,PRIORITY"}, True, "REQUEUE,PRIORITY"),
+    ("preemption", {"preempt_type": "preempt/qos", "preempt_mode": "REQUEUE,WITHIN"}, False, "mode REQUEUE,WITHIN"),
+    ("preemption", {"preempt_type": "preempt/qos", "preempt_mode": "GANG,SUSPEND"}, False, "mode GANG,SUSPEND"),
+    ("preemption", {"preempt_type": "preempt/new", "preempt_mode": "REQUEUE"}, False, "preempt/new, mode REQUEUE"),
     ("preemption", {"preempt_mode": "SUSPEND"}, False, "none, mode SUSPEND"),
     ("node selection", {"select_type_parameters": None}, True, "select/cons_tres "),
-    ("node selection", {"select_type": "select/linear", "select_type_parameters": ["A", "B"]}, False, "linear A, B"),
+    ("node selection", {"select_type": "select/linear", "select_type_parameters": ["A", "B"]}, True, "linear A, B"),
+    ("node selection", {"select_type": "select/cons_res"}, False, "select/cons_res"),
     ("node selection", {"select_type_parameters": ["CR_CPU_MEMORY", "CR_LLN"]}, True, "CR_CPU_MEMORY, CR_LLN"),
     ("node selection", {"select_type_parameters": ["CR_SOCKET_MEMORY"]}, False, "cons_tres CR_SOCKET_MEMORY"),
     ("node selection", {"select_type_parameters": ["CR_BOARD"]}, False, "cons_tres CR_BOARD"),
     ("generic resources", {"gres_types": None}, True, "tracked"),
     ("generic resources", {"accounting_storage_tres": None, "gres_types": ["a", "b"]}, False, "gres/a, gres/b"),
-    ("submit plugin", {"job_submit_plugins": ["lua", "other"]}, True, "JobSubmitPlugins has lua"),
-    ("submit plugin", {"job_submit_plugins": ["other"]}, False, "no lua in JobSubmitPlugins"),
+    ("submit plugin", {"job_submit_plugins": ["lua", "other"]}, True, "JobSubmitPlugins contains lua"),
+    ("submit plugin", {"job_submit_plugins": ["other"]}, False, "JobSubmitPlugins lacks lua"),
     ("versions", {"version": "26.05.1"}, True, "controller 26.05.1"),
     ("versions", {"version": "26.04.9"}, False, "controller 26.04.9"),
     ("versions", {"version": "27.01.0"}, True, "controller 27.01.0"),
-    ("versions", {"version": None}, True, "controller , clients here 26.05.5"),
-    ("accounting", {"accounting_storage_type": "a/slurmdbd"}, True, "a/slurmdbd answers"),
+    ("versions", {"version": None}, True, "controller , clients on this host 26.05.5"),
+    ("accounting", {"accounting_storage_type": "a/slurmdbd"}, True, "a/slurmdbd responds"),
     ("priority type", {"priority_type": "priority/basic"}, False, "priority/basic"),
     ("priority type", {"priority_type": None}, False, "priority/basic"),
     ("site factor", {"priority_site_factor_plugin": "site_factor/none"}, True, "no plugin"),
@@ -183,7 +192,7 @@ BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
 
 
 @pytest.mark.parametrize(("name", "config", "ok", "words"), BOUNDARIES)
-def test_each_check_on_both_sides_of_its_boundary(name: str, config: dict[str, Any], ok: bool, words: str) -> None:
+def test_each_check_decides_at_its_boundary(name: str, config: dict[str, Any], ok: bool, words: str) -> None:
     check = check_of(name, changed(**config))
     assert check.ok is ok
     assert words in check.detail
@@ -191,40 +200,40 @@ def test_each_check_on_both_sides_of_its_boundary(name: str, config: dict[str, A
 
 
 @pytest.mark.parametrize(("ahead_s", "ok"), [(3, True), (-3, True), (4, False), (-4, False)])
-def test_clocks_may_differ_by_three_seconds(ahead_s: int, ok: bool) -> None:
+def test_clocks_may_differ_by_3_seconds(ahead_s: int, ok: bool) -> None:
     assert check_of("clocks", {**Scene().facts, "clock_ahead_s": ahead_s}).ok is ok
 
 
-def test_clients_and_nodes_of_which_no_version_is_known_are_said_to_be_unknown() -> None:
+def test_reports_unknown_versions_of_clients_and_nodes() -> None:
     check = check_of("versions", {**Scene().facts, "clients": None, "node_versions": []})
     assert check.ok
-    assert check.detail == "controller 26.05.5, clients here unknown, pyslurm 25.11.2, nodes unknown"
+    assert check.detail == "controller 26.05.5, clients on this host unknown, pyslurm 25.11.2, nodes unknown"
 
 
-def test_without_pyslurm_its_version_is_not_told() -> None:
+def test_omits_version_of_missing_pyslurm() -> None:
     check = check_of("versions", {**Scene().facts, "pyslurm": ""})
-    assert check.detail == "controller 26.05.5, clients here 26.05.5, nodes 26.05.5"
+    assert check.detail == "controller 26.05.5, clients on this host 26.05.5, nodes 26.05.5"
     newer = check_of("versions", {**Scene().facts, "pyslurm": "", "clients": "27.05.1"})
     assert newer.mend == "install Slurm clients that are not newer than slurmctld"
 
 
-def test_the_transport_is_told_with_the_reason() -> None:
+def test_reports_transport_with_reason() -> None:
     (check,) = (each for each in run_checks(Scene().facts, "cli: pyslurm is not installed") if each.name == "transport")
     assert (check.ok, check.detail) == (True, "cli: pyslurm is not installed")
 
 
 @pytest.mark.parametrize(
     ("uid", "user", "words"),
-    [(0, "root", "root: super user"), (7, "slurm", "slurm: super user"), (7, "ada", "ada: AdminLevel Operator")],
+    [(0, "root", "root: superuser"), (7, "slurm", "slurm: superuser"), (7, "ada", "ada: AdminLevel Operator")],
 )
-def test_root_and_the_user_of_slurm_need_no_level(uid: int, user: str, words: str) -> None:
+def test_root_and_slurm_user_need_no_admin_level(uid: int, user: str, words: str) -> None:
     facts = changed(slurm_user_name="slurm") | {"uid": uid, "user": user, "admin_level": "Operator"}
     assert check_of("privilege", facts).detail == words
     facts["admin_level"] = None
     assert check_of("privilege", facts).ok is (user != "ada")
 
 
-def test_an_interval_that_is_switched_off_is_named() -> None:
+def test_names_disabled_scheduler_interval() -> None:
     facts = changed(scheduler_parameters={"sched_interval": -1, "bf_interval": "-1", "disable_job_shrink": True})
     assert (
         check_of("scheduler intervals", facts).mend
@@ -243,19 +252,19 @@ def a_picture(**fields: Any) -> SitePolicySnapshot:
     ("limits_hold", "failures", "ok", "detail"),
     [
         (None, {"config": "refused", "qos": "no"}, False, "refused; no"),
-        (None, {}, False, "no answer"),
+        (None, {}, False, "no response"),
         (False, {}, True, "{read}, limits not enforced"),
         (False, {"qos": "refused"}, True, "{read}, limits not enforced"),
         (True, {"config": "refused"}, True, "{read}, limits enforced"),
         (True, {"qos": "refused", "shares": "silent", "partitions": "odd"}, False,
-         "{read}, limits enforced; no qos (refused), shares (silent)"),
+         "{read}, limits enforced; not available: qos (refused), shares (silent)"),
     ],
 )  # fmt: skip
-def test_what_of_the_policy_could_be_read(
+def test_reports_readable_part_of_policy(
     limits_hold: bool | None, failures: dict[str, str], ok: bool, detail: str
 ) -> None:
-    picture = None if limits_hold is None else a_picture(site=SiteLimitPolicy(limits_hold=limits_hold))
-    check = check_policy_reading(picture, failures)
+    policy_snapshot = None if limits_hold is None else a_picture(site=SiteLimitPolicy(limits_hold=limits_hold))
+    check = check_policy_reading(policy_snapshot, failures)
     assert (check.ok, check.required) == (ok, False)
     assert check.detail == detail.format(read=f"{SitePolicySnapshot().rules.kind}, 1 associations, 0 QOS")
 
@@ -264,38 +273,41 @@ def a_difference(job_id: int) -> PriorityDifference:
     return PriorityDifference(job_id, 10, 12, "age", 1.0, 3.0)
 
 
-@pytest.mark.parametrize("count", [1, MOST_NAMED, MOST_NAMED + 1])
-def test_differing_priorities_are_named_up_to_a_bound(count: int) -> None:
+@pytest.mark.parametrize("count", [1, MAX_LISTED_ITEMS, MAX_LISTED_ITEMS + 1])
+def test_names_limited_number_of_priority_differences(count: int) -> None:
     check = check_priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
     assert not check.ok
     assert not check.required
-    assert check.detail.startswith(f"equal to sprio on {9 - count} of 9 jobs not held; job 0: 10 here")
-    assert check.detail.count("job ") == min(count, MOST_NAMED)
+    assert check.detail.startswith(f"equal to sprio for {9 - count} of 9 jobs not held; job 0: 10 here")
+    assert check.detail.count("job ") == min(count, MAX_LISTED_ITEMS)
 
 
-def test_where_there_is_nothing_to_compare_that_is_said() -> None:
+def test_reports_if_no_priorities_can_be_compared() -> None:
     basic = a_picture(rules=PriorityPolicy(kind="basic"))
-    assert check_priorities(SprioComparison(0, ()), a_picture()).detail.startswith("no pending job that is not held")
-    assert check_priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs go in order of arrival"
+    assert check_priorities(SprioComparison(0, ()), a_picture()).detail.startswith("not compared: every pending")
+    failed = check_priorities(None, a_picture())
+    assert (failed.ok, failed.required, failed.detail) == (False, False, "not compared: sprio did not answer")
+    assert check_priorities(None, basic).ok
+    assert check_priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs are ordered by arrival"
     same = check_priorities(SprioComparison(2, ()), a_picture())
-    assert (same.ok, same.detail) == (True, "equal to sprio on 2 of 2 jobs not held")
+    assert (same.ok, same.detail) == (True, "equal to sprio for 2 of 2 jobs not held")
 
 
 @pytest.mark.parametrize(
     ("count", "detail"),
     [
-        (0, "all that are set are modelled"),
+        (0, "all limits that are set are modelled"),
         (1, "not modelled: l0"),
-        (MOST_NAMED, "not modelled: l0, l1, l2, l3, l4"),
-        (MOST_NAMED + 2, "not modelled: l0, l1, l2, l3, l4 and 2 more"),
+        (MAX_LISTED_ITEMS, "not modelled: l0, l1, l2, l3, l4"),
+        (MAX_LISTED_ITEMS + 2, "not modelled: l0, l1, l2, l3, l4 and 2 more"),
     ],
 )
-def test_limits_that_are_not_modelled_are_named_up_to_a_bound(count: int, detail: str) -> None:
+def test_names_limited_number_of_unmodelled_limits(count: int, detail: str) -> None:
     check = check_unmodelled_limits(a_picture(unmodelled=tuple(f"l{i}" for i in range(count))))
     assert (check.ok, check.required, check.detail) == (not count, False, detail)
 
 
-def test_partitions_in_which_held_and_free_jobs_wait_are_named_up_to_a_bound() -> None:
+def test_names_limited_number_of_partly_managed_partitions() -> None:
     def waiting(partition: str | None, priority: int, state: str = "PENDING") -> dict[str, Any]:
         return {"state": state, "partition": partition, "priority": priority}
 
@@ -303,19 +315,19 @@ def test_partitions_in_which_held_and_free_jobs_wait_are_named_up_to_a_bound() -
         records = dataclasses.replace(Scene().read(), jobs=list(jobs))
         check = check_unmanaged_jobs(records)
         assert not check.required
-        assert check.ok is (check.detail == "none managed in part")
+        assert check.ok is (check.detail == "none with both held and unmanaged jobs")
         return check.detail
 
-    assert detail(waiting("a", 0), waiting("b", 1)) == "none managed in part"
-    assert detail(waiting("a", 0), waiting("a", 1, "RUNNING")) == "none managed in part"
-    assert detail(waiting("b,a", 0), waiting("a,c", 1)) == "held and free jobs wait side by side in a"
-    assert detail(waiting(None, 0), waiting("", 1)).endswith("side by side in ")
+    assert detail(waiting("a", 0), waiting("b", 1)) == "none with both held and unmanaged jobs"
+    assert detail(waiting("a", 0), waiting("a", 1, "RUNNING")) == "none with both held and unmanaged jobs"
+    assert detail(waiting("b,a", 0), waiting("a,c", 1)) == "with both held and unmanaged jobs: a"
+    assert detail(waiting(None, 0), waiting("", 1)) == "with both held and unmanaged jobs: "
     names = "abcdef"
     both = [waiting(",".join(names), 0), waiting(",".join(names), 1)]
-    assert detail(*both).endswith("in a, b, c, d, e")
+    assert detail(*both) == "with both held and unmanaged jobs: a, b, c, d, e"
 
 
-def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(mocker: MockerFixture) -> None:
+def test_priority_check_uses_all_nodes_as_cluster_size(mocker: MockerFixture) -> None:
     compared = mocker.patch(
         "cpsched_bridge.adapters.slurm.slurm_doctor.compare_with_sprio", return_value=SprioComparison(0, ())
     )
@@ -328,20 +340,20 @@ def test_the_machine_beside_which_priorities_are_compared_is_that_of_all_nodes(m
     assert all(not check.mend for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)
 
 
-def test_a_topology_plugin_that_decides_is_named() -> None:
+def test_names_topology_plugin_that_chooses_nodes() -> None:
     plugins = ["topology/block", "topology/tree"]
     found = check_of("topology", {**changed(topology_plugin="topology/flat"), "topology_plugins": plugins})
     assert (found.ok, found.required, found.mode) == (False, False, "control")
-    assert found.detail.startswith("topology/block, topology/tree: the bridge chooses nodes without it")
+    assert found.detail.startswith("topology/block, topology/tree: the bridge ignores it when choosing nodes")
     assert check_of("topology", changed(topology_plugin="topology/tree")).ok  # with TopoOptional
 
 
-def test_each_mode_has_its_own_checks() -> None:
+def test_selects_checks_of_each_mode() -> None:
     found = run_checks(changed(priority_type="priority/basic", scheduler_parameters={}))
     control, advise = ({check.name for check in select_checks(found, mode)} for mode in ("control", "advise"))
     assert {"job shrink", "preemption", "topology", "submit plugin", "start latency"} == control - advise
     assert {"priority type", "site factor"} == advise - control
-    with pytest.raises(NotReady, match="advise mode is refused"):
+    with pytest.raises(NotReady, match="mode=advise: these checks must pass"):
         require_ready(select_checks(found, "advise"), "advise")
     shadow = {check.name: check.required for check in select_checks(found, "shadow")}
     assert (shadow["priority type"], shadow["job shrink"]) == (False, True)
@@ -350,14 +362,40 @@ def test_each_mode_has_its_own_checks() -> None:
 @pytest.mark.parametrize(
     ("per_s", "pyslurm", "required"), [(2.0, "", False), (8 / 60, "", False), (0.1, "", True), (2.0, "25.11.2", True)]
 )
-def test_a_limit_on_calls_is_told_with_what_the_site_can_set(per_s: float, pyslurm: str, required: bool) -> None:
+def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool) -> None:
     """Where not even a reading a minute is accepted, there is nothing to control with. pyslurm keeps to no limit."""
     facts = {**Scene().facts, "pyslurm": pyslurm, "rate_limit": {"bucket": 30, "per_s": per_s}}
     check = check_of("call limit", facts)
     assert (check.ok, check.required) == (False, required)
-    assert check.detail == f"rl_enable: 30 calls at once, {per_s:g} more each second"
+    assert check.detail == f"rl_enable: bursts of 30 calls, refilled at {per_s:g} calls per second"
     assert "SlurmUser" in check.mend
 
 
-def test_without_a_limit_on_calls_nothing_is_told() -> None:
+def test_reports_no_call_limit_if_disabled() -> None:
     assert not [check for check in run_checks({**Scene().facts, "rate_limit": None}) if check.name == "call limit"]
+
+
+def test_preemption_requires_that_the_policy_is_read() -> None:
+    config = changed(preempt_type="preempt/qos", preempt_mode="REQUEUE")["config"]
+    assert check_preemption(config).ok
+    unread = check_preemption(config, reads_policy=False)
+    assert not unread.ok
+    assert "options.site_policy" in unread.mend
+
+
+RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
+
+
+@pytest.mark.parametrize(
+    ("rules", "failures", "ok", "detail"),
+    [
+        (RULES, {}, True, "requeued or cancelled by Slurm: low"),
+        (RULES, {"qos": "no answer"}, False, "QOS not available: no answer"),
+        (replace(RULES, modes={"low": "suspend"}), {}, False, "qos low: PreemptMode=SUSPEND"),
+        (replace(RULES, modes={"high": "suspend"}), {}, True, "requeued or cancelled by Slurm: low"),
+    ],
+)
+def test_which_jobs_give_way_and_how(rules: PreemptionRules, failures: dict[str, str], ok: bool, detail: str) -> None:
+    check = check_preempt_modes(rules, failures)
+    assert (check.ok, check.detail) == (ok, detail)
+    assert check.mode == "control"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cpsched_bridge.web.page.gantt_chart import (
-    MOST_ROWS,
-    GanttLinks,
+    MAX_ROWS,
+    GanttLinkTargets,
     GanttWindow,
     assign_lanes,
     compute_group_usage,
@@ -53,7 +53,7 @@ def rectangles(svg):
     return found
 
 
-def test_bars_stand_at_their_time_and_node():
+def test_bars_are_at_their_time_and_node():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1050, 1200, [(1, 1)], "planned"))
     window = GanttWindow.around_now(chart, 100, 300)
     found = rectangles(draw_svg(chart, window, alone=True))
@@ -64,7 +64,7 @@ def test_bars_stand_at_their_time_and_node():
     assert two[1] > one[1] + one[3], "the second node is below the first"
 
 
-def test_a_job_on_two_nodes_is_on_both_and_jobs_beside_each_other_do_not_overlap():
+def test_job_on_two_nodes_has_two_bars_without_overlap():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 2)]), a_bar(2, 950, 1100))
     found = rectangles(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True))
     assert len(found[1]) == 2
@@ -72,13 +72,13 @@ def test_a_job_on_two_nodes_is_on_both_and_jobs_beside_each_other_do_not_overlap
     assert first[1] + first[3] <= second[1] or second[1] + second[3] <= first[1]
 
 
-def test_lanes_are_counted_anew_after_a_pause():
+def test_lanes_are_counted_again_after_gap():
     bars = [a_bar(1, 0, 10), a_bar(2, 5, 15), a_bar(3, 10, 20), a_bar(4, 20, 30)]
     assert assign_lanes(bars) == [(0, 2), (1, 2), (0, 2), (0, 1)]
     assert assign_lanes([]) == []
 
 
-def test_bars_are_cut_to_the_window_and_those_outside_are_left_out():
+def test_clips_bars_to_window():
     chart = a_chart(a_bar(1, 0, 5000), a_bar(2, 0, 800), a_bar(3, 2000, 3000, kind="planned"))
     window = GanttWindow.around_now(chart, 100, 300)
     found = rectangles(draw_svg(chart, window, alone=True))
@@ -87,21 +87,21 @@ def test_bars_are_cut_to_the_window_and_those_outside_are_left_out():
     assert found[1][0][0] + found[1][0][2] == pytest.approx(window.x(1300), abs=0.1)
 
 
-def test_many_nodes_are_drawn_in_groups_with_links_to_their_nodes():
+def test_draws_many_nodes_in_linked_groups():
     chart = a_chart(
         *(a_bar(n, 900, 1100, [(n, 1)]) for n in range(1000)), nodes=1000, outages=[an_outage(900, None, [7])]
     )
     window = GanttWindow.around_now(chart, 100, 300)
-    svg = draw_svg(chart, window, GanttLinks(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
+    svg = draw_svg(chart, window, GanttLinkTargets(nodes=lambda first, last: f"?first={first}&last={last}"), alone=True)
     ElementTree.fromstring(svg)
-    assert len(group_nodes(window)) <= MOST_ROWS
+    assert len(group_nodes(window)) <= MAX_ROWS
     assert svg.count("<path") + svg.count("<rect") < 300
     assert 'href="?first=0&amp;last=16"' in svg
     zoomed = GanttWindow.around_now(chart, 100, 300, 16, 32)
     assert set(rectangles(draw_svg(chart, zoomed, alone=True))) == set(range(16, 32))
 
 
-def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
+def test_group_usage_is_share_of_busy_nodes():
     chart = a_chart(a_bar(1, 900, 1100, [(0, 1), (1, 1)]), a_bar(2, 900, 1000), nodes=4)
     window = GanttWindow(900, 1300, 0, 4)
     shares = compute_group_usage(
@@ -111,7 +111,7 @@ def test_the_use_of_a_group_is_the_share_of_its_busy_nodes():
     assert np.allclose(shares[151:], 0.0)
 
 
-def test_nodes_are_hatched_while_they_take_no_jobs():
+def test_hatches_unavailable_nodes():
     """A future maintenance has both ends; a drained node is hatched to the edge, since its end is unknown."""
     chart = a_chart(outages=[an_outage(1100, 1200), an_outage(1000, None, [1], "drained", "IDLE+DRAIN")])
     window = GanttWindow.around_now(chart, 100, 300)
@@ -123,12 +123,12 @@ def test_nodes_are_hatched_while_they_take_no_jobs():
     assert "2 of the nodes drained, down or reserved for a time" in draw_svg(chart, window)
 
 
-def test_what_is_over_or_beyond_the_window_is_not_hatched():
+def test_does_not_hatch_outages_outside_window():
     chart = a_chart(outages=[an_outage(500, 900), an_outage(1300, 1400)])
     assert hatched(draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)) == []
 
 
-def test_groups_are_hatched_by_the_share_of_nodes_that_take_no_jobs():
+def test_hatches_groups_by_share_of_unavailable_nodes():
     chart = a_chart(nodes=640, outages=[an_outage(1100, 1200, range(5))])
     svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     (path,) = [each for each in ElementTree.fromstring(svg).iter() if each.get("class") == "g-out"]
@@ -140,20 +140,20 @@ def test_groups_are_hatched_by_the_share_of_nodes_that_take_no_jobs():
     assert low - high == pytest.approx(window.row_height / 2, abs=0.1), "five of the ten nodes of the first group"
 
 
-def test_names_of_reservations_are_escaped():
+def test_escapes_reservation_names():
     chart = a_chart(outages=[an_outage(900, 1100, name='<b>"&')])
     svg = draw_svg(chart, GanttWindow.around_now(chart, 100, 300), alone=True)
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
-def test_names_of_users_are_escaped():
+def test_escapes_user_names():
     svg = draw_svg(a_chart(a_bar(1, 900, 1100, user='<b>"&')), GanttWindow.around_now(a_chart(), 100, 300), alone=True)
     assert "<b>" not in svg
     ElementTree.fromstring(svg)
 
 
-def test_it_says_in_words_what_it_shows():
+def test_describes_chart_in_text():
     chart = a_chart(a_bar(1, 900, 1100), a_bar(2, 1100, 1200, kind="planned"))
     label = re.search(r'aria-label="([^"]*)"', draw_svg(chart, GanttWindow.around_now(chart, 3600, 3600)))[1]
     assert "1 job running, 1 planned, 0 ended" in label

@@ -61,7 +61,7 @@ def found(**query):
         ({"q": "chem"}, [3]),
     ],
 )
-def test_jobs_are_chosen_by_state_field_reason_node_and_words(query, ids):
+def test_filters_jobs_by_state_field_reason_node_and_text(query, ids):
     assert found(**query) == ids
 
 
@@ -81,16 +81,16 @@ def test_jobs_are_chosen_by_state_field_reason_node_and_words(query, ids):
         ("nonsense", [1, 2, 3]),
     ],
 )
-def test_jobs_are_put_in_order(sort, ids):
+def test_sorts_jobs(sort, ids):
     assert found(sort=sort) == ids
 
 
-@pytest.mark.parametrize("sort", [sign + name for name in job_filters.ORDERS for sign in ("", "-")])
-def test_jobs_of_all_states_can_be_put_in_each_order(sort):
+@pytest.mark.parametrize("sort", [sign + name for name in job_filters.JOB_ORDERS for sign in ("", "-")])
+def test_sorts_jobs_of_all_states_in_each_order(sort):
     assert sorted(found(state="all", sort=sort)) == [1, 2, 3, 50, 51, 90, 91]
 
 
-def test_values_are_offered_the_commonest_first_and_never_too_many():
+def test_offers_most_frequent_filter_values_up_to_limit():
     offered = {each.name: each for each in job_filters.list_filter_fields(VIEW, StatusPageQuery(user="ben"))}
     assert offered["user"].values == ["ada", "ben"]
     assert offered["user"].value == "ben"
@@ -100,7 +100,7 @@ def test_values_are_offered_the_commonest_first_and_never_too_many():
     assert (len(users.values), users.whole) == (50, False)
 
 
-def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
+def test_drops_unprintable_filter_values():
     offered = job_filters.list_filter_fields(
         a_view(queue=[a_queued(1, user="\x1b[31m"), a_queued(2)]), StatusPageQuery()
     )
@@ -108,7 +108,7 @@ def test_what_no_page_can_show_is_neither_offered_nor_asked_for():
     assert StatusPageQuery.from_query({"user": "\x1b[31ma", "q": "a\nb"}) == StatusPageQuery(user="[31ma", q="ab")
 
 
-def test_neither_users_nor_accounts_are_offered_where_they_are_hidden():
+def test_offers_no_user_or_account_filter_if_hidden():
     assert [each.name for each in job_filters.list_filter_fields(a_view(users_hidden=True), StatusPageQuery())] == [
         "partition",
         "qos",
@@ -136,11 +136,11 @@ NODES = list_nodes(
         ({"sort": "-node"}, ["n3", "n2", "n1", "n0"]),
     ],
 )
-def test_nodes_are_chosen_and_put_in_order(query, names):
+def test_filters_and_sorts_nodes(query, names):
     assert [node.name for node in job_filters.filter_nodes(NODES, StatusPageQuery.from_query(query))] == names
 
 
-def test_an_address_says_what_was_asked_and_another_choice_begins_at_the_first_page():
+def test_query_address_keeps_choices_and_resets_page():
     asked = StatusPageQuery.from_query({"user": "a&b", "page": "3", "sort": "-start"})
     assert asked.address(page=4) == "?page=4&user=a%26b&sort=-start"
     assert asked.address(sort="") == "?user=a%26b"

@@ -6,7 +6,7 @@ from cpsched_bridge.web.page.node_states import list_nodes
 from tests.unit.bridge.web.page.views import a_plan, a_running, a_view, an_outage
 
 
-def test_a_node_has_its_use_its_jobs_and_those_that_may_come_next():
+def test_node_has_usage_running_and_planned_jobs():
     two = [a_running(1, per_unit=[2], nodes=[("n0", 1)]), a_running(2, per_unit=[1], nodes=[("n0", 2), ("n1", 1)])]
     plans = [a_plan(7, 3000, 0), a_plan(8, 2000, 0, 1)]
     first, second = list_nodes(a_view(running=two, bars=plans, free=((0,), (3,))))
@@ -15,7 +15,7 @@ def test_a_node_has_its_use_its_jobs_and_those_that_may_come_next():
     assert (second.running, second.in_use, second.state, second.planned) == ([2], [1], "in use", [(8, 2000)])
 
 
-def test_an_exclusive_job_takes_all_of_a_node():
+def test_exclusive_job_uses_whole_node():
     first, _ = list_nodes(a_view(running=[a_running(1, per_unit=[1], exclusive=True)], free=((0,), (4,))))
     assert first.in_use == [4]
 
@@ -31,20 +31,20 @@ def test_an_exclusive_job_takes_all_of_a_node():
         ([an_outage("unknown", 0)], "unavailable"),
     ],
 )
-def test_the_worst_that_holds_now_is_the_state(outages, state):
+def test_state_is_most_severe_current_one(outages, state):
     assert list_nodes(a_view(outages=outages))[0].state == state
 
 
-def test_a_node_with_nothing_free_and_no_jobs_is_not_available():
+def test_node_without_free_resources_or_jobs_is_unavailable():
     assert list_nodes(a_view(free=((0,), (4,))))[0].state == "unavailable"
 
 
-def test_a_reserved_node_says_for_what_and_until_when():
+def test_reserved_node_shows_reason_and_end():
     node, _ = list_nodes(a_view(outages=[an_outage("reserved", 0, to_s=2000, name="new kernel")]))
     assert (node.because, node.until_s) == ("new kernel", 2000)
 
 
-def test_a_schedule_that_knows_no_capacities_has_nodes_all_the_same():
+def test_lists_nodes_of_schedule_without_capacities():
     view = a_view(running=[a_running(1, per_unit=[])])
     found = list_nodes(
         view.model_copy(update={"machine": view.machine.model_copy(update={"capacity": [], "free": []})})
@@ -52,5 +52,5 @@ def test_a_schedule_that_knows_no_capacities_has_nodes_all_the_same():
     assert [(node.state, node.running) for node in found] == [("in use", [1]), ("idle", [])]
 
 
-def test_few_planned_jobs_are_named():
+def test_names_few_planned_jobs():
     assert len(list_nodes(a_view(bars=[a_plan(n, n, 0) for n in range(100)]))[0].planned) == 8

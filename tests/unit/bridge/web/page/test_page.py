@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from cpsched.formatting import format_planned_time
-from cpsched.model import Cluster, NodeSetPart, PendingCode, PendingReason
+from cpsched.model import Cluster, NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
@@ -45,7 +45,7 @@ def listed(text):
     return [int(id) for id in re.findall(r'<td class="job"><a href="jobs/(\d+)"', text)]
 
 
-def test_it_shows_what_waits_runs_and_is_planned(site):
+def test_shows_pending_running_and_planned_jobs(site):
     crowd(site)
     status, headers, text = site.get()
     assert status == 200
@@ -53,19 +53,19 @@ def test_it_shows_what_waits_runs_and_is_planned(site):
     row = re.search(r'<tr><td class="job"><a href="jobs/2">.*?</tr>', text, re.DOTALL)[0]
     assert "ben" in row
     assert "in 9 min" in row
-    assert "none of its 3 parts have room now" in row
+    assert "none of its 3 parts have enough free" in row
     assert re.search(r'class="g-bar g-1 g-running".*?job 1 of ada runs on 3 nodes', text)
     assert re.search(r'class="g-bar g-2 g-planned".*?job 2 of ben is planned on 3 nodes: begin in 9 min', text)
 
 
-def test_planned_jobs_stand_where_they_fit(site):
+def test_places_planned_jobs_where_they_fit(site):
     bars = {bar.id: bar for bar in crowd(site).chart.bars}
     assert bars[1].kind == "running"
     assert (bars[2].begin_s, bars[2].end_s) == (1600, 1900)
     assert bars[2].nodes == [(0, 1), (1, 1), (2, 1)]
 
 
-def test_what_has_ended_stays_for_an_hour_where_it_ran(site):
+def test_shows_ended_jobs_for_one_hour(site):
     crowd(site)
     site.cluster.end(1)
     view = site.cycle(1100)
@@ -74,14 +74,14 @@ def test_what_has_ended_stays_for_an_hour_where_it_ran(site):
     assert not [bar for bar in site.cycle(1060 + 3601).chart.bars if bar.kind == "past"]
 
 
-def test_an_expected_start_that_moves_says_so(site):
+def test_reports_delayed_expected_start(site):
     crowd(site)
     site.cycle(1700)  # job 1 has outlived its walltime
     _, _, text = site.get("jobs/2")
     assert "later than first expected" in text
 
 
-def test_drained_nodes_are_hatched_and_counted(site):
+def test_hatches_and_counts_drained_nodes(site):
     site.cluster.drained = {2}
     view = site.cycle()
     assert view.chart.unavailable == [2]
@@ -93,7 +93,7 @@ def test_drained_nodes_are_hatched_and_counted(site):
     assert "not known" in re.search(r'id="outages-table".*?</table>', text, re.S)[0]
 
 
-def test_maintenance_is_in_the_chart_and_in_a_table_before_and_while_it_lasts(site):
+def test_shows_maintenance_in_chart_and_table(site):
     """Before it begins its nodes are available; while it lasts they are listed once, with its end."""
     site.cluster.outages = (Outage("reserved", "new kernel", (1, 2), 1600, 5200),)
     assert site.cycle(1000).chart.unavailable == []
@@ -115,7 +115,7 @@ def test_maintenance_is_in_the_chart_and_in_a_table_before_and_while_it_lasts(si
     assert "outages-table" not in site.get()[2]
 
 
-def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
+def test_plans_no_job_into_maintenance(site):
     """The job would begin on the first node when all are free again, and run for longer than that one is open."""
     site.cluster.submit(a_job(1, units=3, per_unit=4, walltime_s=600))
     site.cycle()
@@ -127,7 +127,7 @@ def test_planned_jobs_are_not_placed_where_they_would_meet_a_maintenance(site):
     assert [node for node, _ in after.nodes] == [1]
 
 
-def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
+def test_hides_limit_details_of_users_with_their_names(site_with):
     site = site_with(users="hide")
     limit = PendingReason(PendingCode.CLUSTER, ("AssocMaxJobsLimit", "2 of 2 jobs of user ada are taken"))
     site.cluster.submit(
@@ -142,7 +142,7 @@ def test_what_a_limit_says_of_users_is_hidden_with_their_names(site_with):
     assert [job.why for job in site.view.aside] == ["cannot be read", "AssocMaxJobsLimit", "QOSGrpCpuLimit"]
 
 
-def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
+def test_hides_reservation_name_with_user_names(site_with):
     """Slurm names a reservation after its user by default."""
     site = site_with(users="hide")
     site.cluster.outages = (Outage("reserved", "ada_12", (0,), 900, 2000), Outage("down", "DOWN", (1,), 900, None))
@@ -152,11 +152,15 @@ def test_the_name_of_a_reservation_is_hidden_with_those_of_users(site_with):
 
 
 @pytest.mark.parametrize(("users", "named"), [("show", "main, a &amp; b, not ada_12"), ("hide", "main, a &amp; b")])
-def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, users, named):
-    parts = (NodeSetPart("partition", "main"), NodeSetPart("feature", "a & b"), NodeSetPart("reservation", "ada_12"))
+def test_hides_reservations_among_allowed_nodes(site_with, users, named):
+    parts = (
+        NodeSetCondition("partition", "main"),
+        NodeSetCondition("feature", "a & b"),
+        NodeSetCondition("reservation", "ada_12"),
+    )
     site = site_with(users=users)
     cluster = Cluster.of([[4]] * 3, ["cores"], node_sets={"some": [0, 1]})
-    site.cluster.cluster = replace(cluster, node_set_parts=((NodeSetPart("all", "all"),), parts))
+    site.cluster.cluster = replace(cluster, node_set_parts=((NodeSetCondition("all", "all"),), parts))
     site.cluster.submit(a_job(1, units=9, node_set=1, user="ada"))
     site.cycle()
     assert f"<dd>{named}</dd>" in site.get("jobs/1")[2]
@@ -176,7 +180,7 @@ def test_reservations_are_hidden_among_the_nodes_that_a_job_may_use(site_with, u
         ("%3Cb%3E", 404, "&lt;b&gt;"),
     ],
 )
-def test_each_job_has_a_page_that_says_why(site, job, status, words):
+def test_each_job_page_gives_reason(site, job, status, words):
     site.cluster.left = [UnmanagedJob(9, "array job")]
     crowd(site)
     found, _, text = site.get(f"jobs/{job}")
@@ -185,7 +189,7 @@ def test_each_job_has_a_page_that_says_why(site, job, status, words):
     assert "<b>" not in text
 
 
-def test_hostile_words_of_users_are_text(site):
+def test_hostile_user_text_is_escaped(site):
     job = a_job(1, per_unit=4, user=HOSTILE, name=HOSTILE, account=HOSTILE, queue=HOSTILE)
     site.cluster.submit(job, a_job(2, units=3, per_unit=4, user=HOSTILE, name=HOSTILE, queue=HOSTILE, submit_s=1))
     site.cluster.left = [UnmanagedJob(3, HOSTILE, label=HOSTILE, user=HOSTILE)]
@@ -209,7 +213,7 @@ def test_hostile_words_of_users_are_text(site):
     assert site.get("metrics")[0] == 200
 
 
-def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
+def test_hides_names_on_all_pages_and_says_so(site_with):
     site = site_with(users="hide")
     secret = {"user": "ada", "name": "secret-name", "account": "phys-account"}
     site.cluster.submit(a_job(1, units=3, per_unit=4, **secret), a_job(2, units=3, per_unit=4, submit_s=1, **secret))
@@ -223,7 +227,7 @@ def test_names_can_be_hidden_everywhere_and_the_page_says_so(site_with):
 
 
 @pytest.mark.parametrize("mode", ["shadow", "advise", "control"])
-def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
+def test_explains_mode_without_starts(bridge_at, mode):
     watch = StatusApplication(Settings.model_validate({"mode": mode}))
     bridge_at(FakeCluster(), mode=mode, listeners=(watch,)).cycle()
     endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
@@ -235,7 +239,7 @@ def test_a_mode_in_which_the_bridge_starts_nothing_says_so(bridge_at, mode):
     assert ("Slurm starts the jobs" in text) is (mode == "advise")
 
 
-def test_a_failed_cycle_is_told_beside_what_was_known(site):
+def test_reports_failed_cycle_with_last_known_state(site):
     crowd(site)
     site.cluster.fail("observe", BackendTimeout("no <answer>"))
     site.cycle()
@@ -245,13 +249,13 @@ def test_a_failed_cycle_is_told_beside_what_was_known(site):
     assert "jobs/2" in text
 
 
-def test_before_the_first_cycle_it_says_so(site):
+def test_reports_missing_first_cycle(site):
     assert "has not read the cluster yet" in site.get()[2]
     status, _, text = site.get("api/v1/jobs/1")
     assert (status, json.loads(text)["error"].partition(";")[0]) == (503, "the bridge has not read the cluster yet")
 
 
-def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
+def test_names_cluster_host_version_and_time(site):
     """Two clusters in two tabs look alike otherwise; a cluster's name is text from outside."""
     crowd(site)
     observe = site.cluster.observe
@@ -269,26 +273,26 @@ def test_a_page_names_the_cluster_the_host_the_version_and_the_time(site):
 
 
 @pytest.mark.parametrize(("at_s", "words"), [(100, "now"), (99, "now"), (0, "now"), (160, "in 1 min")])
-def test_a_start_to_come_is_never_past(at_s, words):
+def test_expected_start_is_never_in_past(at_s, words):
     assert format_planned_time(at_s, 100) == words
-    assert page_rendering._start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
+    assert page_rendering._format_expected_start(ExpectedStart("", at_s, None), 100) == ("", words, "")  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
     ("from_s", "to_s", "words"), [(160, 220, "in 1 min to 2 min"), (160, 160, "in 1 min"), (50, 220, "now to 2 min")]
 )
-def test_the_end_of_a_range_has_no_preposition(from_s, to_s, words):
+def test_end_of_interval_has_no_preposition(from_s, to_s, words):
     told = SimpleNamespace(from_s=from_s, to_s=to_s)
-    assert page_rendering._start(ExpectedStart("", 200, told), 100)[2] == words  # noqa: SLF001
+    assert page_rendering._format_expected_start(ExpectedStart("", 200, told), 100)[2] == words  # noqa: SLF001
 
 
-def test_the_wall_says_how_long_half_of_the_queue_has_waited(site):
+def test_wall_shows_median_wait(site):
     site.cluster.submit(*(a_job(id, units=3, per_unit=4, submit_s=400 + id) for id in range(1, 5)))
     site.cycle(1000)
     assert 'id="half-waited">9 min 57 s<' in site.get("wall")[2]
 
 
-def test_an_unchanged_page_is_not_sent_again(site):
+def test_does_not_send_unchanged_page_again(site):
     crowd(site)
     tag = site.get("?part=live")[1]["etag"]
     assert site.get("?part=live", **{"If-None-Match": tag})[0] == 304
@@ -296,7 +300,7 @@ def test_an_unchanged_page_is_not_sent_again(site):
     assert site.get("?part=live", **{"If-None-Match": tag})[0] == 200
 
 
-def test_long_queues_come_in_pages_and_can_be_searched(site):
+def test_long_queue_is_paged_and_searchable(site):
     site.cluster.submit(*(a_job(n, units=3, per_unit=4, submit_s=n, user=f"u{n}") for n in range(1, 252)))
     site.cycle()
     site.cycle()
@@ -325,13 +329,13 @@ NO_SENSE = (
 
 
 @pytest.mark.parametrize("query", [*NO_SENSE, "first=99999999999999&last=1", "at=1", "ahead=%C2%B2"])
-def test_addresses_that_make_no_sense_get_the_page(site, query):
+def test_invalid_query_gets_page(site, query):
     crowd(site)
     for page in ("", "jobs", "nodes", "wall"):
         assert site.get(f"{page}?{query}")[0] == 200
 
 
-def test_addresses_on_the_page_are_relative_so_that_any_prefix_works(site):
+def test_links_are_relative_for_any_prefix(site):
     crowd(site)
     for path, back in (*((page, "") for page in PAGES), ("jobs/2", "../")):
         text = site.get(path)[2]
@@ -340,7 +344,7 @@ def test_addresses_on_the_page_are_relative_so_that_any_prefix_works(site):
         assert not [address for address in found if address.startswith(("/", "http"))]
 
 
-def test_unknown_addresses_are_not_found(site):
+def test_unknown_path_is_not_found(site):
     for path in ("nothing", "api/nothing", "static/../page.js", "static/nothing"):
         assert site.get(path)[0] == 404
 
@@ -356,7 +360,7 @@ def test_unknown_addresses_are_not_found(site):
         ({"metrics": {"enabled": False}}, True),
     ],
 )
-def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
+def test_serves_page_on_loopback_or_with_known_readers(settings, served):
     import urllib.request
 
     watch = StatusApplication(Settings.model_validate(settings))
@@ -370,7 +374,7 @@ def test_it_is_served_on_loopback_or_where_it_knows_who_reads(settings, served):
     assert Settings.model_validate(settings).serves_page is served
 
 
-def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_seen(site):
+def test_later_array_changes_do_not_change_view(site):
     free = site.cluster.free()
     site.cluster.free = lambda: free
     site.cycle()
@@ -379,7 +383,7 @@ def test_a_cluster_that_changes_its_arrays_in_place_does_not_change_what_was_see
     assert site.watch.board._instant.free.any()  # noqa: SLF001
 
 
-def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(site, monkeypatch):
+def test_renders_each_page_once_for_many_readers(site, monkeypatch):
     crowd(site)
     made, together, at_once = [], [], Lock()
 
@@ -402,7 +406,7 @@ def test_however_many_readers_one_page_is_made_at_a_time_and_the_same_one_once(s
     assert len(made) == 5, "another round is another page"
 
 
-def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_while_it_runs_and_after(site):
+def test_array_task_never_seen_pending_has_its_name(site):
     site.cluster.labels = {8001: "7_1"}
     site.cluster.submit(a_job(8001))
     site.cluster.run_now(8001, ((0, 1),))
@@ -415,7 +419,7 @@ def test_an_array_task_that_was_never_seen_waiting_has_its_name_on_the_page_whil
     assert explain(view, "7_1").state == "ended"
 
 
-def test_the_page_says_that_another_bridge_is_in_control_and_which(site):
+def test_names_other_bridge_in_control(site):
     site.cluster.claimed = Lease("other", "1", 5, "login2:/var/lib/cpsched")
     site.cycle()
     assert "another bridge is in control of this cluster: login2:/var/lib/cpsched" in site.get()[2]

@@ -21,11 +21,11 @@ def of(paused="", checks=(), outages=(), unusable=(), hidden=False, **facts):
     return [(each.urgent, each.words, each.details) for each in found]
 
 
-def test_all_is_well():
+def test_reports_no_alert_if_all_is_well():
     assert of(checks=[Check("clock", True, "fine")], outages=[Outage("drained", "", (1,), 0, None)]) == []
 
 
-def test_the_urgent_come_first():
+def test_sorts_urgent_alerts_first():
     report = CycleReport(1, "control", 0.0, stuck=1, fallback=True)
     report.record_failure("backend_timeout", "no answer")
     found = list_alerts(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
@@ -39,27 +39,27 @@ def test_the_urgent_come_first():
     assert [each.details for each in found] == [["by an administrator"], ["no answer"], [], [], ["fix it"]]
 
 
-def test_nodes_that_are_down_are_named_and_those_that_people_drained_are_not():
+def test_names_down_nodes_but_not_drained_ones():
     down = Outage("down", "", tuple(range(7)), 0, None)
     assert of(outages=[down, Outage("reserved", "", (9,), 0, None)]) == [
         (False, "7 nodes are down.", ["n0, n1, n2, n3, n4 and 2 more"])
     ]
 
 
-def test_what_is_left_out_is_named_but_for_names_of_people_that_are_hidden():
+def test_names_unusable_objects_except_hidden_users():
     told = [
         UnusableObject("node", "n1", "configured_gres", "unreadable", "brackets"),
         UnusableObject("association", "user ada in account x", "GrpTRES", "unreadable"),
         UnusableObject("partition", "long", "LLN", "unknown", "YES"),
     ]
-    words = "3 objects of the cluster left out: a field is unusable."
+    words = "3 objects of the cluster ignored: a field is unusable."
     node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"
     long = "partition long: LLN=YES: this version has no rule for it"
     assert of(unusable=told) == [(False, words, [f"{node}; {ada} be read; {long}"])]
     assert of(unusable=told, hidden=True) == [(False, words, [f"{node}; {long}"])]
 
 
-def test_they_are_on_every_page_and_the_wall_is_well_without(site):
+def test_shows_alerts_on_every_page_and_clears_wall(site):
     site.cycle()
     assert "All is well" in site.get("wall")[2]
     site.cluster.fail("observe", BackendTimeout("no answer"))
@@ -70,7 +70,7 @@ def test_they_are_on_every_page_and_the_wall_is_well_without(site):
     assert "All is well" not in site.get("wall")[2]
 
 
-def test_a_bridge_that_hangs_is_told_by_the_page_itself_and_not_by_a_cycle(site):
+def test_page_itself_reports_hung_bridge(site):
     site.cycle()
     tag = site.get("wall")[1]["etag"]
     late_s = site.watch.health.clock() + 10_000
@@ -81,7 +81,7 @@ def test_a_bridge_that_hangs_is_told_by_the_page_itself_and_not_by_a_cycle(site)
     assert 'class="wall-alarm urgent"' in text
 
 
-def test_a_check_that_failed_is_told_until_it_is_made_again(site):
+def test_reports_failed_check_until_it_is_repeated(site):
     site.cycle()
     report = site.bridge.cycle()
     for checks, told in (([Check("clock", False, "late")], 1), (None, 1), ([Check("clock", True, "")], 0)):

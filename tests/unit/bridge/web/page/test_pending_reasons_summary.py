@@ -1,12 +1,12 @@
 """Why jobs wait, all of them, with what is in each kind."""
 
 from cpsched.model import PendingCode, PendingReason
-from cpsched_bridge.telemetry.reason_kinds import IN_WORDS, KINDS
+from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, REASON_KINDS
 from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from tests.unit.bridge.web.page.views import a_queued, an_aside, other
 
 
-def test_each_kind_says_what_is_in_it_the_commonest_first():
+def test_lists_contents_of_each_kind_by_frequency():
     jobs = [a_queued(n, reason=other(f"mercury is in retrograde for {n} days")) for n in range(5)]
     jobs += [
         a_queued(10, reason=other("venus")),
@@ -19,10 +19,10 @@ def test_each_kind_says_what_is_in_it_the_commonest_first():
     assert (ineligible.words, ineligible.most) == ("may not start yet", [("QOSMaxJobs", 2)])
 
 
-def test_every_kind_has_words():
-    assert set(IN_WORDS) == set(KINDS)
+def test_every_kind_has_text():
+    assert set(KIND_TEXTS) == set(REASON_KINDS)
 
 
-def test_no_more_than_three_reasons_are_named():
+def test_names_at_most_3_reasons():
     (cause,) = summarize_reasons({"other": 9}, [a_queued(n, reason=other(chr(97 + n) * 3)) for n in range(9)])
     assert len(cause.most) == 3

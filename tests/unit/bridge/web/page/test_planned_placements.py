@@ -7,6 +7,7 @@ import pytest
 
 from cpsched.model import RunningJob
 from cpsched_bridge.telemetry import start_forecasts as outlooks
+from cpsched_bridge.web.explain import NOT_CALIBRATED
 from tests.builders import a_job
 
 
@@ -23,7 +24,7 @@ def asked(site, words):
     return json.loads(text)["starts"] if status == 200 else (status, text)
 
 
-def test_a_job_that_waits_is_told_an_interval_once_one_has_been_made(site):
+def test_pending_job_gets_interval_once_available(site):
     full(site)
     assert site.view.queue[0].likely_from_s is None
     site.watch.outlook.refresh()
@@ -34,7 +35,15 @@ def test_a_job_that_waits_is_told_an_interval_once_one_has_been_made(site):
     assert "It starts between" in site.get("jobs/2")[2]
 
 
-def test_what_comes_true_is_learned_from(site):
+@pytest.mark.parametrize("path", ["jobs/2", "api/v1/jobs/2", "when?time=10"])
+def test_page_and_api_say_that_forecasts_are_not_calibrated(site, path):
+    full(site)
+    site.watch.outlook.refresh()
+    site.cycle(1020)
+    assert NOT_CALIBRATED in site.get(path)[2]
+
+
+def test_learns_from_actual_starts(site):
     outlook = site.watch.outlook
     for id in range(10, 80):
         now_s = 1000 * id
@@ -57,7 +66,7 @@ def test_what_comes_true_is_learned_from(site):
     assert told.to_s - told.from_s < 200, "run times and waits were always the same"
 
 
-def test_when_a_job_would_start_and_what_asking_for_less_brings(site):
+def test_estimates_start_and_gain_of_smaller_requests(site):
     full(site)
     found = asked(site, "nodes=3&time=0:20:00&cores=4")
     assert [row["asked"] for row in found] == ["", "half the time", "2 instead of 3"]
@@ -66,7 +75,7 @@ def test_when_a_job_would_start_and_what_asking_for_less_brings(site):
     assert not found[0]["calibrated"]
 
 
-def test_a_job_that_never_could_start_is_told_so(site):
+def test_impossible_job_has_no_estimate(site):
     full(site)
     row = asked(site, "nodes=4&time=10&cores=4")[0]
     assert (row["planned_s"], row["likely_from_s"], row["likely_to_s"]) == (None, None, None)
@@ -85,14 +94,14 @@ def test_a_job_that_never_could_start_is_told_so(site):
         ("time=10&cores=9999999999", "cores="),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_in_one_line(site, words, why):
+def test_rejects_invalid_query_in_one_line(site, words, why):
     full(site)
     status, text = asked(site, words)
     assert status == 400
     assert re.search(why, json.loads(text)["error"])
 
 
-def test_what_could_run_now(site):
+def test_lists_current_windows(site):
     site.cluster.submit(a_job(1, units=1, per_unit=4, walltime_s=3000, distinct=True))
     site.cycle()
     site.cycle(1010)
@@ -102,18 +111,18 @@ def test_what_could_run_now(site):
     assert site.get("api/v1/windows?partition=none")[0] == 400
 
 
-def test_before_the_first_plan_nothing_is_known(site):
+def test_has_no_answer_before_first_plan(site):
     assert asked(site, "time=10") == (503, '{"error":"the dispatcher has no plan yet; try again in the next cycle"}')
     assert site.get("api/v1/windows")[0] == 503
     site.watch.outlook.refresh()
     assert site.watch.outlook.intervals == {}
 
 
-def test_names_of_other_hosts_are_refused(site):
+def test_rejects_names_of_other_hosts(site):
     assert site.get("api/v1/when?time=10", Host="evil.example")[0] == 421
 
 
-def test_a_job_that_is_gone_without_a_start_is_no_trouble(site):
+def test_tolerates_job_that_vanishes_without_start(site):
     full(site)
     site.watch.outlook.refresh()
     site.cluster.cancel(2)
@@ -123,7 +132,7 @@ def test_a_job_that_is_gone_without_a_start_is_no_trouble(site):
     assert isinstance(site.cluster.observe().running[0], RunningJob)
 
 
-def test_how_good_intervals_were_is_on_the_page_and_in_the_metrics(site):
+def test_shows_interval_quality_on_page_and_in_metrics(site):
     full(site)
     site.watch.outlook.refresh()
     assert site.view.promises == []
@@ -142,7 +151,7 @@ def test_how_good_intervals_were_is_on_the_page_and_in_the_metrics(site):
     assert "100" in site.get("when")[2].partition("h-promises")[2]
 
 
-def test_the_form_says_what_would_be_and_what_could_start(site):
+def test_form_shows_estimate_and_windows(site):
     full(site)
     text = site.get("when?time=20&nodes=3&cores=4&whole=1")[2]
     assert "half the time" in text
@@ -158,12 +167,12 @@ def test_the_form_says_what_would_be_and_what_could_start(site):
     assert site.get("when?time=20&cores=&partition=")[0] == 200
 
 
-def test_before_the_first_plan_the_form_says_so(site):
+def test_form_reports_missing_first_plan(site):
     site.cluster.submit()
     assert "has not read the cluster yet" in site.get("when?time=10")[2]
 
 
-def test_questions_are_answered_from_one_plan_for_a_while(site):
+def test_answers_queries_from_one_plan_for_a_while(site):
     full(site)
     outlook, readings = site.watch.outlook, [5.0, 0.25, 0.0]
     outlook.clock = lambda: readings.pop() if len(readings) > 1 else readings[0]
@@ -174,10 +183,10 @@ def test_questions_are_answered_from_one_plan_for_a_while(site):
     assert site.json("when?time=10")["now_s"] == 1100
 
 
-def test_behind_many_jobs_a_job_is_told_as_those_planned_about_then(site, monkeypatch):
+def test_estimate_after_many_jobs_uses_plans_near_that_time(site, monkeypatch):
     full(site)
     whole = asked(site, "nodes=3&time=10&cores=4")[0]
-    monkeypatch.setattr(outlooks, "MOST_REDRAWN", 1)
+    monkeypatch.setattr(outlooks, "MAX_JOBS_AHEAD", 1)
     found = asked(site, "nodes=3&time=10&cores=4")[0]
     assert found["planned_s"] == whole["planned_s"]
     assert found["likely_from_s"] <= found["planned_s"] <= found["likely_to_s"]

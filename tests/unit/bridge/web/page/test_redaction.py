@@ -11,6 +11,7 @@ from cpsched_bridge.errors import BackendTimeout, SettingsError
 from cpsched_bridge.ports import Outage
 from cpsched_bridge.proxy_users import ProxyUserIdentifier, ProxyUserRejected, parse_network
 from cpsched_bridge.settings import Settings, parse_section
+from cpsched_bridge.web.page import view_model
 from cpsched_bridge.web.page.node_states import list_nodes
 from cpsched_bridge.web.page.redaction import redact_for_user
 from cpsched_bridge.web.page_schema import PageAlert
@@ -36,8 +37,9 @@ def bobs(id, **more):
 
 
 @pytest.fixture
-def crowd(site_with):
+def crowd(site_with, monkeypatch):
     """Ada has a job that runs, one that waits and one aside; Bob has some of each, and one that has ended."""
+    monkeypatch.setattr(view_model, "version", lambda _: "1.0")  # that of a build contains a time: any digits
     site = site_with(user_header=HEADER, trusted_proxies=["127.0.0.0/8"], operators=["root"])
     site.cluster.submit(
         bobs(4711, walltime_s=5000, per_unit=4), a_job(11, per_unit=2, user="ada"), bobs(4715, per_unit=4)
@@ -64,7 +66,7 @@ def get(site, path, user="ada", **more):
     return site.get(path, **{HEADER: user, **more})
 
 
-def test_nothing_of_anybody_else_is_on_any_page_or_in_any_answer(crowd):
+def test_no_page_or_answer_contains_data_of_other_users(crowd):
     assert any("bob" in get(crowd, path, "root")[2] for path in PAGES), "operators see everybody"
     for path in (*PAGES, *API):
         status, headers, text = get(crowd, path)
@@ -73,7 +75,7 @@ def test_nothing_of_anybody_else_is_on_any_page_or_in_any_answer(crowd):
         assert not [word for word in SECRET if word in str(headers)], path
 
 
-def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
+def test_reader_sees_own_jobs_counts_and_machine(crowd):
     view = redact_for_user(crowd.view, "ada")
     status = view.status
     assert (status.reader, status.queued, status.running, status.aside) == ("ada", 1, 1, 1)
@@ -86,12 +88,12 @@ def test_a_reader_sees_his_own_jobs_and_counts_and_the_machine(crowd):
     assert [(n.in_use, n.state) for n in list_nodes(view)] == [(n.in_use, n.state) for n in list_nodes(crowd.view)]
     assert {id for node in list_nodes(view) for id in node.running} == {11}
     assert [job.why for job in view.aside] == ["AssocGrpCpuLimit"]
-    assert "Of your pending jobs it is the only one." in get(crowd, "jobs/12")[2]
+    assert "It is your only pending job, and has waited for" in get(crowd, "jobs/12")[2]
     assert 'id="reader"' in get(crowd, "")[2]
 
 
 @pytest.mark.parametrize("id", [4711, 4712, 4713, 4714, 4715])
-def test_somebody_elses_job_is_like_one_that_nobody_has_heard_of(crowd, id):
+def test_job_of_other_user_is_like_unknown_job(crowd, id):
     for path in ("jobs/{}", "api/v1/jobs/{}"):
         there, nowhere = (get(crowd, path.format(each)) for each in (id, 9999))
         assert there[0] == nowhere[0] == 404
@@ -104,13 +106,13 @@ def test_somebody_elses_job_is_like_one_that_nobody_has_heard_of(crowd, id):
     "words",
     ["user=bob", "account=bobs-account", "q=bob", "q=4712", "partition=x", "node=n0", "kind=resources", "sort=user"],
 )
-def test_no_filter_finds_what_is_not_there_to_be_found(crowd, words):
+def test_filters_find_no_job_of_other_users(crowd, words):
     asked = get(crowd, f"jobs?state=all&{words}")[2]
     found = re.sub(r'value="[^"]*"|href="[^"]*"|<option[^>]*>[^<]*', "", asked)  # what was asked for is said back
     assert not [word for word in SECRET if word in found]
 
 
-def test_a_users_name_is_his_in_one_spelling(crowd):
+def test_user_name_has_one_spelling(crowd):
     for name in ("Ada", "ADA", "adam", "ad", "nobody"):
         assert get(crowd, "api/v1/jobs/12", name)[0] == 404
         view = redact_for_user(crowd.view, name)
@@ -122,7 +124,7 @@ def test_a_users_name_is_his_in_one_spelling(crowd):
 @pytest.mark.parametrize(
     "said", ["", " ", "ada,bob", "ada, bob", "ada bob", "b\xf6b", "../root", "ada;root", "-", "a" * 300, "\x01"]
 )
-def test_who_reads_is_said_clearly_or_nobody_is_answered(crowd, said):
+def test_rejects_missing_or_ambiguous_user_header(crowd, said):
     assert raw(crowd, [(HEADER, said)])[0] in (400, 403)
 
 
@@ -168,7 +170,7 @@ def sent(connection, headers, path="/"):
         ([("X-Forwarded-User", "root"), ("Authorization", "Basic cm9vdDpyb290"), ("Remote-User", "root")], None),
     ],
 )
-def test_headers_that_mean_it_badly(crowd, headers, reader, version):
+def test_rejects_malformed_user_headers(crowd, headers, reader, version):
     status, _, text = raw(crowd, headers, version=version)
     assert status == (200 if reader else 403)
     assert reader_of(text) == reader if reader else "bob" not in text
@@ -180,14 +182,14 @@ def reader_of(text):
     return found and found[1]
 
 
-def test_one_connection_serves_one_reader_after_the_other(crowd):
+def test_one_connection_serves_several_readers(crowd):
     connection = http.client.HTTPConnection(*address(crowd), timeout=ENOUGH_S)
     for name in ("ada", "bob", "ada", "root", "ada"):
         assert reader_of(sent(connection, [(HEADER, name)])[2]) == (None if name == "root" else name)
     assert sent(connection, [])[0] == 403
 
 
-def test_no_cache_hands_a_page_to_somebody_else(crowd):
+def test_responses_are_private_and_vary_by_user(crowd):
     _, headers, text = get(crowd, "jobs")
     assert headers["Cache-Control"] == "private, no-cache"
     assert HEADER.lower() in headers["Vary"].lower()
@@ -202,7 +204,7 @@ def test_no_cache_hands_a_page_to_somebody_else(crowd):
         assert "private" in get(crowd, path)[1]["Cache-Control"]
 
 
-def test_what_is_for_operators_is_not_for_readers(crowd):
+def test_hides_operator_details_from_readers(crowd):
     assert get(crowd, "metrics")[0] == 403
     assert crowd.get("metrics")[0] == 200
     crowd.cluster.fail("observe", BackendTimeout("job 4711 of bob"))
@@ -215,7 +217,7 @@ def test_what_is_for_operators_is_not_for_readers(crowd):
         assert "4711" not in text
 
 
-def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
+def test_hides_errors_before_first_reading_from_readers(site_with):
     site = site_with(user_header=HEADER, trusted_proxies=["127.0.0.1"], operators=["root"])
     site.cluster.fail("observe", BackendTimeout("job 4711 of bob"))
     site.cycle()
@@ -232,7 +234,7 @@ def test_before_the_first_reading_a_reader_is_told_no_errors(site_with):
         ("", False), (None, False), ("testclient", False), ("10.1.2.3, 8.8.8.8", False), ("127.0.0.1", False),
     ],
 )  # fmt: skip
-def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
+def test_accepts_user_header_from_trusted_peers_only(peer, trusted):
     readers = ProxyUserIdentifier(HEADER, (parse_network("10.1.0.0/16"), parse_network("2001:db8::/32")))
     if trusted:
         assert readers.identify_reader(peer, ["ada"]) == "ada"
@@ -241,7 +243,7 @@ def test_a_header_counts_from_trusted_peers_alone(peer, trusted):
             readers.identify_reader(peer, ["ada"])
 
 
-def test_who_comes_past_the_proxy_sees_nothing(site_with):
+def test_direct_client_sees_nothing(site_with):
     site = site_with(user_header=HEADER, trusted_proxies=["192.0.2.7"])
     site.cycle()
     for path in (*PAGES, *API, "jobs/1", "api/v1/jobs/1", "api/v1/openapi.json", "static/page.css"):
@@ -257,26 +259,26 @@ def test_who_comes_past_the_proxy_sees_nothing(site_with):
         ({"user_header": HEADER, "trusted_proxies": ["::/0"]}, "would trust every client"),
         ({"user_header": HEADER, "trusted_proxies": ["proxy.example"]}, "must be addresses or networks"),
         ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1/8"]}, "must be addresses or networks"),
-        ({"user_header": "X Remote", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
-        ({"user_header": "X_Remote_User", "trusted_proxies": ["10.0.0.1"]}, "name of a header"),
+        ({"user_header": "X Remote", "trusted_proxies": ["10.0.0.1"]}, "must be a header name"),
+        ({"user_header": "X_Remote_User", "trusted_proxies": ["10.0.0.1"]}, "must be a header name"),
         ({"user_header": "X-Forwarded-For", "trusted_proxies": ["10.0.0.1"]}, "clients do not send"),
         ({"user_header": "cookie", "trusted_proxies": ["10.0.0.1"]}, "clients do not send"),
         ({"user_header": HEADER, "trusted_proxies": ["10.0.0.1"], "operators": ["a b"]}, "must be a user name"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(page, why):
+def test_rejects_invalid_settings(page, why):
     with pytest.raises(SettingsError, match=why):
         parse_section(Settings, {"page": page}, "bridge.yaml")
 
 
-def test_an_ended_job_is_still_its_owners(crowd):
+def test_ended_job_still_belongs_to_owner(crowd):
     crowd.cluster.end(11)
     crowd.cycle(1030)
     assert json.loads(get(crowd, "api/v1/jobs/11")[2])["state"] == "ended"
     assert get(crowd, "api/v1/jobs/11", "bob")[0] == 404
 
 
-def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
+def test_names_only_own_jobs_that_job_waits_for():
     """Those that run and those that wait, but no other user's."""
     queue = [a_queued(1, user="bob"), a_queued(2, position=2), a_queued(3, position=3, behind=[1, 2, 50, 51])]
     view = a_view(
@@ -312,6 +314,6 @@ def test_jobs_of_a_readers_own_that_a_job_waits_for_are_named():
     ("reason", "expected"),
     [(other("bob is first"), other("other reasons")), (PRIORITY, PRIORITY), (None, None)],
 )
-def test_a_reason_of_a_readers_job_names_no_other(reason, expected):
+def test_reason_of_own_job_names_no_other_user(reason, expected):
     (found,) = redact_for_user(a_view(queue=[a_queued(1, reason=reason)]), "ada").queue
     assert found.reason == expected

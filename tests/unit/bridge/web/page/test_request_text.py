@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched.model import NodeSetPart
+from cpsched.model import NodeSetCondition
 from cpsched_bridge.web.page.request_text import request_details, request_summary
 from tests.unit.bridge.web.page.views import an_asked
 
@@ -20,17 +20,17 @@ RESOURCES = ["cores", "memory_mib", "gpu"]
         ({"per_unit": []}, "1 node · up to 1 h 00 min"),
     ],
 )  # fmt: skip
-def test_in_short(facts, words):
+def test_summarizes_request(facts, words):
     assert request_summary(an_asked(**facts), RESOURCES) == words
 
 
-def test_in_full():
+def test_lists_request_details():
     asked = an_asked(
         units=4,
         per_unit=[64, 262_144, 0],
         distinct=True,
         exclusive=True,
-        nodes_from=(NodeSetPart("partition", "gpu"), NodeSetPart("feature", "bigmem")),
+        nodes_from=(NodeSetCondition("partition", "gpu"), NodeSetCondition("feature", "bigmem")),
     )
     assert dict(request_details(asked, RESOURCES)) == {
         "where": "on 4 nodes", "cores": "256: 64 for each node", "memory": "1,024 GiB: 256 GiB for each node",

@@ -40,13 +40,13 @@ def full(site):
     site.cycle(1020)
 
 
-def test_the_document_is_openapi(asked, site):
+def test_document_is_openapi(asked, site):
     validate(site.document)
     assert site.document["openapi"] == "3.1.0"
-    assert set(site.document["paths"]) == {"/api/v1/jobs/{job}", "/api/v1/when", "/api/v1/windows"}
+    assert set(site.document["paths"]) == {"/api/v1/jobs", "/api/v1/jobs/{job}", "/api/v1/when", "/api/v1/windows"}
 
 
-def test_every_field_of_every_answer_is_in_the_document(asked, site):
+def test_document_contains_every_answer_field(asked, site):
     known = {
         each.__name__: each
         for each in vars(api_v1).values()
@@ -60,7 +60,7 @@ def test_every_field_of_every_answer_is_in_the_document(asked, site):
         assert schema["additionalProperties"] is False
 
 
-def test_jobs_in_every_state(asked, site):
+def test_jobs_in_each_state(asked, site):
     full(site)
     found = {id: asked(f"jobs/{id}", "/api/v1/jobs/{job}") for id in (1, 2, 3, 4, 99, "x")}
     assert {id: (status, job["state"]) for id, (status, job) in found.items()} == {
@@ -70,7 +70,7 @@ def test_jobs_in_every_state(asked, site):
     assert found["x"][1]["id"] == -1
 
 
-def test_when_and_windows(asked, site):
+def test_start_estimate_and_windows(asked, site):
     full(site)
     status, found = asked("when?time=20&nodes=3&cores=4")
     assert (status, found["now_s"]) == (200, 1020)
@@ -86,7 +86,7 @@ def test_when_and_windows(asked, site):
     assert {"whole": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
 
 
-def test_what_cannot_be_answered_is_said_as_json(asked, site):
+def test_errors_are_json(asked, site):
     assert asked("when?time=10")[0] == 503
     assert asked("jobs/1", "/api/v1/jobs/{job}") == (
         503,
@@ -103,7 +103,7 @@ def test_what_cannot_be_answered_is_said_as_json(asked, site):
 
 
 @pytest.mark.parametrize("path", ["status", "queue", "jobs/2", "when?time=10", "windows", "schema", "v2/jobs/2"])
-def test_addresses_of_no_version_name_version_1(site, path):
+def test_unversioned_address_names_version_1(site, path):
     full(site)
     status, headers, text = site.get(f"api/{path}")
     assert (status, headers["content-type"]) == (404, "application/json")

@@ -3,12 +3,15 @@
 Fields that are not named here, such as new ones, are not compared.
 """
 
+import json
+
 import pytest
 
 from cpsched.forecast import BackfillWindow
-from cpsched.forecast.calibration import StartTimeInterval
+from cpsched.forecast.calibration import StartForecast
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.ports import Outage
+from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
 from cpsched_bridge.web import api_v1
 from tests.builders import a_job
@@ -87,7 +90,7 @@ def instant(site):
     return site
 
 
-def test_the_view_of_an_instant_as_a_whole(instant):
+def test_builds_complete_view(instant):
     """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
     told = instant.watch.outlook.intervals[5]
     likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
@@ -122,7 +125,7 @@ def test_the_view_of_an_instant_as_a_whole(instant):
     assert among(found, expected) == expected
 
 
-def test_jobs_of_version_1_as_a_whole(instant):
+def test_builds_complete_v1_jobs(instant):
     told = instant.watch.outlook.intervals[5]
     none = {
         "reason": "", "submit_s": None, "walltime_s": None, "planned_s": None, "likely_from_s": None,
@@ -131,9 +134,11 @@ def test_jobs_of_version_1_as_a_whole(instant):
     expected = {
         1: {"state": "running", "submit_s": 900, "walltime_s": 5000, "start_s": 1000, "expected_end_s": 6000,
             "nodes": ["n0"]},
-        5: {"state": "waiting", "reason": "none of its 2 nodes have room now", "submit_s": 1055, "walltime_s": 600,
-            "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s},
-        6: {"state": "not_decided_on", "reason": "dependency", "submit_s": 0, "walltime_s": 100},
+        5: {"state": "waiting", "reason": "none of its 2 nodes have enough free", "submit_s": 1055, "walltime_s": 600,
+            "planned_s": 6000, "likely_from_s": told.from_s, "likely_to_s": told.to_s,
+            "start_quantiles_s": told.published_s, "calibrated": False},
+        6: {"state": "not_decided_on", "reason": "its dependencies are not satisfied", "submit_s": 0,
+            "walltime_s": 100},
         99: {"state": "unknown"},
     }  # fmt: skip
     for id, facts in expected.items():
@@ -141,19 +146,31 @@ def test_jobs_of_version_1_as_a_whole(instant):
         assert among(instant.json(f"jobs/{id}"), whole) == whole
 
 
+def test_the_file_for_portals_is_the_answer_about_all_jobs(instant, tmp_path):
+    folder = tmp_path / "portal"
+    folder.mkdir()
+    instant.watch.write_start_times()
+    assert not list(folder.iterdir())
+    instant.watch.settings = Settings.model_validate({"page": {"start_times_file": folder / "start-times.json"}})
+    instant.watch.write_start_times()
+    assert [each.name for each in folder.iterdir()] == ["start-times.json"]
+    assert json.loads((folder / "start-times.json").read_text()) == instant.json("jobs")
+
+
 @pytest.mark.parametrize("calibrated", [False, True])
-def test_answers_to_questions_of_version_1_as_a_whole(calibrated):
+def test_builds_complete_v1_query_answers(calibrated):
     """A start that could never be has no interval, and is not calibrated."""
-    told = StartTimeInterval(1000, 1500, 2500, 2000, calibrated, (0.0,) * 6)
+    told = StartForecast(1000, (1400, 1450, 1500, 1800, 2000, 2200, 2500, 2600, 2700), calibrated, "", (0.0,) * 6)
     found = api_v1.to_when(
         [ExpectedStart("", 1800, told), ExpectedStart("half the time", None, None)], 1234
     ).model_dump()
     assert found == {
         "now_s": 1234,
         "starts": [
-            {"asked": "", "planned_s": 1800, "likely_from_s": 1500, "likely_to_s": 2500, "calibrated": calibrated},
+            {"asked": "", "planned_s": 1800, "likely_from_s": 1500, "likely_to_s": 2500,
+             "start_quantiles_s": [1450, 1500, 1800, 2000, 2200, 2500, 2600], "calibrated": calibrated},
             {"asked": "half the time", "planned_s": None, "likely_from_s": None, "likely_to_s": None,
-             "calibrated": False},
+             "start_quantiles_s": [], "calibrated": False},
         ],
     }  # fmt: skip
     could = api_v1.to_windows([BackfillWindow(True, 3, 900), BackfillWindow(False, 7, 3600)], 1234).model_dump()

@@ -5,10 +5,10 @@ from cpsched_bridge.web.page_schema import (
     BridgeStatusView,
     GanttBar,
     GanttChartView,
-    NodeCapacityView,
+    JobRequestView,
+    NodeCapacitiesView,
     NodeOutageView,
     QueuedJobView,
-    RequestView,
     ResourceUsageView,
     RunningJobView,
     StatusPageView,
@@ -32,7 +32,7 @@ STATUS = {
 
 
 def an_asked(**given):
-    return RequestView.model_validate(ASKED | given)
+    return JobRequestView.model_validate(ASKED | given)
 
 
 def other(text):
@@ -69,5 +69,5 @@ def a_view(queue=(), running=(), aside=(), bars=(), outages=(), capacity=((4,), 
         status=BridgeStatusView.model_validate(STATUS | {"resources": resources} | status), queue=list(queue),
         running=list(running), aside=list(aside), decisions=[], history=[],
         chart=GanttChartView(now_s=1000, node_names=names, unavailable=[], outages=list(outages), bars=list(bars)),
-        machine=NodeCapacityView(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
+        machine=NodeCapacitiesView(capacity=[list(row) for row in capacity], free=[list(row) for row in free]),
     )  # fmt: skip

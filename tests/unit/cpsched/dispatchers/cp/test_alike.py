@@ -10,7 +10,7 @@ from cpsched.dispatchers.cp.cp_objective import slowdown
 from cpsched.dispatchers.cp.search_control import find_symmetric_jobs, sort_symmetric_starts
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.cp_state import PLACED, CpInstance
+from cpsched.kernels.cp.cp_state import PLACEMENT_COLUMNS, CpInstance
 from cpsched.model import IntArray, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import studied
@@ -25,16 +25,16 @@ def a_queue() -> Snapshot:
 
 
 def considered(snapshot: Snapshot) -> tuple[CpInstance, list[IntArray]]:
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     return facts, find_symmetric_jobs(facts, slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({})))
 
 
-def test_alike_are_jobs_of_the_same_request_estimate_and_cost() -> None:
+def test_groups_jobs_of_equal_request_estimate_and_cost() -> None:
     _, groups = considered(a_queue())
     assert [group.tolist() for group in groups] == [[0, 2, 4]]
 
 
-def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
+def test_exchanged_jobs_swap_starts_and_nodes() -> None:
     facts, groups = considered(a_queue())
     plan = cp_problem.first_leaf(facts)
     plan.start_s[[0, 2, 4]] = 50, 10, 30
@@ -42,13 +42,13 @@ def test_exchanged_jobs_take_each_others_starts_and_places() -> None:
     found = sort_symmetric_starts(plan, groups)
     assert found.start_s[[0, 2, 4]].tolist() == [10, 30, 50]
     assert [found.node[at : at + 2].tolist() for at in (0, 4, 8)] == [[1, 1], [0, 1], [0, 0]]
-    for name in PLACED:
+    for name in PLACEMENT_COLUMNS:
         others = [1, 3, 5] if len(getattr(plan, name)) == 6 else [2, 3, 6, 7, 10, 11]
         assert np.array_equal(getattr(found, name)[others], getattr(plan, name)[others]), name
 
 
 @pytest.mark.parametrize("name", ["pcp", "pcp2", "pcp19", "pcp20", "hcp19"])
-def test_in_order_proves_the_same_objective(name: str) -> None:
+def test_ordered_equal_jobs_have_same_proved_objective(name: str) -> None:
     snapshot = a_queue()
     by_mode = {}
     for mode in ("any-order", "in-order"):

@@ -10,9 +10,9 @@ import pytest
 
 from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
 from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, drop_blocked_starts
-from cpsched.dispatchers.cp.cp_dispatcher_config import WORDS, CpDispatcherConfig
+from cpsched.dispatchers.cp.cp_dispatcher_config import VALUE_MEANINGS, CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
 from cpsched.errors import InvalidValue
 from cpsched.kernels.cp.cp_state import empty_plan
@@ -33,7 +33,7 @@ POOLED: dict[str, Any] = {"allocation": "best-fit"}
         ({"running": "remaining"}, "running=remaining: cannot be combined with allocation=positions"),
     ],
 )
-def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], message: str) -> None:
+def test_rejects_conflicting_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         Asking(**settings)
 
@@ -47,7 +47,7 @@ def test_settings_that_do_not_go_together_are_named(settings: dict[str, Any], me
         {"running": "remaining", "allocation": "first-fit"},
     ],
 )
-def test_settings_that_go_together_are_taken(settings: dict[str, Any]) -> None:
+def test_accepts_compatible_settings(settings: dict[str, Any]) -> None:
     Asking(**settings)
 
 
@@ -62,18 +62,18 @@ def test_settings_that_go_together_are_taken(settings: dict[str, Any]) -> None:
         ({"priority": "urgency", "waits_s": {}}, False),
     ],
 )
-def test_expected_waits_are_learned_where_they_count_and_are_not_given(settings: dict[str, Any], learns: bool) -> None:
+def test_learns_expected_waits_if_needed_and_not_given(settings: dict[str, Any], learns: bool) -> None:
     dispatcher = Asking(**settings)
     dispatcher.learn(EndedJob(a_job(1, queue="q"), 7, 9))
     assert dispatcher.learns is learns
     assert dispatcher.memory() == ({"q": [7, 1]} if learns else None)
 
 
-def test_the_limits_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_default_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(monkeypatch)
     queue = [a_job(id, per_unit=4, walltime_s=id) for id in range(1, 151)]
     ConstraintDispatcher().decide(a_snapshot(a_cluster(), queue, [a_running(a_job(999, walltime_s=50), ((0, 1),))]))
-    assert asked.limits == [(SearchLimit(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
+    assert asked.limits == [(RestartSearchLimits(16.0, 0.01, 2, None, 0.25, "stops"), 0)]
     assert len(asked.problems[0].facts.jobs) == 100
 
 
@@ -86,13 +86,13 @@ class Asked:
         self.problems: list[CpProblem] = []
         self.shown: list[bool] = []
         self.models: list[str] = []
-        self.limits: list[tuple[SearchLimit, int]] = []
+        self.limits: list[tuple[RestartSearchLimits, int]] = []
         """Each with the seed."""
         self.answers = answers
-        monkeypatch.setattr(search_control, "improve", self.improve)
+        monkeypatch.setattr(search_control, "improve_plan", self.improve)
 
     def improve(
-        self, problem: CpProblem, answer: CpSolveResult, model: str, limit: SearchLimit, seed: int, shown: bool
+        self, problem: CpProblem, answer: CpSolveResult, model: str, limit: RestartSearchLimits, seed: int, shown: bool
     ) -> CpSolveResult:
         self.problems.append(problem)
         self.shown.append(shown)
@@ -118,7 +118,7 @@ def considered(snapshot: Snapshot, problem: CpProblem) -> list[int]:
         ({"jobs": "first", "considered": 9}, [1, 3, 4], 0),
     ],
 )
-def test_which_jobs_a_model_is_made_of(
+def test_selects_jobs_of_model(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], chosen: list[int], rest: int
 ) -> None:
     """Of four jobs the first does not fit beside what runs, and the second fits nowhere at any time."""
@@ -141,7 +141,7 @@ def test_which_jobs_a_model_is_made_of(
     ],
 )
 @pytest.mark.parametrize("jobs", ["startable", "all", "first"])
-def test_no_solver_is_asked_where_nothing_could_start(
+def test_skips_solver_if_nothing_can_start(
     monkeypatch: pytest.MonkeyPatch, queue: list[Any], running: list[Any], path: str, jobs: str
 ) -> None:
     asked = Asked(monkeypatch)
@@ -160,9 +160,7 @@ def test_no_solver_is_asked_where_nothing_could_start(
         ({"allocation": "best-fit"}, "pool"),
     ],
 )
-def test_the_model_goes_by_the_allocation(
-    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], model: str
-) -> None:
+def test_allocation_selects_model(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], model: str) -> None:
     asked = Asked(monkeypatch)
     Asking(**settings).decide(a_snapshot(a_cluster(), [a_job(1)]))
     assert asked.models == [model]
@@ -178,7 +176,7 @@ def test_the_model_goes_by_the_allocation(
         ({"allocation": "nodes", "running": "at-least-1s"}, True, False, True),
     ],
 )
-def test_what_the_solver_is_told_of_overdue_jobs_and_shown_of_the_plan_at_hand(
+def test_passes_overdue_rule_and_current_plan_to_solver(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], ended: bool, overdue: bool, shown: bool
 ) -> None:
     asked = Asked(monkeypatch)
@@ -189,7 +187,7 @@ def test_what_the_solver_is_told_of_overdue_jobs_and_shown_of_the_plan_at_hand(
     assert asked.shown == [shown]
 
 
-def test_where_the_solver_has_no_plan_its_cost_is_told_and_somebody_starts_alone(
+def test_solver_without_plan_reports_cost_and_starts_one_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Asked(monkeypatch, answers=False)
@@ -203,16 +201,14 @@ def test_where_the_solver_has_no_plan_its_cost_is_told_and_somebody_starts_alone
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_the_solver_is_told_whether_equal_jobs_keep_their_order(
-    monkeypatch: pytest.MonkeyPatch, in_order: bool
-) -> None:
+def test_passes_order_of_equal_jobs_to_solver(monkeypatch: pytest.MonkeyPatch, in_order: bool) -> None:
     asked = Asked(monkeypatch)
     Asking(in_order=in_order).decide(a_snapshot(a_cluster(), [a_job(1)]))
     assert [problem.in_order for problem in asked.problems] == [in_order]
 
 
 @pytest.mark.parametrize(("site_weight", "doubled"), [(0.0, False), (1.0, True)])
-def test_the_sites_priority_counts_as_much_as_is_asked_for(
+def test_site_priority_has_configured_weight(
     monkeypatch: pytest.MonkeyPatch, site_weight: float, doubled: bool
 ) -> None:
     asked = Asked(monkeypatch)
@@ -225,12 +221,12 @@ def test_the_sites_priority_counts_as_much_as_is_asked_for(
 # ------------------------------------------------------------------------------------- what overdue jobs still hold
 
 
-def test_starts_that_an_overdue_job_is_in_the_way_of_wait_and_are_counted() -> None:
+def test_counts_starts_blocked_by_overdue_job() -> None:
     """Two cores of each of two nodes are held. The plan starts a job of two cores, one of three, one of two units."""
     running = [a_running(a_job(90 + n, per_unit=2), ((n, 1),)) for n in range(2)]
     queue = [a_job(1, per_unit=2), a_job(2, per_unit=3), a_job(3, units=2, per_unit=1), a_job(4, per_unit=1)]
     snapshot = a_snapshot(a_cluster(nodes=2), queue, running, now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     plan = empty_plan(facts)
     plan.start_s[:] = (100, 100, 100, 130)
     plan.parts[:] = (1, 1, 2, 1)
@@ -242,20 +238,20 @@ def test_starts_that_an_overdue_job_is_in_the_way_of_wait_and_are_counted() -> N
     assert (effort.unplaced, effort.path) == (1, "solver")
 
 
-def test_a_unit_more_than_a_node_has_left_is_too_many() -> None:
+def test_rejects_one_unit_more_than_node_holds() -> None:
     running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
     for units, start_s, unplaced in ((2, 100, 0), (3, 101, 1)):
         snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=units)], running, now_s=100)
-        facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+        facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
         plan = empty_plan(facts)
         plan.start_s[:], plan.parts[:], plan.units[:], plan.dy[:] = 100, units, 1, 1
         found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
         assert (found.start_s.tolist(), effort.unplaced) == ([start_s], unplaced)
 
 
-def test_what_starts_takes_from_those_after_it() -> None:
+def test_each_start_reduces_resources_of_later_ones() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3), a_job(2, per_unit=3), a_job(3)], now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     plan = empty_plan(facts)
     plan.start_s[:], plan.parts[:], plan.units[:] = 100, 1, 1
     plan.dy[:, 0] = (3, 3, 1)
@@ -264,23 +260,23 @@ def test_what_starts_takes_from_those_after_it() -> None:
     assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
 
 
-def test_a_member_of_the_family_is_its_recipe_and_its_limits() -> None:
+def test_family_member_has_its_recipe_and_limits() -> None:
     recipe = CpDispatcherConfig("all", "doubles", "remaining", "wait", "urgency", "nodes", model_s=3.0)
-    dispatcher = constraint_dispatcher.family_member("x", "A sentence.", "a paper", recipe, restarts=7).build(
+    dispatcher = constraint_dispatcher.build_cp_registration("x", "A sentence.", "a paper", recipe, restarts=7).build(
         {"seed": "5"}
     )
     assert (dispatcher._recipe, dispatcher._recipe.model) == (recipe, "nodes")  # noqa: SLF001
-    assert dispatcher._limit == SearchLimit(16.0, 0.01, 7, None, 3.0, "doubles")  # noqa: SLF001
+    assert dispatcher._limit == RestartSearchLimits(16.0, 0.01, 7, None, 3.0, "doubles")  # noqa: SLF001
     assert (dispatcher.certain, dispatcher.in_order) == (True, True)
 
 
-def test_every_word_of_a_recipe_has_a_meaning() -> None:
-    for part, words in WORDS.items():
+def test_every_recipe_value_is_documented() -> None:
+    for part, words in VALUE_MEANINGS.items():
         assert set(words) == set(get_args(get_type_hints(CpDispatcherConfig)[part])), part
 
 
 @pytest.mark.parametrize(("overdue_s", "shown"), [(0, True), (40, False)])
-def test_a_plan_beyond_the_horizon_that_overdue_jobs_have_shortened_is_not_shown(
+def test_does_not_show_plan_beyond_shortened_horizon(
     monkeypatch: pytest.MonkeyPatch, overdue_s: int, shown: bool
 ) -> None:
     """Two jobs of 50 s one after the other end at second 100; the horizon is that, less what is overdue."""

@@ -10,14 +10,14 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp.cp_objective import (
     OBJECTIVES,
-    IntegerCosts,
-    TotalDelayObjective,
+    IntegerDelayCosts,
+    WeightedDelayObjective,
     expected_waits,
     in_priority_order,
     job_areas,
 )
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_snapshot
 
@@ -46,7 +46,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_each_objective_by_hand(name: str) -> None:
+def test_computes_each_objective(name: str) -> None:
     snapshot = a_round()
     weight, since_s, constant = BY_HAND[name]
     found = OBJECTIVES[name](snapshot, snapshot.queue, WAITS)
@@ -65,7 +65,7 @@ def test_each_objective_by_hand(name: str) -> None:
         (20, 100, 1 / 20, 1.0),
     ],
 )
-def test_the_bounded_slowdown_of_a_short_job_counts_from_when_it_would_be_ten_seconds_old(
+def test_bounded_slowdown_counts_after_10_seconds(
     estimate_s: int, since_s: int, weight: float, constant: float
 ) -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(walltime_s=estimate_s, submit_s=100)], now_s=100)
@@ -77,26 +77,26 @@ def test_the_bounded_slowdown_of_a_short_job_counts_from_when_it_would_be_ten_se
 @pytest.mark.parametrize(
     ("submit_s", "since_s", "constant"), [(85, 100, 0.5), (90, 100, 0.0), (91, 101, 0.0), (100, 110, 0.0)]
 )
-def test_a_job_is_late_after_the_expected_wait_of_its_queue(submit_s: int, since_s: int, constant: float) -> None:
+def test_job_is_late_after_expected_wait_of_queue(submit_s: int, since_s: int, constant: float) -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(submit_s=submit_s, queue="short")], now_s=100)
     found = OBJECTIVES["late"](snapshot, snapshot.queue, WAITS)
     assert (found.since_s.tolist(), found.constant) == ([since_s], pytest.approx(constant))
 
 
-def test_a_delay_costs_nothing_until_it_counts_and_its_weight_for_each_second_after() -> None:
-    objective = TotalDelayObjective(np.array([2.0, 0.5]), np.array([10, 20]), 7.0)
+def test_delay_costs_weight_per_second_once_it_counts() -> None:
+    objective = WeightedDelayObjective(np.array([2.0, 0.5]), np.array([10, 20]), 7.0)
     starts = {(0, 0): 0.0, (10, 20): 0.0, (11, 20): 2.0, (10, 21): 0.5, (9, 22): 1.0, (13, 24): 8.0, (0, 30): 5.0}
     for start_s, cost in starts.items():
-        assert delay(objective, np.array(start_s)) == cost
+        assert plan_delay_cost(objective, np.array(start_s)) == cost
 
 
-def test_areas_are_processors_times_estimate_and_never_nothing() -> None:
+def test_area_is_positive_cores_times_estimate() -> None:
     queue = [a_job(1, units=3, per_unit=(2, 5), walltime_s=7), a_job(2, units=2, per_unit=(0, 5), walltime_s=7)]
     snapshot = a_snapshot(a_cluster(memory=20), queue)
     assert job_areas(snapshot, snapshot.queue).tolist() == [42.0, 1.0]
 
 
-def test_expected_waits_go_by_the_queue_of_each_job() -> None:
+def test_expected_wait_depends_on_queue() -> None:
     queue = [a_job(id, queue=name) for id, name in enumerate(("long", "short", "", "long"), 1)]
     snapshot = a_snapshot(a_cluster(), queue)
     assert expected_waits(snapshot, snapshot.queue, WAITS).tolist() == [40.0, 10.0, 1.0, 40.0]
@@ -106,7 +106,7 @@ def test_expected_waits_go_by_the_queue_of_each_job() -> None:
 @pytest.mark.parametrize(
     ("name", "ids"), [("none", [1, 2, 3, 4, 5]), ("slowdown", [4, 1, 5, 2, 3]), ("urgency", [1, 3, 5, 4, 2])]
 )
-def test_priorities(name: str, ids: list[int]) -> None:
+def test_sorts_by_each_priority(name: str, ids: list[int]) -> None:
     """Waits of 60, 60, 20, 10 and 60 s; by slowdown jobs 1 and 5 are equal, by urgency 2 and 5 (of more area) are."""
     queue = [
         a_job(1, walltime_s=60, submit_s=40, queue="short"),
@@ -134,35 +134,33 @@ def test_priorities(name: str, ids: list[int]) -> None:
         ([1.0, 2.0], 0, (10**7, 2 * 10**7)),
     ],
 )
-def test_the_solvers_weights_are_whole_and_as_large_as_sixty_bits_allow(
-    weight: list[float], horizon_s: int, whole: tuple[int, ...]
-) -> None:
-    scaled = IntegerCosts.of(TotalDelayObjective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s)
+def test_scales_weights_to_integers_within_60_bits(weight: list[float], horizon_s: int, whole: tuple[int, ...]) -> None:
+    scaled = IntegerDelayCosts.of(WeightedDelayObjective(np.array(weight), np.array([5, 9]), 0.0), 3, horizon_s)
     assert scaled.weights == whole
     assert (scaled.since_s, scaled.now_s) == ((5, 9), 3)
     assert sum(whole) * horizon_s <= 2**61
 
 
-def test_the_solvers_value_of_a_plan_is_its_delays_in_whole_weights() -> None:
-    scaled = IntegerCosts((3, 5), (10, 20), 8)
+def test_scaled_value_is_weighted_delay() -> None:
+    scaled = IntegerDelayCosts((3, 5), (10, 20), 8)
     assert [scaled.value(np.array(start_s)) for start_s in ((10, 20), (9, 0), (11, 20), (12, 23))] == [0, 0, 3, 21]
 
 
 @pytest.mark.parametrize(("starts", "cost"), [((0, 0, 0), 0), ((2, 3, 4), 6), ((2, 4, 4), 11), ((1, 9, 7), 3 + 30 + 7)])
-def test_the_solver_counts_a_delay_from_when_it_matters(starts: tuple[int, ...], cost: int) -> None:
+def test_solver_counts_delay_once_it_matters(starts: tuple[int, ...], cost: int) -> None:
     """Starts are seconds from now; the second job's delay counts after three seconds, the third one's after six."""
     solver = pywrapcp.Solver("by hand")
     fixed = [solver.IntVar(start, start) for start in starts]
-    scaled = IntegerCosts((3, 5, 7), (100, 103, 106), 100)
+    scaled = IntegerDelayCosts((3, 5, 7), (100, 103, 106), 100)
     found = scaled.expression(SimpleNamespace(solver=solver, start=fixed))  # type: ignore[arg-type]
     assert (found.Min(), found.Max()) == (cost, cost)
     assert scaled.value(np.array(starts) + 100) == cost
 
 
 @pytest.mark.parametrize(("after_s", "start", "cost"), [(0, 1, 2), (1, 0, 0), (1, 1, 0), (1, 2, 2), (2, 1, 0)])
-def test_a_delay_of_a_second_counts_and_none_before(after_s: int, start: int, cost: int) -> None:
+def test_solver_counts_delay_from_first_second(after_s: int, start: int, cost: int) -> None:
     solver = pywrapcp.Solver("by hand")
-    found = IntegerCosts((2,), (100 + after_s,), 100).expression(
+    found = IntegerDelayCosts((2,), (100 + after_s,), 100).expression(
         SimpleNamespace(solver=solver, start=[solver.IntVar(start, start)])  # type: ignore[arg-type]
     )
     assert (found.Min(), found.Max()) == (cost, cost)

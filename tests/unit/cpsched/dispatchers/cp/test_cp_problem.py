@@ -7,8 +7,8 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_problem import CpProblem, Running
-from cpsched.kernels.cp.cp_state import PLACED, TotalDelayObjective, empty_plan
-from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.kernels.cp.cp_state import PLACEMENT_COLUMNS, WeightedDelayObjective, empty_plan
+from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -28,46 +28,46 @@ def ids(snapshot: Snapshot, slots: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize(("how", "ends"), [("at-least-1s", [51, 51, 90]), ("remaining", [30, 50, 90])])
-def test_a_running_job_that_is_overdue_has_ended_or_has_a_second_left(how: Running, ends: list[int]) -> None:
+def test_overdue_running_job_has_ended_or_has_1_second(how: Running, ends: list[int]) -> None:
     snapshot = overdue()
     before = snapshot.table.end_s.copy()
-    facts = cp_problem.cp_instance_of(snapshot, how)
+    facts = cp_problem.build_cp_instance(snapshot, how)
     assert facts.end_s[facts.running].tolist() == ends
     if how == "remaining":
         assert ids(snapshot, facts.running) == [7, 9, 8]
     assert snapshot.table.end_s.tolist() == before.tolist(), "the snapshot stays as it is"
     assert (
-        cp_problem.cp_instance_of(snapshot).end_s[facts.running].tolist()
-        == cp_problem.cp_instance_of(snapshot, "at-least-1s").end_s[facts.running].tolist()
+        cp_problem.build_cp_instance(snapshot).end_s[facts.running].tolist()
+        == cp_problem.build_cp_instance(snapshot, "at-least-1s").end_s[facts.running].tolist()
     )
 
 
-def test_jobs_that_are_taken_to_have_ended_come_in_the_order_of_their_ends_not_of_their_seconds_left() -> None:
+def test_sorts_assumed_ends_by_time_not_by_remaining_seconds() -> None:
     """With a second left at least, both overdue jobs end at 51."""
     running = [a_running(a_job(id, walltime_s=s), ((node, 1),)) for node, (id, s) in enumerate(((7, 40), (8, 30)))]
     snapshot = a_snapshot(a_cluster(), [a_job(1)], running, now_s=50)
-    assert ids(snapshot, cp_problem.cp_instance_of(snapshot, "at-least-1s").running) == [7, 8]
-    facts = cp_problem.cp_instance_of(snapshot, "remaining")
+    assert ids(snapshot, cp_problem.build_cp_instance(snapshot, "at-least-1s").running) == [7, 8]
+    facts = cp_problem.build_cp_instance(snapshot, "remaining")
     assert (ids(snapshot, facts.running), facts.end_s[facts.running].tolist()) == ([8, 7], [30, 40])
 
 
-def test_facts_are_those_of_the_snapshot() -> None:
+def test_facts_match_snapshot() -> None:
     snapshot = overdue()
-    facts = cp_problem.cp_instance_of(snapshot)
+    facts = cp_problem.build_cp_instance(snapshot)
     assert (facts.now_s, len(facts.jobs)) == (50, 0)
     assert facts.machine.free.tolist() == snapshot.free.tolist()
 
 
-def test_considered_jobs_keep_the_order_in_which_they_are_given() -> None:
+def test_considered_jobs_keep_given_order() -> None:
     snapshot = overdue()
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue[::-1].copy())
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue[::-1].copy())
     assert ids(snapshot, facts.jobs) == [2, 1]
 
 
 def a_problem(snapshot: Snapshot, considered: int = 1, running: Running = "at-least-1s") -> CpProblem:
-    facts = cp_problem.cp_instance_of(snapshot, running)
+    facts = cp_problem.build_cp_instance(snapshot, running)
     jobs, rest = snapshot.queue[:considered], snapshot.queue[considered:]
-    nothing = TotalDelayObjective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
+    nothing = WeightedDelayObjective(np.ones(considered), np.zeros(considered, np.int64), 0.0)
     return CpProblem(facts.with_considered_jobs(jobs), nothing, rest, overdue=False)
 
 
@@ -77,9 +77,7 @@ def a_problem(snapshot: Snapshot, considered: int = 1, running: Running = "at-le
     (1, "remaining", 20 + 40 - 20 + 0 + 40),
     (2, "remaining", 60 - 20 + 0 + 40),
 ])  # fmt: skip
-def test_the_horizon_is_all_there_is_to_run_one_after_the_other(
-    considered: int, running: Running, horizon_s: int
-) -> None:
+def test_horizon_is_sum_of_all_run_times(considered: int, running: Running, horizon_s: int) -> None:
     assert a_problem(overdue(), considered, running).horizon_s == horizon_s
 
 
@@ -87,41 +85,41 @@ def test_the_horizon_is_all_there_is_to_run_one_after_the_other(
     ("start_s", "holds"), [((50, 50), True), ((112, 92), True), ((113, 92), True), ((132, 112), True),
                            ((133, 112), False), ((132, 113), False), ((500, 500), False)]
 )  # fmt: skip
-def test_a_plan_holds_if_every_job_ends_within_the_horizon(start_s: tuple[int, int], holds: bool) -> None:
+def test_plan_is_valid_if_all_jobs_end_within_horizon(start_s: tuple[int, int], holds: bool) -> None:
     """The horizon is second 152; the jobs run 20 and 40 s."""
     problem = a_problem(overdue(), 2)
     assert problem.horizon_s == 102
     assert problem.fits_horizon(np.array(start_s)) is holds
 
 
-def test_an_empty_plan_has_room_for_every_unit() -> None:
+def test_empty_plan_has_space_for_every_unit() -> None:
     snapshot = a_snapshot(a_cluster(memory=8), [a_job(1, units=3, per_unit=(1, 1)), a_job(2, units=2, per_unit=(1, 1))])
-    plan = empty_plan(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
+    plan = empty_plan(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
     assert (plan.start_s.tolist(), plan.first.tolist(), plan.parts.tolist()) == ([-1, -1], [0, 3, 5], [0, 0])
     assert (len(plan.node), len(plan.units), plan.y.shape, plan.dy.shape) == (5, 5, (5, 2), (5, 2))
     assert not any(column.any() for column in (plan.node, plan.units, plan.y, plan.dy))
 
 
-def test_a_copy_of_a_plan_is_another_plan() -> None:
+def test_copied_plan_is_independent() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, units=3)])
-    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
+    plan = cp_problem.first_leaf(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
     other = plan.copy()
     other.start_s[0] = 77
     assert plan.start_s.tolist() == [0]
-    for name in ("first", *PLACED[1:]):
+    for name in ("first", *PLACEMENT_COLUMNS[1:]):
         assert getattr(plan, name).tolist() == getattr(other, name).tolist(), name
 
 
-def test_the_first_leaf_starts_what_fits_now_and_the_rest_when_there_is_room() -> None:
+def test_first_leaf_starts_fitting_jobs_and_delays_rest() -> None:
     queue = [a_job(1, units=4, per_unit=4, walltime_s=30), a_job(2, units=4, per_unit=4), a_job(3)]
     snapshot = a_snapshot(a_cluster(), queue)
-    plan = cp_problem.first_leaf(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
+    plan = cp_problem.first_leaf(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
     assert plan.start_s.tolist() == [0, 30, 130]
     assert plan.parts.tolist() == [4, 4, 1]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 9])
-def test_no_more_jobs_are_considered_than_are_asked_for(most: int) -> None:
+def test_bounds_number_of_considered_jobs(most: int) -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1), a_job(2, per_unit=9), a_job(3), a_job(4)])
-    found = startable(cp_problem.cp_instance_of(snapshot), snapshot.queue, most)
+    found = startable_slots(cp_problem.build_cp_instance(snapshot), snapshot.queue, most)
     assert ids(snapshot, found) == [1, 3, 4][:most]

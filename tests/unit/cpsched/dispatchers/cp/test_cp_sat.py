@@ -9,13 +9,13 @@ import pytest
 from ortools.sat.python import cp_model
 
 from cpsched.dispatchers.cp import cp_sat
-from cpsched.kernels.cp.cp_state import TotalDelayObjective
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import WeightedDelayObjective
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 
 PLENTY = cp_sat.CpSatBudget(seconds=60.0, effort=10_000, seed=0)
 
 
-def a_problem(**fields) -> cp_sat.CumulativeProblem:
+def a_problem(**fields) -> cp_sat.PoolSchedulingProblem:
     """Two pools, of which more is free at 12 and 30 s; the last job is released late, and asks for one pool alone."""
     given = {
         "now_s": 100,
@@ -25,10 +25,12 @@ def a_problem(**fields) -> cp_sat.CumulativeProblem:
         "moment_s": [0, 12, 20, 30],
         "capacity": [[2, 1], [3, 3], [3, 3], [4, 3]],
     } | fields
-    return cp_sat.CumulativeProblem(given.pop("now_s"), **{name: np.array(values) for name, values in given.items()})
+    return cp_sat.PoolSchedulingProblem(
+        given.pop("now_s"), **{name: np.array(values) for name, values in given.items()}
+    )
 
 
-def in_order(problem: cp_sat.CumulativeProblem, order: tuple[int, ...]) -> np.ndarray:
+def in_order(problem: cp_sat.PoolSchedulingProblem, order: tuple[int, ...]) -> np.ndarray:
     """Each job of `order` at its earliest second beside those before it, looked for second by second."""
     used = np.zeros((problem.horizon_s + 1, problem.demand.shape[1]), np.int64)
     there = problem.capacity[np.searchsorted(problem.moment_s, np.arange(len(used)), side="right") - 1]
@@ -43,57 +45,59 @@ def in_order(problem: cp_sat.CumulativeProblem, order: tuple[int, ...]) -> np.nd
     return start_s
 
 
-def least(problem: cp_sat.CumulativeProblem, cost) -> float:
+def least(problem: cp_sat.PoolSchedulingProblem, cost) -> float:
     """The least cost of all orders; no plan costs less where costs grow with starts."""
     return min(cost(in_order(problem, order)) for order in itertools.permutations(range(len(problem.duration_s))))
 
 
-def an_objective(*since_s: int) -> TotalDelayObjective:
-    return TotalDelayObjective(np.array([1.0, 0.25, 0.7, 3.0]), np.array(since_s), 0.0)
+def an_objective(*since_s: int) -> WeightedDelayObjective:
+    return WeightedDelayObjective(np.array([1.0, 0.25, 0.7, 3.0]), np.array(since_s), 0.0)
 
 
-def test_by_the_horizon_all_jobs_can_have_run_one_after_another():
+def test_horizon_covers_all_jobs_in_sequence():
     assert a_problem().horizon_s == 30 + 64
     assert a_problem(release_s=[0, 50, 0, 0]).horizon_s == 50 + 64
 
 
 @pytest.mark.parametrize("hinted", [False, True])
 @pytest.mark.parametrize("since_s", [(100, 100, 100, 100), (40, 100, 112, 130), (125, 150, 100, 108)])
-def test_the_plan_is_the_best_of_all_orders(since_s: tuple[int, ...], hinted: bool):
+def test_plan_is_best_of_all_orders(since_s: tuple[int, ...], hinted: bool):
     """Delays that count from now, from before, or from later on."""
     problem, objective = a_problem(), an_objective(*since_s)
     hint_s = in_order(problem, (3, 2, 1, 0)) if hinted else None
-    found = cp_sat.solve(problem, objective, PLENTY, hint_s)
+    found = cp_sat.solve_pool_problem(problem, objective, PLENTY, hint_s)
     assert found.status == "optimal"
     assert found.start_s is not None
-    assert found.cost == pytest.approx(delay(objective, found.start_s))
-    assert found.cost == pytest.approx(least(problem, lambda start_s: delay(objective, start_s)))
+    assert found.cost == pytest.approx(plan_delay_cost(objective, found.start_s))
+    assert found.cost == pytest.approx(least(problem, lambda start_s: plan_delay_cost(objective, start_s)))
     assert found.bound == found.cost
 
 
-def test_a_job_that_starts_when_it_is_due_costs_nothing():
+def test_job_starting_when_due_costs_nothing():
     """The long job first, then the short one just in time; the other way round the long one would be late."""
     one = {"release_s": [0, 0], "moment_s": [0], "capacity": [[1]], "demand": [[1], [1]]}
     problem = a_problem(duration_s=[1, 10], **one)
-    found = cp_sat.solve(problem, TotalDelayObjective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY)
+    found = cp_sat.solve_pool_problem(
+        problem, WeightedDelayObjective(np.array([1.0, 0.5]), np.array([110, 100]), 0.0), PLENTY
+    )
     assert found.start_s is not None
     assert (found.start_s.tolist(), found.cost) == ([110, 100], 0.0)
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 4])
-def test_of_the_pools_no_more_is_used_than_there_is(jobs: int):
+def test_never_exceeds_pool_capacity(jobs: int):
     """Whatever jobs there are, starts are those of an order: no capacity is overlooked, none is held back."""
     whole = a_problem()
     fields = {name: getattr(whole, name)[:jobs] for name in ("release_s", "duration_s", "demand")}
     problem = a_problem(**fields)
-    objective = TotalDelayObjective(np.ones(jobs), np.full(jobs, 100), 0.0)
-    found = cp_sat.solve(problem, objective, PLENTY)
+    objective = WeightedDelayObjective(np.ones(jobs), np.full(jobs, 100), 0.0)
+    found = cp_sat.solve_pool_problem(problem, objective, PLENTY)
     assert found.start_s is not None
     orders = itertools.permutations(range(jobs))
     assert found.start_s.tolist() in [in_order(problem, order).tolist() for order in orders]
 
 
-def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
+def test_uses_hint_as_plan_without_search_time():
     jobs = 60
     choose = np.random.default_rng(1)
     problem = a_problem(
@@ -101,30 +105,30 @@ def test_a_hint_makes_a_first_plan_where_there_is_no_time_to_look_for_one():
         duration_s=choose.integers(5, 90, jobs),
         demand=choose.integers(1, 3, (jobs, 2)),
     )
-    objective = TotalDelayObjective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
+    objective = WeightedDelayObjective(choose.random(jobs) + 0.1, choose.integers(20, 300, jobs), 0.0)
     hint_s = in_order(problem, tuple(range(jobs)))
     little = cp_sat.CpSatBudget(seconds=60.0, effort=60, seed=0)
-    found = cp_sat.solve(problem, objective, little, hint_s)
+    found = cp_sat.solve_pool_problem(problem, objective, little, hint_s)
     assert found.status == "feasible"
     assert found.bound is not None
-    at_once = delay(objective, np.full(jobs, problem.now_s))
-    assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= delay(objective, hint_s)
-    none = cp_sat.solve(problem, objective, cp_sat.CpSatBudget(60.0, 0, 0))
+    at_once = plan_delay_cost(objective, np.full(jobs, problem.now_s))
+    assert 0 < at_once * (1 - 1e-6) <= found.bound < found.cost <= plan_delay_cost(objective, hint_s)
+    none = cp_sat.solve_pool_problem(problem, objective, cp_sat.CpSatBudget(60.0, 0, 0))
     assert (none.start_s, none.cost, none.bound, none.status) == (None, np.inf, None, "unknown")
 
 
 @pytest.mark.parametrize(
     ("effort", "limit", "value"), [(None, "max_time_in_seconds", 1.0), (700, "max_deterministic_time", 0.35)]
 )
-def test_a_share_of_the_budget_is_spent(mocker, effort: int | None, limit: str, value: float):
+def test_spends_share_of_budget(mocker, effort: int | None, limit: str, value: float):
     solver = mocker.patch.object(cp_sat.cp_model, "CpSolver").return_value
     solver.solve.return_value = cp_model.INFEASIBLE
-    assert cp_sat._searched(None, cp_sat.CpSatBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
+    assert cp_sat._solve_model(None, cp_sat.CpSatBudget(2.0, effort, 7), 0.5)[1] == "infeasible"  # noqa: SLF001
     assert getattr(solver.parameters, limit) == pytest.approx(value)
     assert (solver.parameters.num_workers, solver.parameters.random_seed) == (1, 7)
 
 
-def test_left_shifted_is_in_order_of_the_starts():
+def test_left_shift_keeps_order_of_starts():
     problem = a_problem()
     for order in itertools.permutations(range(4)):
         late_s = np.empty(4, np.int64)
@@ -132,7 +136,7 @@ def test_left_shifted_is_in_order_of_the_starts():
         assert cp_sat.left_shift(problem, late_s).tolist() == in_order(problem, order).tolist()
 
 
-def test_costs_of_a_trace_are_its_metrics():
+def test_trace_cost_equals_its_metric():
     submit_s, run_s, processors = np.array([0, 30, 35]), np.array([4, 50, 100]), np.array([8, 1, 3])
     start_s = np.array([60, 31, 35])
     response = start_s + run_s - submit_s
@@ -144,10 +148,12 @@ def test_costs_of_a_trace_are_its_metrics():
     }
     for name, value in wanted.items():
         objective = cp_sat.metric_objective(name, submit_s, run_s, processors)
-        assert objective.constant + delay(objective, start_s) == pytest.approx(value), name
+        assert objective.constant + plan_delay_cost(objective, start_s) == pytest.approx(value), name
 
 
-def p2sf(problem: cp_sat.CumulativeProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray) -> float:
+def p2sf(
+    problem: cp_sat.PoolSchedulingProblem, submit_s: np.ndarray, processors: np.ndarray, start_s: np.ndarray
+) -> float:
     """The field's formula, plainly."""
     upper = lower = 0.0
     for j in range(len(start_s)):
@@ -158,7 +164,7 @@ def p2sf(problem: cp_sat.CumulativeProblem, submit_s: np.ndarray, processors: np
     return 0.75 * upper / lower
 
 
-def test_p2sf_is_no_worse_than_that_of_the_best_order():
+def test_p2sf_is_no_worse_than_best_order():
     """It may be better: a ratio can gain from a job that waits."""
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (0, 1, 2, 3))
@@ -173,7 +179,7 @@ def test_p2sf_is_no_worse_than_that_of_the_best_order():
     assert found.bound is None
 
 
-def test_p2sf_without_time_is_that_of_the_hint():
+def test_p2sf_without_time_is_that_of_hint():
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (0, 1, 2, 3))
     found = cp_sat.solve_p2sf(problem, submit_s, processors, cp_sat.CpSatBudget(60.0, 0, 0), hint_s)
@@ -181,12 +187,12 @@ def test_p2sf_without_time_is_that_of_the_hint():
     assert (found.cost, found.branches) == (cp_sat.p2sf(problem, submit_s, processors, hint_s), 0)
 
 
-def test_a_plan_that_is_worse_than_the_hint_is_not_taken(mocker):
+def test_rejects_plan_worse_than_hint(mocker):
     problem, submit_s, processors = a_problem(), np.array([0, 90, 40, 100]), np.array([3, 1, 2, 4])
     hint_s = in_order(problem, (3, 2, 1, 0))
     solver = mocker.Mock(wall_time=1.0, num_branches=5)
     solver.value.side_effect = [60, 61, 62, 63]
-    mocker.patch.object(cp_sat, "_searched", return_value=(solver, "feasible"))
+    mocker.patch.object(cp_sat, "_solve_model", return_value=(solver, "feasible"))
     found = cp_sat.solve_p2sf(problem, submit_s, processors, PLENTY, hint_s)
     assert found.start_s is hint_s
     assert (found.seconds, found.branches) == (1.0, 5)
@@ -202,7 +208,7 @@ def hinted(model: cp_model.CpModel) -> cp_model.CpSolver:
     return solver
 
 
-def test_a_hint_names_every_variable_and_is_a_plan(mocker):
+def test_hint_sets_every_variable_and_is_feasible(mocker):
     problem, found = a_problem(), []
     hint_s = in_order(problem, (3, 2, 1, 0))
 
@@ -210,13 +216,13 @@ def test_a_hint_names_every_variable_and_is_a_plan(mocker):
         found.append(hinted(model).objective_value)
         return mocker.Mock(wall_time=0.0), "unknown"
 
-    mocker.patch.object(cp_sat, "_searched", keep)
-    cp_sat.solve(problem, an_objective(125, 100, 100, 108), PLENTY, hint_s)
+    mocker.patch.object(cp_sat, "_solve_model", keep)
+    cp_sat.solve_pool_problem(problem, an_objective(125, 100, 100, 108), PLENTY, hint_s)
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("factor", [7.0, 1e18])
-def test_a_table_of_a_line_is_that_line(factor: float):
+def test_table_of_linear_function_is_linear(factor: float):
     """At its entries and between them; what is too large for the solver is scaled."""
     problem = a_problem(release_s=[3], duration_s=[20], demand=[[1, 1]], moment_s=[0, 400], capacity=[[2, 1], [3, 3]])
     last_s = problem.horizon_s - 20

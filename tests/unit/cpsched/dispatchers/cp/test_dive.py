@@ -7,19 +7,25 @@ import numpy as np
 from cpsched.dispatchers.cp import cp_problem
 from cpsched.dispatchers.cp.cp_objective import by_slowdown
 from cpsched.kernels.cp.branch_and_bound import branch_and_bound
-from cpsched.kernels.cp.cp_state import PLACED, BoundAndIncumbent, CpInstance, TotalDelayObjective, empty_plan
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import (
+    PLACEMENT_COLUMNS,
+    BranchAndBoundState,
+    CpInstance,
+    WeightedDelayObjective,
+    empty_plan,
+)
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.kernels.cp.dive import dive
-from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.relaxation import build_relaxation
 from cpsched.kernels.cp.running_rectangles import running_rectangles
-from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
 
 def considered(snapshot: Snapshot) -> CpInstance:
-    facts = cp_problem.cp_instance_of(snapshot)
-    return facts.with_considered_jobs(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
+    facts = cp_problem.build_cp_instance(snapshot)
+    return facts.with_considered_jobs(by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
 
 
 def a_mix() -> Snapshot:
@@ -35,7 +41,7 @@ def a_mix() -> Snapshot:
     return a_snapshot(cluster, queue, running, now_s=5)
 
 
-def test_jobs_are_considered_that_could_start_now_were_they_alone() -> None:
+def test_considers_jobs_that_could_start_alone() -> None:
     cluster = a_cluster(nodes=2, cores=4)
     running = [a_running(a_job(9, per_unit=2), ((0, 1),))]
     queue = [
@@ -48,22 +54,22 @@ def test_jobs_are_considered_that_could_start_now_were_they_alone() -> None:
         a_job(7, units=5, per_unit=1, exclusive=True),
     ]
     snapshot = a_snapshot(cluster, queue, running)
-    slots = startable(cp_problem.cp_instance_of(snapshot), snapshot.queue, 100)
+    slots = startable_slots(cp_problem.build_cp_instance(snapshot), snapshot.queue, 100)
     assert [snapshot.table.jobs[slot].id for slot in slots] == [1, 3, 5, 6]
 
 
-def test_running_jobs_are_stacked_with_the_longest_at_the_bottom() -> None:
+def test_stacks_running_jobs_longest_first() -> None:
     """So what is free stays in one piece: 1 + 1 now, 3 once the short job is gone, all once both are."""
     cluster = a_cluster(nodes=1, cores=4)
     running = [a_running(a_job(8, per_unit=2, walltime_s=9), ((0, 1),)), a_running(a_job(9, walltime_s=50), ((0, 1),))]
-    facts = cp_problem.cp_instance_of(a_snapshot(cluster, [a_job(1)], running))
+    facts = cp_problem.build_cp_instance(a_snapshot(cluster, [a_job(1)], running))
     base = np.zeros(1, np.int64)
     base.setflags(write=False)
     position, size, end_s = running_rectangles(facts, (base, 4), 0, 1000)
     assert sorted(zip(position.tolist(), size.tolist(), end_s.tolist(), strict=True)) == [(0, 1, 50), (1, 2, 9)]
 
 
-def test_the_dive_leaves_nobody_out() -> None:
+def test_dive_places_all_jobs() -> None:
     facts = considered(a_mix())
     plan = cp_problem.first_leaf(facts)
     assert (plan.start_s >= facts.now_s).all()
@@ -72,7 +78,7 @@ def test_the_dive_leaves_nobody_out() -> None:
     ]
 
 
-def test_no_two_boxes_of_the_dive_overlap() -> None:
+def test_dive_boxes_do_not_overlap() -> None:
     facts = considered(a_mix())
     plan = cp_problem.first_leaf(facts)
     boxes = [
@@ -94,21 +100,21 @@ def test_no_two_boxes_of_the_dive_overlap() -> None:
                 assert (shared <= 0).all()
 
 
-def test_the_relaxation_bounds_the_first_leaf_from_below() -> None:
+def test_relaxation_bounds_first_leaf_from_below() -> None:
     facts = considered(a_mix())
     plan = cp_problem.first_leaf(facts)
-    cost = TotalDelayObjective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
-    before = delay(cost, plan.start_s)
+    cost = WeightedDelayObjective(1.0 / facts.table.estimate_s[facts.jobs], np.full(len(facts.jobs), facts.now_s), 0.0)
+    before = plan_delay_cost(cost, plan.start_s)
     _, exhausted, bound = branch_and_bound(
-        facts, BoundAndIncumbent(relax(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000
+        facts, BranchAndBoundState(build_relaxation(facts, True), cost, plan, empty_plan(facts)), 100_000, 1000
     )
     assert exhausted
-    assert 0 < bound <= delay(cost, plan.start_s) <= before
+    assert 0 < bound <= plan_delay_cost(cost, plan.start_s) <= before
 
 
-def test_the_compiled_dive_does_what_the_plain_one_does() -> None:
+def test_compiled_dive_equals_plain_python() -> None:
     facts = considered(a_mix())
     compiled, plain = cp_problem.first_leaf(facts), empty_plan(facts)
     dive.py_func(facts, plain, np.arange(len(facts.jobs)), False)  # type: ignore[attr-defined]
-    for name in PLACED:
+    for name in PLACEMENT_COLUMNS:
         assert (getattr(compiled, name) == getattr(plain, name)).all(), name

@@ -35,13 +35,13 @@ def a_choice() -> Snapshot:
 
 @pytest.mark.parametrize("certain", ["yes", "no"])
 @pytest.mark.parametrize("name", FAMILY)
-def test_all_find_the_least_wait_where_it_is_the_least_slowdown_too(name: str, certain: str) -> None:
+def test_all_dispatchers_find_least_wait(name: str, certain: str) -> None:
     """Whatever the objective: three jobs wait for one, or one for three that are soon over."""
     assert started(name, a_choice(), certain=certain) == {2, 3, 4}
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_with_certain_no_the_solver_is_asked_where_everything_fits(name: str) -> None:
+def test_uncertain_variant_asks_solver_even_if_all_fit(name: str) -> None:
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1), a_job(2)])
     assert decided(name, snapshot).effort.path == "all-fit"
     asked = decided(name, snapshot, certain="no")
@@ -49,7 +49,7 @@ def test_with_certain_no_the_solver_is_asked_where_everything_fits(name: str) ->
     assert set(asked.starts_by_job(snapshot)) == {1, 2}
 
 
-def test_slowdown_prefers_the_short_job_expected_waits_the_impatient_queue() -> None:
+def test_objectives_prefer_short_job_or_impatient_queue() -> None:
     """One job at a time: the long one's queue expects to wait 10 s, the short one's 1,000 s."""
     jobs = [
         a_job(1, per_unit=4, walltime_s=300, submit_s=0, queue="debug"),
@@ -71,24 +71,24 @@ def an_overdue_run(remaining_s: int) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", ["pcp", "pcp1", "hcp", "hcp1", "cph"])
-def test_an_estimate_that_was_too_short_shrinks_the_horizon_and_blocks_the_queue(name: str) -> None:
+def test_overdue_job_shortens_horizon_and_blocks_queue(name: str) -> None:
     """cp19 section 4: a remaining time of -60 s leaves a horizon of -10 s, so that no job has a start at all."""
     decision = decided(name, snapshot := an_overdue_run(-60))
     assert (decision.effort.path, decision.starts_by_job(snapshot)) == ("infeasible", {})
 
 
 @pytest.mark.parametrize("name", ["pcp2", "pcp19", "pcp20", "hcp2", "hcp19"])
-def test_with_one_second_at_least_a_bad_estimate_blocks_nobody(name: str) -> None:
+def test_overdue_job_with_1_second_left_blocks_no_job(name: str) -> None:
     assert started(name, an_overdue_run(-60)) == {1}
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_an_estimate_that_was_too_long_hurts_no_job_that_fits_now(name: str) -> None:
+def test_overestimate_delays_no_fitting_job(name: str) -> None:
     assert started(name, an_overdue_run(+5000)) == {1}
 
 
 @pytest.mark.parametrize("name", ["pcp", "pcp1", "pcp2"])
-def test_what_the_solvers_own_search_gives_up_is_searched_on(name: str) -> None:
+def test_continues_search_that_solver_gives_up(name: str) -> None:
     """It puts all starts first, and takes none back because of places: whole nodes have no room beside the others."""
     queue = [a_job(1, units=2), a_job(2, units=2, per_unit=2), a_job(3, units=2, exclusive=True)]
     running = [a_running(a_job(9, per_unit=3, walltime_s=15), ((0, 1),))]
@@ -97,7 +97,7 @@ def test_what_the_solvers_own_search_gives_up_is_searched_on(name: str) -> None:
     assert len(decision.starts) > 0
 
 
-def test_variables_grow_with_nodes_in_pcp19_and_not_in_pcp20() -> None:
+def test_variables_grow_with_nodes_in_pcp19_but_not_pcp20() -> None:
     """A job of two units of one core: 2 on each node, against 1 position each for one resource."""
     counts = {}
     for nodes in (8, 64):
@@ -106,7 +106,7 @@ def test_variables_grow_with_nodes_in_pcp19_and_not_in_pcp20() -> None:
     assert counts == {8: [1 + 2 * 8, 1 + 2, 1], 64: [1 + 2 * 64, 1 + 2, 1]}
 
 
-def test_equal_objectives_where_pcp19_and_pcp20_both_prove_theirs() -> None:
+def test_pcp19_and_pcp20_prove_equal_objectives() -> None:
     proved = 0
     for seed in range(12):
         jobs: list[Job] = [

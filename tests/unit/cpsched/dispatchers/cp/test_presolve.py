@@ -18,8 +18,8 @@ from cpsched.dispatchers.cp.presolve import (
     solve_pool_tree,
 )
 from cpsched.kernels.cp.branch_and_bound import COST_TOLERANCE, LEFT_SHIFTED, NO_PLACES
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
-from cpsched.kernels.cp.delay_costs import delay
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
 from cpsched.model import Job
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -28,19 +28,19 @@ def considered(
     *jobs: Job, nodes: int = 1, running: Any = (), now_s: int = 0, how: Running = "at-least-1s"
 ) -> CpInstance:
     snapshot = a_snapshot(a_cluster(nodes=nodes), jobs, running, now_s)
-    return cp_problem.cp_instance_of(snapshot, how).with_considered_jobs(snapshot.queue)
+    return cp_problem.build_cp_instance(snapshot, how).with_considered_jobs(snapshot.queue)
 
 
-def waits(facts: CpInstance, *weight: float) -> TotalDelayObjective:
+def waits(facts: CpInstance, *weight: float) -> WeightedDelayObjective:
     """Each second that a job waits from now costs its weight."""
     count = len(facts.jobs)
-    return TotalDelayObjective(np.array(weight or [1.0] * count), np.full(count, facts.now_s, np.int64), 0.0)
+    return WeightedDelayObjective(np.array(weight or [1.0] * count), np.full(count, facts.now_s, np.int64), 0.0)
 
 
 @pytest.mark.parametrize(
     ("amounts", "path"), [((4,), "single"), ((1,), "single"), ((2, 2), "all-fit"), ((3, 2), None), ((4, 1), None)]
 )
-def test_where_all_fit_now_all_start_now(amounts: tuple[int, ...], path: str | None) -> None:
+def test_all_start_now_if_all_fit(amounts: tuple[int, ...], path: str | None) -> None:
     facts = considered(*(a_job(id, per_unit=amount) for id, amount in enumerate(amounts, 1)))
     answer = place_all_now(facts)
     if path is None:
@@ -52,7 +52,7 @@ def test_where_all_fit_now_all_start_now(amounts: tuple[int, ...], path: str | N
         assert answer.plan.start_s.tolist() == [0] * len(amounts)
 
 
-def test_a_plan_that_costs_what_the_bound_says_is_optimal() -> None:
+def test_plan_that_meets_bound_is_optimal() -> None:
     """One at a time: the short job first costs the long one 10 s, the other way round 100 s."""
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     answer = first_leaf_meets_bound(facts, waits(facts), 0)
@@ -61,14 +61,16 @@ def test_a_plan_that_costs_what_the_bound_says_is_optimal() -> None:
     assert (answer.path, answer.certain, answer.status, answer.bound) == ("bound-met", True, "optimal", 10.0)
 
 
-def test_where_the_bound_is_not_met_the_best_plan_that_was_found_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_found_plan_is_answer_if_bound_is_not_met(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     seeds: list[int] = []
 
     def never(facts: CpInstance, relaxed: Any, objective: Any, plan: CpPlan, *_: Any) -> tuple[int, bool, float]:
         return 0, False, 3.0
 
-    def noted(facts: CpInstance, plan: CpPlan, objective: TotalDelayObjective, random: np.random.Generator) -> CpPlan:
+    def noted(
+        facts: CpInstance, plan: CpPlan, objective: WeightedDelayObjective, random: np.random.Generator
+    ) -> CpPlan:
         seeds.append(int(random.integers(1000)))
         return plan
 
@@ -82,9 +84,7 @@ def test_where_the_bound_is_not_met_the_best_plan_that_was_found_is_the_answer(m
 
 
 @pytest.mark.parametrize(("bound", "met"), [(100.0, True), (101.0, True), (100.0 - 1e-8, True), (99.9, False)])
-def test_a_bound_is_met_where_no_plan_can_be_better_by_more_than_counts(
-    monkeypatch: pytest.MonkeyPatch, bound: float, met: bool
-) -> None:
+def test_bound_is_met_within_tolerance(monkeypatch: pytest.MonkeyPatch, bound: float, met: bool) -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     monkeypatch.setattr(presolve, "branch_and_bound", lambda *_: (0, True, bound))
     monkeypatch.setattr(presolve, "perturbed_dives", lambda facts, plan, *_: plan)
@@ -125,9 +125,7 @@ def planned(facts: CpInstance, *start_s: int) -> CpPlan:
 @pytest.mark.parametrize(
     ("found", "taken"), [(100, False), (101, False), (99, True), (0, True), (100 * (1 - COST_TOLERANCE), False)]
 )
-def test_of_shaken_dives_the_best_counts_if_it_is_better(
-    monkeypatch: pytest.MonkeyPatch, found: float, taken: bool
-) -> None:
+def test_uses_best_shaken_dive_if_better(monkeypatch: pytest.MonkeyPatch, found: float, taken: bool) -> None:
     facts = considered(a_job(1), a_job(2))
     objective = waits(facts, 1.0, found / 100)
     dives(monkeypatch, (0, 100))
@@ -136,7 +134,7 @@ def test_of_shaken_dives_the_best_counts_if_it_is_better(
     assert result.start_s.tolist() == ([0, 100] if taken else [100, 0])
 
 
-def test_dives_are_shaken_around_the_order_of_the_best_plan_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shakes_dives_around_best_order(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = considered(*(a_job(id) for id in (1, 2, 3)))
     orders, calm = dives(monkeypatch, (90, 0, 0), (50, 40, 0)), Calm()
     result = perturbed_dives(facts, planned(facts, 70, 80, 60), waits(facts), calm)  # type: ignore[arg-type]
@@ -144,13 +142,11 @@ def test_dives_are_shaken_around_the_order_of_the_best_plan_so_far(monkeypatch: 
     assert orders[1] == [1, 2, 0], "of the better one; of equals the first"
     assert len(orders) == 16
     assert calm.asked == [(1.0, 3)] * 16
-    assert (delay(waits(facts), result.start_s), result.start_s.tolist()) == (90.0, [90, 0, 0])
+    assert (plan_delay_cost(waits(facts), result.start_s), result.start_s.tolist()) == (90.0, [90, 0, 0])
 
 
 @pytest.mark.parametrize(("count", "sigma"), [(1, 1.0), (8, 1.0), (12, 1.5), (24, 3.0)])
-def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
-    monkeypatch: pytest.MonkeyPatch, count: int, sigma: float
-) -> None:
+def test_shakes_many_jobs_by_eighth_of_their_number(monkeypatch: pytest.MonkeyPatch, count: int, sigma: float) -> None:
     facts = considered(*(a_job(id) for id in range(1, count + 1)))
     dives(monkeypatch, (0,) * count)
     calm = Calm()
@@ -161,7 +157,7 @@ def test_many_jobs_are_shaken_over_an_eighth_of_their_number(
 # ------------------------------------------------------------------------------------------------------- pools
 
 
-def a_problem(facts: CpInstance, rest: int = 0, objective: TotalDelayObjective | None = None) -> CpProblem:
+def a_problem(facts: CpInstance, rest: int = 0, objective: WeightedDelayObjective | None = None) -> CpProblem:
     """The last `rest` of the considered jobs are in the model but not searched."""
     jobs = facts.jobs[: len(facts.jobs) - rest]
     narrow = facts.with_considered_jobs(jobs)
@@ -169,7 +165,7 @@ def a_problem(facts: CpInstance, rest: int = 0, objective: TotalDelayObjective |
 
 
 @pytest.mark.parametrize(("count", "path"), [(1, "single"), (2, "all-fit")])
-def test_where_no_pool_can_run_short_all_start_now(count: int, path: str) -> None:
+def test_all_start_now_if_no_pool_is_short(count: int, path: str) -> None:
     facts = considered(*(a_job(id, per_unit=2) for id in range(1, count + 1)), now_s=9)
     answer = solve_pool_tree(a_problem(facts))
     assert (answer.path, answer.certain, answer.status) == (path, True, "")
@@ -177,7 +173,7 @@ def test_where_no_pool_can_run_short_all_start_now(count: int, path: str) -> Non
     assert answer.plan.start_s.tolist() == [9] * count
 
 
-def test_where_a_pool_runs_short_its_tree_is_exhausted_and_its_best_plan_is_optimal() -> None:
+def test_exhausted_pool_tree_gives_optimal_plan() -> None:
     facts = considered(a_job(1, per_unit=4, walltime_s=100), a_job(2, per_unit=4, walltime_s=10))
     answer = solve_pool_tree(a_problem(facts))
     assert (answer.path, answer.certain, answer.status, answer.bound) == ("bound-met", True, "optimal", 10.0)
@@ -186,9 +182,7 @@ def test_where_a_pool_runs_short_its_tree_is_exhausted_and_its_best_plan_is_opti
 
 
 @pytest.mark.parametrize(("jobs", "nodes"), [(1, 1000), (2, 1000), (600, 1200)])
-def test_the_tree_of_pools_may_have_two_nodes_for_each_job_at_least(
-    monkeypatch: pytest.MonkeyPatch, jobs: int, nodes: int
-) -> None:
+def test_pool_tree_has_at_least_two_nodes_per_job(monkeypatch: pytest.MonkeyPatch, jobs: int, nodes: int) -> None:
     asked: list[Any] = []
 
     def branch(*given: Any) -> tuple[int, bool, float]:
@@ -204,7 +198,7 @@ def test_the_tree_of_pools_may_have_two_nodes_for_each_job_at_least(
     assert (answer.certain, answer.status, answer.bound) == (False, "", 5.0)
 
 
-def test_pools_are_asked_by_considered_jobs_first_and_then_by_the_rest() -> None:
+def test_pools_serve_considered_jobs_first() -> None:
     facts = considered(a_job(1, per_unit=3), a_job(2, per_unit=2), a_job(3, per_unit=4))
     found = pool_relaxation(a_problem(facts, rest=1))
     assert found.demand[:, 0].tolist() == [3, 2, 4]
@@ -216,7 +210,7 @@ def overdue(by_s: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(("by_s", "no_solution"), [(0, False), (9, False), (10, False), (11, True), (50, True)])
-def test_a_job_longer_than_the_horizon_has_no_start(by_s: int, no_solution: bool) -> None:
+def test_job_longer_than_horizon_has_no_start(by_s: int, no_solution: bool) -> None:
     """Two jobs of 10 and 40 s: the horizon of 50 s, less what the running job is overdue, must hold the longer one."""
     jobs = (a_job(1, walltime_s=10), a_job(2, walltime_s=40))
     facts = considered(*jobs, running=overdue(by_s), now_s=100, how="remaining")
@@ -227,8 +221,6 @@ def test_a_job_longer_than_the_horizon_has_no_start(by_s: int, no_solution: bool
     ("amounts", "rest", "no_solution"),
     [((4, 2, 2), 2, False), ((4, 3, 2), 2, True), ((4, 3, 2), 1, False), ((4, 3, 2), 0, False), ((1, 4), 1, False)],
 )
-def test_jobs_that_are_not_searched_must_fit_beside_each_other(
-    amounts: tuple[int, ...], rest: int, no_solution: bool
-) -> None:
+def test_unsearched_jobs_must_fit_together(amounts: tuple[int, ...], rest: int, no_solution: bool) -> None:
     facts = considered(*(a_job(id, per_unit=amount) for id, amount in enumerate(amounts, 1)))
     assert is_infeasible(a_problem(facts, rest)) is no_solution

@@ -16,16 +16,16 @@ from cpsched.feasibility import amounts_used, free_units_by_node
 from cpsched.kernels.cp import branch_and_bound, relaxation
 from cpsched.kernels.cp.branch_and_bound import LEFT_SHIFTED, NO_PLACES
 from cpsched.kernels.cp.cp_state import (
-    PLACED,
-    BoundAndIncumbent,
+    PLACEMENT_COLUMNS,
+    BranchAndBoundState,
     CpInstance,
     CumulativeRelaxation,
-    TotalDelayObjective,
+    WeightedDelayObjective,
     empty_plan,
-    moment_of,
+    empty_plan_instant,
 )
-from cpsched.kernels.cp.delay_costs import delay
-from cpsched.kernels.cp.plan_instant import shapes_of
+from cpsched.kernels.cp.delay_costs import plan_delay_cost
+from cpsched.kernels.cp.plan_instant import unit_kinds
 from cpsched.kernels.scheduling_state import machine_handle
 from cpsched.model import Job, RunningJob, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
@@ -36,15 +36,15 @@ one_by_one = branch_and_bound.interchangeable_bound.py_func  # type: ignore[attr
 
 def relax(facts: CpInstance, rooms: bool) -> CumulativeRelaxation:
     without_places = relaxation.build_relaxation_columns.py_func  # type: ignore[attr-defined]
-    return CumulativeRelaxation(*without_places(facts, moment_of(facts.machine.capacity), rooms))
+    return CumulativeRelaxation(*without_places(facts, empty_plan_instant(facts.machine.capacity), rooms))
 
 
 def capacities(facts: CpInstance, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return relaxation.capacities(facts, moment_of(facts.machine.capacity), shapes, len(shapes))
+    return relaxation.capacities_over_time(facts, empty_plan_instant(facts.machine.capacity), shapes, len(shapes))
 
 
 def considered(snapshot: Snapshot) -> CpInstance:
-    return cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    return cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
 
 
 def a_round(seed: int, jobs: int = 4) -> Snapshot:
@@ -89,10 +89,10 @@ def running_of(snapshot: Snapshot) -> list[RunningJob]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_capacities_are_the_room_for_each_kind_and_the_amounts_of_each_resource(seed: int) -> None:
+def test_capacities_are_units_per_shape_and_resource_sums(seed: int) -> None:
     snapshot = a_round(seed)
     facts, cluster = considered(snapshot), snapshot.cluster
-    shapes, _ = shapes_of(facts)
+    shapes, _ = unit_kinds(facts)
     moment_s, capacity = capacities(facts, shapes)
     assert moment_s.tolist() == ends(snapshot)
     requests = [snapshot.table.jobs[slot].request for slot in shapes.tolist()]
@@ -139,11 +139,11 @@ def least_drop(snapshot: Snapshot, job: Job, facts: CpInstance, shapes: np.ndarr
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_place_of_a_job_takes_less_than_its_demand(seed: int) -> None:
+def test_demand_is_lower_bound_for_every_placement(seed: int) -> None:
     snapshot = a_round(seed)
     facts = considered(snapshot)
-    shapes, kind_of = shapes_of(facts)
-    demand = relaxation.demands(facts, shapes, kind_of)
+    shapes, kind_of = unit_kinds(facts)
+    demand = relaxation.minimum_demands(facts, shapes, kind_of)
     for j, job in enumerate(snapshot.queued_jobs()):
         least = least_drop(snapshot, job, facts, shapes)
         assert (demand[j] <= least).all(), j
@@ -153,7 +153,7 @@ def test_no_place_of_a_job_takes_less_than_its_demand(seed: int) -> None:
             assert demand[j, kind_of[j]] == job.request.units
 
 
-def test_demands_of_one_kind_on_another() -> None:
+def test_computes_demand_of_shape_on_other_shapes() -> None:
     """Four nodes of 4 cores and 8 of memory: what units, and whole nodes, take of the room for each other."""
     queue = [
         a_job(1, units=3, per_unit=(2, 1)),
@@ -161,8 +161,8 @@ def test_demands_of_one_kind_on_another() -> None:
         a_job(3, units=5, per_unit=(2, 2), exclusive=True),
     ]
     facts = considered(a_snapshot(a_cluster(nodes=4, cores=4, memory=8), queue))
-    shapes, kind_of = shapes_of(facts)
-    assert relaxation.demands(facts, shapes, kind_of).tolist() == [
+    shapes, kind_of = unit_kinds(facts)
+    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [
         # A unit of (2, 1) holds none of (1, 4); two share a node of 4 cores, so three need two nodes of the last.
         [3, 0, 0, 6, 3],
         [0, 2, 0, 2, 8],
@@ -171,23 +171,27 @@ def test_demands_of_one_kind_on_another() -> None:
     ]
 
 
-def test_a_whole_node_that_is_of_no_use_to_a_kind_takes_nothing_of_it() -> None:
+def test_useless_whole_node_takes_nothing_of_shape() -> None:
     queue = [a_job(1, per_unit=(1, 0), exclusive=True), a_job(2, per_unit=(1, 1)), a_job(3, per_unit=(4, 0))]
     cluster = a_cluster(nodes=3, cores=4, gpus=[1, 0, 0])
     facts = considered(a_snapshot(cluster, queue))
-    shapes, kind_of = shapes_of(facts)
-    assert relaxation.demands(facts, shapes, kind_of).tolist() == [[1, 0, 1, 4, 0], [0, 1, 0, 1, 1], [0, 0, 1, 4, 0]]
+    shapes, kind_of = unit_kinds(facts)
+    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [
+        [1, 0, 1, 4, 0],
+        [0, 1, 0, 1, 1],
+        [0, 0, 1, 4, 0],
+    ]
 
 
-def test_of_whole_nodes_that_take_one_unit_each_a_job_takes_as_many() -> None:
+def test_whole_node_job_takes_one_node_per_unit() -> None:
     queue = [a_job(1, units=2, per_unit=3, exclusive=True), a_job(2, per_unit=1)]
     facts = considered(a_snapshot(a_cluster(nodes=3, cores=4), queue))
-    shapes, kind_of = shapes_of(facts)
-    assert relaxation.demands(facts, shapes, kind_of).tolist() == [[2, 8, 8], [0, 1, 1]]
+    shapes, kind_of = unit_kinds(facts)
+    assert relaxation.minimum_demands(facts, shapes, kind_of).tolist() == [[2, 8, 8], [0, 1, 1]]
 
 
 @pytest.mark.parametrize("rooms", [True, False])
-def test_only_what_may_run_short_is_kept(rooms: bool) -> None:
+def test_keeps_only_resources_that_may_run_short(rooms: bool) -> None:
     queue = [a_job(i, units=2, per_unit=(3, 1)) for i in (1, 2)]
     running = [a_running(a_job(90, per_unit=(1, 1), walltime_s=30), ((0, 1),))]
     found = relax(considered(a_snapshot(a_cluster(nodes=3, cores=4, memory=8), queue, running)), rooms)
@@ -197,7 +201,7 @@ def test_only_what_may_run_short_is_kept(rooms: bool) -> None:
     assert found.capacity.tolist() == ([[3, 11], [3, 12]] if rooms else [[11], [12]])
 
 
-def test_what_is_just_enough_keeps_nobody_waiting() -> None:
+def test_exactly_sufficient_resources_delay_no_job() -> None:
     queue = [a_job(i, units=2, per_unit=2) for i in (1, 2)]
     assert relax(considered(a_snapshot(a_cluster(nodes=2, cores=4), queue)), True).demand.shape == (2, 0)
 
@@ -218,28 +222,28 @@ def by_hand(relaxed: CumulativeRelaxation, facts: CpInstance, order: tuple[int, 
     return start_s
 
 
-def an_objective(facts: CpInstance, seed: int = 0) -> TotalDelayObjective:
+def an_objective(facts: CpInstance, seed: int = 0) -> WeightedDelayObjective:
     choose = np.random.default_rng(seed)
     J = len(facts.jobs)
-    return TotalDelayObjective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
+    return WeightedDelayObjective(choose.random(J) + 0.1, facts.now_s + choose.integers(0, 30, J) * (seed % 2), 0.0)
 
 
 @pytest.mark.parametrize("dives", [NO_PLACES, LEFT_SHIFTED])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_plan_without_places_is_that_of_the_best_order(seed: int, dives: int) -> None:
+def test_best_relaxed_plan_equals_best_order(seed: int, dives: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best, trial = empty_plan(facts), empty_plan(facts)
-    spent, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, trial), 100_000, dives)
+    spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), 100_000, dives)
     orders = itertools.permutations(range(len(facts.jobs)))
-    least = min(delay(objective, by_hand(relaxed, facts, order)) for order in orders)
+    least = min(plan_delay_cost(objective, by_hand(relaxed, facts, order)) for order in orders)
     assert exhausted
     assert 0 < spent < 100_000
     assert bound == pytest.approx(least)
-    assert delay(objective, best.start_s) == pytest.approx(least)
+    assert plan_delay_cost(objective, best.start_s) == pytest.approx(least)
 
 
-def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> None:
+def test_left_shifted_tree_is_smaller_and_equally_good() -> None:
     """Jobs of seconds, equal ones among them (the tree has one branch for their order), some due later."""
     spent = np.zeros(2, np.int64)
     for seed in range(6):
@@ -251,7 +255,7 @@ def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> Non
         objective.weight[5:] = objective.weight[0]
         objective.since_s[5:] = objective.since_s[0]
         found = [
-            branch(facts, BoundAndIncumbent(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
+            branch(facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, dives)
             for dives in (NO_PLACES, LEFT_SHIFTED)
         ]
         assert all(exhausted for _, exhausted, _ in found)
@@ -260,7 +264,7 @@ def test_a_tree_of_left_shifted_plans_is_smaller_and_has_as_good_a_plan() -> Non
     assert 2 * spent[1] < spent[0]
 
 
-def test_room_at_a_moment_is_beside_the_jobs_that_start_by_then() -> None:
+def test_capacity_at_time_excludes_jobs_started_by_then() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1), [a_job(1, per_unit=3, walltime_s=10), a_job(2, per_unit=2)]))
     placed, start_s = np.array([True, False]), np.array([20, 0])
     told = [relaxation.has_room(relax(facts, True), facts, placed, start_s, 1, tau) for tau in (19, 20, 29, 30)]
@@ -268,16 +272,16 @@ def test_room_at_a_moment_is_beside_the_jobs_that_start_by_then() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
+def test_bound_is_below_plan_of_dive(seed: int) -> None:
     facts = considered(a_round(seed, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts, seed)
     best = cp_problem.first_leaf(facts)
-    before, kept = delay(objective, best.start_s), best.start_s.copy()
+    before, kept = plan_delay_cost(objective, best.start_s), best.start_s.copy()
     without = branch(
-        facts, BoundAndIncumbent(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
+        facts, BranchAndBoundState(relaxed, objective, empty_plan(facts), empty_plan(facts)), 10**6, NO_PLACES
     )[2]
-    _, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
-    after = delay(objective, best.start_s)
+    _, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, empty_plan(facts)), 10**6, 10**6)
+    after = plan_delay_cost(objective, best.start_s)
     assert exhausted
     assert bound <= after <= before
     assert bound == pytest.approx(min(without, after))
@@ -286,19 +290,19 @@ def test_with_places_the_bound_is_below_what_the_dive_finds(seed: int) -> None:
     assert units == facts.table.units[facts.jobs].tolist()
 
 
-def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
+def test_unexhausted_tree_proves_nothing() -> None:
     facts = considered(a_round(3, jobs=5))
     relaxed, objective = relax(facts, True), an_objective(facts)
     whole = branch(
         facts,
-        BoundAndIncumbent(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
+        BranchAndBoundState(relaxed, objective, cp_problem.first_leaf(facts), empty_plan(facts)),
         10**6,
         NO_PLACES,
     )[0]
 
     def within(most: int, dives: int = NO_PLACES) -> tuple[int, bool, float]:
         best, trial = empty_plan(facts), empty_plan(facts)
-        spent, exhausted, bound = branch(facts, BoundAndIncumbent(relaxed, objective, best, trial), most, dives)
+        spent, exhausted, bound = branch(facts, BranchAndBoundState(relaxed, objective, best, trial), most, dives)
         return int(spent), bool(exhausted), float(bound)
 
     assert whole > 5
@@ -308,17 +312,17 @@ def test_a_tree_that_was_not_exhausted_proves_nothing() -> None:
     assert within(10**6, 1) == (J + 1, False, 0.0), "one leaf, and then no dive is left"
 
 
-def test_a_copied_plan_is_equal_and_its_own() -> None:
+def test_copied_plan_is_equal_and_independent() -> None:
     facts = considered(a_round(1))
     source, target = cp_problem.first_leaf(facts), empty_plan(facts)
     branch_and_bound.copy_plan(target, source)
-    for name in PLACED:
+    for name in PLACEMENT_COLUMNS:
         assert (getattr(target, name) == getattr(source, name)).all(), name
     target.start_s[:] = -1
     assert (source.start_s >= 0).all()
 
 
-def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
+def test_groups_indistinguishable_jobs() -> None:
     queue = [
         a_job(1, units=2, per_unit=1), a_job(2, units=1, per_unit=1), a_job(3, units=2, per_unit=1),
         a_job(4, units=2, per_unit=2), a_job(5, units=2, per_unit=1, walltime_s=7), a_job(6, units=2, per_unit=1),
@@ -327,7 +331,7 @@ def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
     facts = considered(a_snapshot(a_cluster(), queue))
     weight, since_s = np.ones(8), np.zeros(8, np.int64)
     weight[5], since_s[6] = 2.0, 9
-    assert branch_and_bound.alike_jobs(facts, TotalDelayObjective(weight, since_s, 0.0)).tolist() == [
+    assert branch_and_bound.alike_jobs(facts, WeightedDelayObjective(weight, since_s, 0.0)).tolist() == [
         0,
         1,
         0,
@@ -339,14 +343,14 @@ def test_jobs_are_alike_that_no_plan_tells_apart() -> None:
     ]
 
 
-def test_a_postponed_job_takes_those_like_it_along() -> None:
+def test_postponed_job_postpones_equal_jobs() -> None:
     earliest = np.array([3, 8, 9, 2])
     branch_and_bound.break_symmetry(np.array([0, 1, 1, 1]), earliest, 1)
     assert earliest.tolist() == [3, 8, 9, 8]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_equal_jobs_one_after_the_other_are_the_best_plan(seed: int) -> None:
+def test_sequence_is_best_plan_of_equal_jobs(seed: int) -> None:
     choose = np.random.default_rng(seed)
     running = [
         a_running(a_job(90 + n, per_unit=int(choose.integers(1, 4)), walltime_s=int(choose.integers(5, 60))), ((n, 1),))
@@ -355,20 +359,20 @@ def test_equal_jobs_one_after_the_other_are_the_best_plan(seed: int) -> None:
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     facts = considered(a_snapshot(a_cluster(nodes=3, cores=5), queue, running, now_s=2))
     relaxed = relax(facts, True)
-    objective = TotalDelayObjective(np.full(5, 0.5), np.full(5, 2 + 7 * (seed % 3)), 0.0)
+    objective = WeightedDelayObjective(np.full(5, 0.5), np.full(5, 2 + 7 * (seed % 3)), 0.0)
     assert one_by_one(facts, relaxed, objective) == pytest.approx(
-        delay(objective, by_hand(relaxed, facts, (0, 1, 2, 3, 4)))
+        plan_delay_cost(objective, by_hand(relaxed, facts, (0, 1, 2, 3, 4)))
     )
 
 
-def test_of_jobs_that_differ_one_after_the_other_bounds_nothing() -> None:
+def test_sequence_bounds_nothing_for_different_jobs() -> None:
     queue = [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)]
     facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), queue))
     assert one_by_one(facts, relax(facts, True), an_objective(facts)) == 0.0
 
 
-def test_jobs_that_never_have_room_are_bounded_by_nothing() -> None:
+def test_impossible_jobs_have_no_bound() -> None:
     facts = considered(a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, units=2, per_unit=2)]))
     facts = facts.with_considered_jobs(np.array([0]))
-    objective = TotalDelayObjective(np.ones(1), np.zeros(1, np.int64), 0.0)
+    objective = WeightedDelayObjective(np.ones(1), np.zeros(1, np.int64), 0.0)
     assert one_by_one(facts, CumulativeRelaxation(np.array([0]), np.array([[1]]), np.array([[2]])), objective) == 0.0

@@ -11,10 +11,10 @@ import pytest
 
 from cpsched.dispatchers.cp import cp_problem, search_control
 from cpsched.dispatchers.cp.cp_problem import CpProblem
-from cpsched.dispatchers.cp.search_control import RestartSearch, improve
-from cpsched.dispatchers.cp.search_limit import Control, SearchLimit
+from cpsched.dispatchers.cp.search_control import RestartSearch, improve_plan
+from cpsched.dispatchers.cp.search_limit import Control, RestartSearchLimits
 from cpsched.dispatchers.cp.solve_result import CpSolveResult
-from cpsched.kernels.cp.cp_state import CpPlan, TotalDelayObjective
+from cpsched.kernels.cp.cp_state import CpPlan, WeightedDelayObjective
 from tests.builders import a_cluster, a_job, a_snapshot
 
 
@@ -47,18 +47,18 @@ class Played(RestartSearch):
         self._model = SimpleNamespace(own_search_proves=self.proves, solver=clock)
         self._built_ms = self._least_ms = self._doubled = 0
 
-    def budget(self, limit: SearchLimit, doubled: int = 0) -> Any:
+    def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> Any:
         self._doubled = doubled
         return SimpleNamespace(crossed=not self.ends)
 
-    def _verify(self, budget: Any, plan: CpPlan) -> None:
+    def _verify_plan(self, budget: Any, plan: CpPlan) -> None:
         self.verified.append(self._least_ms)
 
-    def _search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
+    def _build_search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
         self.asked.append((turn, complete, own, self._doubled))
         self.least.append(self._least_ms)
 
-    def _improved_by(self, search: Any, budget: Any) -> bool:
+    def _run_search(self, search: Any, budget: Any) -> bool:
         end = self.ends.pop(0)
         budget.crossed = not end.whole
         if end.best is None:
@@ -68,7 +68,7 @@ class Played(RestartSearch):
 
 
 def played(run: Played, control: Control = "stops", restarts: int = 2, effort: int | None = 1) -> Played:
-    run.restart(SearchLimit(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
+    run.restart(RestartSearchLimits(1.0, 1.0, restarts, effort, control=control), np.random.default_rng(0))
     return run
 
 
@@ -89,9 +89,7 @@ NOTHING, BETTER = Ends(), Ends(best=50)
         ([Ends(best=0), NOTHING], [(0, True, 0)], "optimal"),
     ],
 )
-def test_a_plan_is_improved_until_so_many_searches_bring_nothing_or_one_proves_it(
-    ends: list[Ends], asked: list[tuple[int, bool, int]], status: str
-) -> None:
+def test_search_ends_after_failures_or_proof(ends: list[Ends], asked: list[tuple[int, bool, int]], status: str) -> None:
     """Searches that may prove and others take turns; each after one that brought nothing gets twice as much."""
     run = played(Played(list(ends), "a plan"))
     assert [(turn, complete, doubled) for turn, complete, _, doubled in run.asked] == asked
@@ -101,11 +99,11 @@ def test_a_plan_is_improved_until_so_many_searches_bring_nothing_or_one_proves_i
 
 
 @pytest.mark.parametrize("restarts", [1, 2, 3])
-def test_so_many_searches_in_vain_end_it(restarts: int) -> None:
+def test_stops_after_configured_failed_searches(restarts: int) -> None:
     assert len(played(Played([NOTHING] * 9, "a plan"), restarts=restarts).asked) == restarts
 
 
-def test_a_search_that_doubles_ends_with_the_first_plan() -> None:
+def test_doubling_search_ends_with_first_plan() -> None:
     assert len(played(Played([NOTHING] * 9, "a plan"), "doubles").asked) == 1
     run = played(Played([NOTHING, NOTHING, BETTER, NOTHING]), "doubles")
     assert [doubled for *_, doubled in run.asked] == [0, 1, 2]
@@ -123,7 +121,7 @@ def test_a_search_that_doubles_ends_with_the_first_plan() -> None:
         ([NOTHING, Ends(whole=True), NOTHING], False, [(True, True), (True, True), (True, False)], "unverified"),
     ],
 )
-def test_without_a_plan_the_solvers_own_search_goes_first_and_on_until_there_is_one(
+def test_own_search_of_solver_runs_first_without_plan(
     ends: list[Ends], proves: bool, asked: list[tuple[bool, bool]], status: str
 ) -> None:
     """Where that search ends and proves nothing, the guided one goes on; every one of them may prove."""
@@ -134,9 +132,7 @@ def test_without_a_plan_the_solvers_own_search_goes_first_and_on_until_there_is_
 
 
 @pytest.mark.parametrize(("effort", "built_ms", "verified_ms"), [(None, 7, 20), (5, 0, 0)])
-def test_what_building_and_verifying_took_is_the_least_a_search_gets_where_the_clock_counts(
-    effort: int | None, built_ms: int, verified_ms: int
-) -> None:
+def test_search_budget_is_at_least_build_and_verify_time(effort: int | None, built_ms: int, verified_ms: int) -> None:
     """No model is built without a branch of it being taken."""
     run = played(Played([NOTHING] * 2, "a plan"), effort=effort)
     assert (run._built_ms, run.verified, run.least) == (built_ms, [built_ms], [verified_ms] * 2)  # noqa: SLF001
@@ -159,24 +155,24 @@ class Drawn:
 def ranked(start_s: list[int], turn: int, drawn: Drawn, same: tuple[list[int], ...] = ()) -> list[int]:
     run = Played([])
     run._same = [np.array(group) for group in same]  # noqa: SLF001
-    return run._rank(SimpleNamespace(start_s=np.array(start_s)), turn, drawn)  # type: ignore[arg-type]  # noqa: SLF001
+    return run._rank_jobs(SimpleNamespace(start_s=np.array(start_s)), turn, drawn)  # type: ignore[arg-type]  # noqa: SLF001
 
 
 @pytest.mark.parametrize(("turn", "ranks"), [(0, [2, 0, 3, 1]), (1, [3, 1, 0, 2]), (2, [3, 1, 0, 2])])
-def test_ranks_follow_the_best_plan_at_first_and_are_shaken_then(turn: int, ranks: list[int]) -> None:
+def test_first_ranks_follow_best_plan_then_are_shaken(turn: int, ranks: list[int]) -> None:
     """Starts 20, 0, 30, 0: the jobs have places 2, 0, 3, 1, of equals the first first; the third is drawn ahead."""
     drawn = Drawn(0.0, 0.0, -4.0, 0.0)
     assert ranked([20, 0, 30, 0], turn, drawn) == ranks
     assert drawn.asked == [(0.0, 2.0, 4)]
 
 
-def test_many_jobs_are_shaken_over_an_eighth_of_their_number() -> None:
+def test_shakes_many_jobs_by_eighth_of_their_number() -> None:
     drawn = Drawn(*[0.0] * 24)
     ranked(list(range(24)), 1, drawn)
     assert drawn.asked == [(0.0, 3.0, 24)]
 
 
-def test_of_jobs_alike_the_first_goes_first_however_they_are_shaken() -> None:
+def test_equal_jobs_keep_order_when_shaken() -> None:
     assert ranked([0, 10, 20], 1, Drawn(9.0, 0.0, 0.0)) == [2, 0, 1]
     assert ranked([0, 10, 20], 1, Drawn(9.0, 0.0, 0.0), ([0, 2],)) == [1, 0, 2]
 
@@ -188,17 +184,17 @@ def a_problem() -> tuple[CpProblem, CpPlan]:
     """At second 100, one at a time: three jobs of 30, 20 and 10 s, planned in the order in which they came."""
     queue = [a_job(id, per_unit=4, walltime_s=10 * (4 - id)) for id in (1, 2, 3)]
     snapshot = a_snapshot(a_cluster(nodes=1), queue, now_s=100)
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
-    objective = TotalDelayObjective(np.ones(3), np.full(3, 100), 0.0)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
+    objective = WeightedDelayObjective(np.ones(3), np.full(3, 100), 0.0)
     return CpProblem(facts, objective, snapshot.queue[:0], overdue=False), cp_problem.first_leaf(facts)
 
 
 @pytest.mark.parametrize("model", ["positions", "nodes", "pool"])
 @pytest.mark.parametrize("guided", [True, False])
-def test_the_best_plan_is_found_and_proved_with_or_without_one_to_begin_with(model: str, guided: bool) -> None:
+def test_finds_and_proves_best_plan_with_and_without_first_plan(model: str, guided: bool) -> None:
     problem, plan = a_problem()
-    limit = SearchLimit(60.0, 1.0, 2, effort=50_000, model_s=60.0)
-    found = improve(problem, CpSolveResult(plan, "dive", False, 1.0), model, limit, 0, guided)
+    limit = RestartSearchLimits(60.0, 1.0, 2, effort=50_000, model_s=60.0)
+    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), model, limit, 0, guided)
     assert (found.path, found.status, found.bound) == ("solver", "optimal", 40.0)
     assert found.plan is not None
     assert found.plan.start_s.tolist() == [130, 110, 100]
@@ -207,22 +203,20 @@ def test_the_best_plan_is_found_and_proved_with_or_without_one_to_begin_with(mod
 
 
 @pytest.mark.parametrize(("guided", "path", "status"), [(True, "dive", "unverified"), (False, "late", "")])
-def test_a_model_that_would_be_too_large_is_not_built(
-    monkeypatch: pytest.MonkeyPatch, guided: bool, path: str, status: str
-) -> None:
+def test_does_not_build_too_large_model(monkeypatch: pytest.MonkeyPatch, guided: bool, path: str, status: str) -> None:
     problem, plan = a_problem()
     monkeypatch.setattr(search_control.pywrapcp, "Solver", lambda *_: pytest.fail("no solver is needed"))
-    found = improve(
-        problem, CpSolveResult(plan, "x", False), "positions", SearchLimit(1.0, 1.0, 1, model_s=0.0), 0, guided
+    found = improve_plan(
+        problem, CpSolveResult(plan, "x", False), "positions", RestartSearchLimits(1.0, 1.0, 1, model_s=0.0), 0, guided
     )
     assert (found.path, found.status) == (path, status)
     assert (found.plan is plan) is guided
 
 
-def test_a_limit_that_is_over_before_the_first_search_leaves_the_plan_unverified() -> None:
+def test_expired_limit_leaves_plan_unverified() -> None:
     problem, plan = a_problem()
-    limit = SearchLimit(60.0, 1.0, 2, effort=1, model_s=60.0)
-    found = improve(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
+    limit = RestartSearchLimits(60.0, 1.0, 2, effort=1, model_s=60.0)
+    found = improve_plan(problem, CpSolveResult(plan, "dive", False, 1.0), "positions", limit, 0)
     assert found.plan is not None
     assert found.status in ("unverified", "feasible")
     assert found.plan.start_s.tolist() == plan.start_s.tolist()
@@ -231,7 +225,7 @@ def test_a_limit_that_is_over_before_the_first_search_leaves_the_plan_unverified
 
 @pytest.mark.parametrize(("guided", "own"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("found", [True, False])
-def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided: bool, own: bool, found: bool) -> None:
+def test_search_gets_best_plan_if_it_started_with_one(guided: bool, own: bool, found: bool) -> None:
     """Else it begins with an empty leaf, in the order of the jobs; the solver's own gets no order at all."""
     problem, plan = a_problem()
     asked: list[tuple[Any, Any, bool]] = []
@@ -240,7 +234,7 @@ def test_a_search_is_shown_the_best_plan_where_it_was_shown_one_at_first(guided:
     run._model = SimpleNamespace(  # noqa: SLF001
         facts=problem.facts, start=[0, 0, 0], search=lambda leaf, rank, whole: asked.append((leaf, rank, whole))
     )
-    RestartSearch._search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]  # noqa: SLF001
+    RestartSearch._build_search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]  # noqa: SLF001
     ((leaf, rank, whole),) = asked
     if own:
         assert (leaf, rank, whole) == (run.plan, None, True)
@@ -263,12 +257,12 @@ def a_run(plan: CpPlan | None, same: list[list[int]]) -> RestartSearch:
     ("start_s", "status"),
     [((100, 130, 150), "feasible"), ((130, 110, 100), "feasible"), ((100, 105, 150), "unverified")],
 )
-def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], status: str) -> None:
+def test_solver_verifies_whole_plan(start_s: tuple[int, ...], status: str) -> None:
     """Jobs of 30, 20 and 10 s, each of which takes the whole node: two at a time are no plan."""
     _, plan = a_problem()
     plan.start_s[:] = start_s
     run = a_run(plan, [])
-    run._verify(run.budget(SearchLimit(60.0, 1.0, 2, effort=50_000)), plan)  # noqa: SLF001
+    run._verify_plan(run.budget(RestartSearchLimits(60.0, 1.0, 2, effort=50_000)), plan)  # noqa: SLF001
     assert run.status == status
 
 
@@ -284,9 +278,7 @@ def test_a_plan_is_verified_by_the_solver_as_a_whole(start_s: tuple[int, ...], s
         ([[1, 2]], (9, 6, 5), False),
     ],
 )
-def test_jobs_alike_start_in_order_in_the_solvers_model(
-    same: list[list[int]], start_s: tuple[int, ...], holds: bool
-) -> None:
+def test_model_orders_starts_of_equal_jobs(same: list[list[int]], start_s: tuple[int, ...], holds: bool) -> None:
     problem, _ = a_problem()
     solver = search_control.pywrapcp.Solver("by hand")
     start = [solver.IntVar(0, 60) for _ in range(3)]
@@ -315,10 +307,10 @@ def test_jobs_alike_start_in_order_in_the_solvers_model(
         ),
     ],
 )
-def test_what_the_solver_adds_of_its_own_is_off_where_it_takes_long(model: str, off: set[str]) -> None:
+def test_disables_slow_presolve_steps_of_solver(model: str, off: set[str]) -> None:
     names = ("diffn_use_cumulative", "use_cumulative_edge_finder", "use_all_possible_disjunctions",
              "use_sequence_high_demand_tasks")  # fmt: skip
-    found = search_control._parameters(model)  # noqa: SLF001
+    found = search_control._solver_parameters(model)  # noqa: SLF001
     default = search_control.pywrapcp.Solver.DefaultSolverParameters()
     assert {name for name in names if not getattr(found, name)} == off
     assert all(getattr(default, name) for name in names), "or there would be nothing to switch off"

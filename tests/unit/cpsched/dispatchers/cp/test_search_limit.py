@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpsched.dispatchers.cp.search_control import RemainingSearchBudget
-from cpsched.dispatchers.cp.search_limit import SearchLimit
+from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
 from cpsched.errors import InvalidValue
 
 
@@ -22,8 +22,8 @@ class Clock:
         return self.branches
 
 
-def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_takes() -> None:
-    solver, limit = Clock(), SearchLimit(10.0, 100.0, 2)
+def test_last_search_ends_in_time_for_model_teardown() -> None:
+    solver, limit = Clock(), RestartSearchLimits(10.0, 100.0, 2)
     budget, whole = RemainingSearchBudget(solver, limit, 0, 3000), RemainingSearchBudget(solver, limit, 0, 0)
     solver.ms = 6999
     assert (budget(), whole()) == (False, False)
@@ -31,18 +31,18 @@ def test_the_last_search_ends_before_the_limit_by_what_taking_the_model_down_tak
     assert (budget(), whole()) == (True, False)
 
 
-def test_a_search_gets_its_share_of_what_is_left() -> None:
+def test_search_gets_its_share_of_remaining_time() -> None:
     solver = Clock()
     solver.ms = 500
-    budget = RemainingSearchBudget(solver, SearchLimit(10.0, 1.0, 2), 1, 0)
+    budget = RemainingSearchBudget(solver, RestartSearchLimits(10.0, 1.0, 2), 1, 0)
     solver.ms = 2499
     assert not budget()
     solver.ms = 2500
     assert budget()
 
 
-def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None:
-    solver, limit = Clock(), SearchLimit(10.0, 0.01, 2)
+def test_verification_may_exceed_first_search_time() -> None:
+    solver, limit = Clock(), RestartSearchLimits(10.0, 0.01, 2)
     short, verifying = RemainingSearchBudget(solver, limit, 0, 200), RemainingSearchBudget(solver, limit, 0, 200, 200)
     solver.ms = 199
     assert (short(), verifying()) == (True, False)
@@ -50,12 +50,12 @@ def test_verifying_a_large_model_may_take_longer_than_the_first_search() -> None
     assert verifying()
 
 
-def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> None:
-    limit = SearchLimit(10.0, 1.0, 2, model_s=16.0)
+def test_limit_must_cover_build_and_teardown_of_model() -> None:
+    limit = RestartSearchLimits(10.0, 1.0, 2, model_s=16.0)
     assert limit.is_within_limit(5.0)
     assert not limit.is_within_limit(5.1)
-    assert SearchLimit(10.0, 1.0, 2, effort=100, model_s=16.0).is_within_limit(16.0)
-    assert not SearchLimit(100.0, 1.0, 2, model_s=16.0).is_within_limit(16.1)
+    assert RestartSearchLimits(10.0, 1.0, 2, effort=100, model_s=16.0).is_within_limit(16.0)
+    assert not RestartSearchLimits(100.0, 1.0, 2, model_s=16.0).is_within_limit(16.1)
 
 
 @pytest.mark.parametrize(
@@ -69,20 +69,24 @@ def test_a_limit_covers_a_model_that_can_be_built_and_taken_down_within_it() -> 
         ({"effort": 0}, "effort=0: must be positive"),
     ],
 )
-def test_limits_that_make_no_sense_are_named(changes: dict[str, float], message: str) -> None:
+def test_rejects_invalid_limits(changes: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        SearchLimit(**{"total_s": 1.0, "first_s": 1.0, "restarts": 1, **changes})  # type: ignore[arg-type]
+        RestartSearchLimits(**{"total_s": 1.0, "first_s": 1.0, "restarts": 1, **changes})  # type: ignore[arg-type]
 
 
-def test_the_least_limits_are_limits() -> None:
-    least = SearchLimit(0.001, 0.0001, 1, effort=1, model_s=0.0)
+def test_accepts_smallest_limits() -> None:
+    least = RestartSearchLimits(0.001, 0.0001, 1, effort=1, model_s=0.0)
     assert (least.total_budget, least.first_budget, least.is_within_limit(0.0), least.is_within_limit(0.001)) == (
         1,
         1,
         True,
         False,
     )
-    assert (SearchLimit(1.0, 1.0, 1).model_s, SearchLimit(1.0, 1.0, 1).control, SearchLimit(1.0, 1.0, 1).effort) == (
+    assert (
+        RestartSearchLimits(1.0, 1.0, 1).model_s,
+        RestartSearchLimits(1.0, 1.0, 1).control,
+        RestartSearchLimits(1.0, 1.0, 1).effort,
+    ) == (
         0.1,
         "stops",
         None,
@@ -101,14 +105,14 @@ def test_the_least_limits_are_limits() -> None:
         (16.0, 0.01, 7, 7, 1),
     ],
 )
-def test_all_there_is_and_the_share_of_the_first_search(
+def test_computes_total_and_first_budget(
     total_s: float, first_s: float, effort: int | None, total: int, first: int
 ) -> None:
-    limit = SearchLimit(total_s, first_s, 1, effort)
+    limit = RestartSearchLimits(total_s, first_s, 1, effort)
     assert (limit.total_budget, limit.first_budget) == (total, first)
 
 
-def test_a_model_is_not_built_in_a_limit_that_it_would_outlast() -> None:
-    assert SearchLimit(2.0, 1.0, 1, model_s=1.0).is_within_limit(1.0)
-    assert not SearchLimit(1.9, 1.0, 1, model_s=1.0).is_within_limit(1.0)
-    assert not SearchLimit(9.0, 1.0, 1, model_s=1.0, effort=5).is_within_limit(1.1)
+def test_does_not_build_model_that_exceeds_limit() -> None:
+    assert RestartSearchLimits(2.0, 1.0, 1, model_s=1.0).is_within_limit(1.0)
+    assert not RestartSearchLimits(1.9, 1.0, 1, model_s=1.0).is_within_limit(1.0)
+    assert not RestartSearchLimits(9.0, 1.0, 1, model_s=1.0, effort=5).is_within_limit(1.1)

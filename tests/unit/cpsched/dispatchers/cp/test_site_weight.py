@@ -34,14 +34,14 @@ def first_of(name: str, snapshot: Snapshot, site_weight: float) -> int:
 
 @pytest.mark.parametrize("preferred", [1, 2, 3])
 @pytest.mark.parametrize("name", PER_ROUND + PER_OBJECTIVE)
-def test_of_jobs_alike_the_one_that_the_site_prefers_goes_first(name: str, preferred: int) -> None:
+def test_site_preference_orders_equal_jobs(name: str, preferred: int) -> None:
     priorities = {i: 10 if i == preferred else 5 for i in (1, 2, 3)}
     snapshot = one_at_a_time(priorities, dict.fromkeys(priorities, 90))
     assert first_of(name, snapshot, 1.0) == preferred
 
 
 @pytest.mark.parametrize("name", ["pcp19", "pcp20", "hcp19", "cp-bsld", "cp-af"])
-def test_a_small_site_weight_leaves_the_objective_its_say(name: str) -> None:
+def test_small_site_weight_does_not_override_objective(name: str) -> None:
     """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
     snapshot = one_at_a_time({1: 1, 2: 2}, {1: 60, 2: 86_400})
     assert first_of(name, snapshot, 0.0) == 1
@@ -49,7 +49,7 @@ def test_a_small_site_weight_leaves_the_objective_its_say(name: str) -> None:
     assert first_of(name, snapshot, 6.0) == 2
 
 
-def test_the_constant_part_of_an_objective_stays() -> None:
+def test_site_weight_keeps_constant_of_objective() -> None:
     snapshot = one_at_a_time({1: 1, 2: 2}, {1: 60, 2: 120})
     plain = slowdown(snapshot, snapshot.queue, ExpectedQueueWaits({}))
     weighed = with_site_priority(plain, snapshot, snapshot.queue, 1.0)
@@ -58,6 +58,6 @@ def test_the_constant_part_of_an_objective_stays() -> None:
 
 
 @pytest.mark.parametrize("name", ["pcp20", "cp-af"])
-def test_a_negative_site_weight_is_refused(name: str) -> None:
+def test_rejects_negative_site_weight(name: str) -> None:
     with pytest.raises(InvalidValue, match="site_weight=-1"):
         registry.dispatcher(name, {"site_weight": "-1"})

@@ -12,8 +12,8 @@ from cpsched.dispatchers.cp.slot_model import all_alike
 from cpsched.dispatchers.expected_waits import ExpectedQueueWaits
 from cpsched.feasibility import verify
 from cpsched.kernels.cp.branch_and_bound import NO_PLACES, branch_and_bound, interchangeable_bound
-from cpsched.kernels.cp.cp_state import BoundAndIncumbent, empty_plan
-from cpsched.kernels.cp.relaxation import relax
+from cpsched.kernels.cp.cp_state import BranchAndBoundState, empty_plan
+from cpsched.kernels.cp.relaxation import build_relaxation
 from cpsched.model import Cluster, Decision, Job, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Asking
@@ -38,29 +38,29 @@ def a_round(seed: int, **sharing: bool) -> Snapshot:
 
 def considered(*jobs: Job, cluster: Cluster | None = None) -> bool:
     snapshot = a_snapshot(cluster or Cluster.of([[4], [8]], ["cores"]), list(jobs))
-    return all_alike(cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue))
+    return all_alike(cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue))
 
 
-def test_units_are_alike_whatever_their_number_and_their_time() -> None:
+def test_equal_units_of_any_count_and_time_use_slots() -> None:
     assert considered(a_job(1, per_unit=2), a_job(2, units=3, per_unit=2, walltime_s=7))
 
 
-def test_units_of_different_amounts_are_not() -> None:
+def test_units_of_different_amounts_use_no_slots() -> None:
     assert not considered(a_job(1, per_unit=2), a_job(2, per_unit=1))
 
 
-def test_units_that_may_not_share_a_node_are_alike_only_where_a_node_has_room_for_one() -> None:
+def test_distinct_units_use_slots_only_if_node_holds_one() -> None:
     assert not considered(a_job(1, per_unit=4, distinct=True))
     assert considered(a_job(1, per_unit=5, distinct=True))
 
 
-def test_whole_nodes_are_alike_only_where_each_holds_as_many_units() -> None:
+def test_exclusive_units_use_slots_only_with_equal_nodes() -> None:
     assert not considered(a_job(1, per_unit=2, exclusive=True))
     assert considered(a_job(1, per_unit=2, exclusive=True), cluster=a_cluster(nodes=2, cores=4))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_slots_and_positions_prove_the_same_objective(seed: int, mocker) -> None:
+def test_slots_and_positions_prove_same_objective(seed: int, mocker) -> None:
     def decided(by_slots: bool) -> Decision:
         mocker.patch.object(search_control, "all_alike", all_alike if by_slots else lambda facts: False)
         decision = Asking(effort=20_000).decide(snapshot)
@@ -75,7 +75,7 @@ def test_slots_and_positions_prove_the_same_objective(seed: int, mocker) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_search(seed: int) -> None:
+def test_knows_best_plan_of_interchangeable_jobs(seed: int) -> None:
     """One after the other: what the tree without places proves, where it is small enough to be exhausted."""
     random = np.random.default_rng(seed)
     running = [
@@ -84,25 +84,25 @@ def test_where_jobs_are_interchangeable_their_best_plan_is_known_without_a_searc
     ]
     queue = [a_job(i, units=2, per_unit=2, walltime_s=20) for i in range(1, 6)]
     snapshot = a_snapshot(a_cluster(nodes=3, cores=5), queue, running)
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
-    relaxed = relax(facts, True)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
+    relaxed = build_relaxation(facts, True)
     objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
     plan, trial = cp_problem.first_leaf(facts), empty_plan(facts)
     _, exhausted, bound = branch_and_bound(
-        facts, BoundAndIncumbent(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
+        facts, BranchAndBoundState(relaxed, objective, plan, trial), 1_000_000, NO_PLACES
     )
     assert exhausted
     assert interchangeable_bound(facts, relaxed, objective) == pytest.approx(bound)
 
 
-def test_where_jobs_differ_nothing_is_known() -> None:
+def test_knows_no_bound_for_different_jobs() -> None:
     snapshot = a_snapshot(a_cluster(nodes=1, cores=2), [a_job(1, per_unit=2), a_job(2, per_unit=2, walltime_s=3)])
-    facts = cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue)
+    facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
     objective = slowdown(snapshot, facts.jobs, ExpectedQueueWaits(None))
-    assert interchangeable_bound(facts, relax(facts, True), objective) == 0.0
+    assert interchangeable_bound(facts, build_relaxation(facts, True), objective) == 0.0
 
 
-def test_many_equal_jobs_are_answered_with_certainty() -> None:
+def test_many_equal_jobs_have_certain_answer() -> None:
     """Thirty jobs of 2 nodes on 5: the tree over them has no end in sight, and what they cost is known at once."""
     queue = [a_job(i, units=2, per_unit=4, walltime_s=50) for i in range(1, 31)]
     running = [a_running(a_job(90, per_unit=4, walltime_s=70), ((0, 1),))]

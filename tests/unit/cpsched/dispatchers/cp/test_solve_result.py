@@ -10,13 +10,13 @@ from cpsched.dispatchers.cp.solve_result import (
     CpSolveResult,
     decision_of_placed_plan,
     decision_with_allocation,
-    effort_of,
     empty_decision,
     expected_starts,
+    solve_effort,
     start_first_fitting,
 )
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, TotalDelayObjective, empty_plan
+from cpsched.kernels.cp.cp_state import CpInstance, CpPlan, WeightedDelayObjective, empty_plan
 from cpsched.model import NEVER, Effort, Need, PendingCode, PendingReason, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -35,7 +35,7 @@ def a_queue(running: bool = False) -> Snapshot:
 
 
 def considered(snapshot: Snapshot, count: int = 3) -> CpInstance:
-    return cp_problem.cp_instance_of(snapshot).with_considered_jobs(snapshot.queue[:count])
+    return cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue[:count])
 
 
 def a_plan(facts: CpInstance, *start_s: int) -> CpPlan:
@@ -44,7 +44,7 @@ def a_plan(facts: CpInstance, *start_s: int) -> CpPlan:
     return plan
 
 
-OBJECTIVE = TotalDelayObjective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 100]), 40.0)
+OBJECTIVE = WeightedDelayObjective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 100]), 40.0)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ OBJECTIVE = TotalDelayObjective(np.array([1.0, 2.0, 3.0]), np.array([100, 100, 1
         ("", False, None, None),
     ],
 )
-def test_objective_and_bound_are_told_where_somebody_searched_and_found(
+def test_reports_objective_and_bound_of_successful_search(
     status: str, has_plan: bool, objective: float | None, bound: float | None
 ) -> None:
     facts = considered(a_queue())
     plan = a_plan(facts, 110, 120, 100) if has_plan else None
     answer = CpSolveResult(plan, "solver", False, 5.0, status, 0.25, 99, 0.125, 0.5)
-    effort = effort_of(facts, answer, OBJECTIVE, 77)
+    effort = solve_effort(facts, answer, OBJECTIVE, 77)
     assert effort == Effort("solver", 3, 77, status, objective, bound, 0.25, 99, 0.125, 0.5)
 
 
-def test_an_answer_of_which_nothing_is_said_cost_nothing() -> None:
+def test_empty_answer_has_zero_cost() -> None:
     answer = CpSolveResult(None, "dive", certain=False)
     assert (answer.bound, answer.status, answer.solver_s, answer.branches) == (0.0, "", 0.0, 0)
     assert (answer.first_s, answer.best_s) == (0.0, 0.0)
 
 
-def test_expected_starts_follow_the_queue_and_are_unknown_for_jobs_that_were_not_considered() -> None:
+def test_expected_starts_follow_queue_order() -> None:
     snapshot = a_queue()
     order = snapshot.queue[[2, 0]]
     assert expected_starts(snapshot, order, np.array([130, 110])).tolist() == [110, NEVER, 130]
@@ -80,7 +80,7 @@ def test_expected_starts_follow_the_queue_and_are_unknown_for_jobs_that_were_not
 
 
 @pytest.mark.parametrize("need", ["plan", "starts"])
-def test_jobs_start_where_the_plan_has_them_and_the_others_wait_until_then(need: Need) -> None:
+def test_jobs_start_as_planned_and_others_wait(need: Need) -> None:
     snapshot = a_queue()
     facts = considered(snapshot)
     plan = cp_problem.first_leaf(facts)
@@ -96,7 +96,7 @@ def test_jobs_start_where_the_plan_has_them_and_the_others_wait_until_then(need:
         assert decision.waits[3].reason == PendingReason(PendingCode.RESOURCES, (0, 1))
 
 
-def test_what_would_fit_waits_for_jobs_that_weigh_more() -> None:
+def test_fitting_job_waits_for_heavier_ones() -> None:
     snapshot = a_queue()
     facts = considered(snapshot, 1)
     later = a_plan(facts, 150)
@@ -114,7 +114,7 @@ def test_what_would_fit_waits_for_jobs_that_weigh_more() -> None:
         ((150, 200, 101), [], 0, {1: 150, 2: 200, 3: 101}),
     ],
 )
-def test_what_a_pool_starts_and_nodes_have_no_room_for_has_no_start_and_is_counted(
+def test_counts_pool_starts_that_fit_on_no_node(
     starts: tuple[int, ...], chosen: list[int], unplaced: int, plan: dict[int, int]
 ) -> None:
     """A core of the fourth node is taken: of two jobs of two whole nodes one finds room."""
@@ -127,7 +127,7 @@ def test_what_a_pool_starts_and_nodes_have_no_room_for_has_no_start_and_is_count
     assert decision.plan_by_job(snapshot) == plan
 
 
-def test_on_an_idle_cluster_what_finds_room_starts_beside_what_does_not() -> None:
+def test_idle_cluster_starts_fitting_jobs_besides_unplaced_ones() -> None:
     snapshot = a_queue()
     facts = considered(snapshot)
     decision = decision_with_allocation(snapshot, facts, a_plan(facts, 100, 100, 100), EFFORT, "plan", "best-fit")
@@ -136,7 +136,7 @@ def test_on_an_idle_cluster_what_finds_room_starts_beside_what_does_not() -> Non
 
 
 @pytest.mark.parametrize(("allocation", "node"), [("first-fit", 0), ("best-fit", 3)])
-def test_the_node_of_a_small_job_is_the_first_or_the_fullest(allocation: str, node: int) -> None:
+def test_allocation_chooses_first_or_fullest_node(allocation: str, node: int) -> None:
     snapshot = a_queue(running=True)
     facts = considered(snapshot)
     decision = decision_with_allocation(snapshot, facts, a_plan(facts, 150, 150, 100), EFFORT, "starts", allocation)
@@ -144,9 +144,7 @@ def test_the_node_of_a_small_job_is_the_first_or_the_fullest(allocation: str, no
 
 
 @pytest.mark.parametrize(("running", "starts"), [(False, {1}), (True, set())])
-def test_where_nothing_runs_and_nothing_starts_the_first_that_fits_starts_alone(
-    running: bool, starts: set[int]
-) -> None:
+def test_starts_first_fitting_job_if_cluster_would_stay_idle(running: bool, starts: set[int]) -> None:
     """Else the next round would be this one again."""
     snapshot = a_queue(running)
     facts = considered(snapshot)
@@ -159,7 +157,7 @@ def test_where_nothing_runs_and_nothing_starts_the_first_that_fits_starts_alone(
     assert later.effort.unplaced == 0
 
 
-def test_a_job_that_fits_nowhere_does_not_start_alone_but_the_next_one_does() -> None:
+def test_starts_next_job_if_first_fits_nowhere() -> None:
     snapshot = a_snapshot(a_cluster(), [a_job(1, per_unit=9), a_job(2, per_unit=1)], now_s=100)
     facts = considered(snapshot, 2)
     assert set(start_first_fitting(snapshot, facts, EFFORT, "plan").starts_by_job(snapshot)) == {2}
@@ -168,7 +166,7 @@ def test_a_job_that_fits_nowhere_does_not_start_alone_but_the_next_one_does() ->
     assert (decision.starts_by_job(snapshot), decision.effort.path) == ({}, "solver")
 
 
-def test_an_unlucky_pool_starts_the_first_that_fits_and_counts_what_found_no_room() -> None:
+def test_starts_one_fitting_job_if_pool_plan_cannot_be_placed() -> None:
     """A pool of eight cores may seem to have room for three units of three; two nodes of four have not."""
     snapshot = a_snapshot(a_cluster(nodes=2), [a_job(1, units=3, per_unit=3), a_job(2, per_unit=3)], now_s=100)
     facts = considered(snapshot, 2)
@@ -178,7 +176,7 @@ def test_an_unlucky_pool_starts_the_first_that_fits_and_counts_what_found_no_roo
 
 
 @pytest.mark.parametrize("need", ["plan", "starts"])
-def test_where_nothing_starts_every_job_waits_without_a_plan(need: Need) -> None:
+def test_all_jobs_wait_without_plan_if_nothing_starts(need: Need) -> None:
     snapshot = a_queue()
     decision = empty_decision(snapshot, EFFORT, need)
     assert len(decision.starts) == 0

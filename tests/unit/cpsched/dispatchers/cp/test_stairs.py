@@ -10,9 +10,9 @@ from ortools.constraint_solver import pywrapcp
 
 from cpsched.dispatchers.cp import cp_problem, position_constraints, position_model, position_variables
 from cpsched.dispatchers.cp.cp_objective import by_slowdown
-from cpsched.dispatchers.cp.position_variables import ResourcePositionVariables, RunningJobRectangles
+from cpsched.dispatchers.cp.position_variables import PositionModelVariables, RunningJobRectangles
 from cpsched.feasibility import verify
-from cpsched.kernels.cp.startable_jobs import startable
+from cpsched.kernels.cp.startable_jobs import startable_slots
 from cpsched.model import Cluster, Decision, Snapshot
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Asking
@@ -34,17 +34,17 @@ def a_mix(seed: int) -> Snapshot:
     return a_snapshot(cluster, queue, running)
 
 
-def model_of(snapshot: Snapshot) -> ResourcePositionVariables:
-    facts = cp_problem.cp_instance_of(snapshot)
-    facts = facts.with_considered_jobs(by_slowdown(snapshot, startable(facts, snapshot.queue, 100)))
-    return position_variables.variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
+def model_of(snapshot: Snapshot) -> PositionModelVariables:
+    facts = cp_problem.build_cp_instance(snapshot)
+    facts = facts.with_considered_jobs(by_slowdown(snapshot, startable_slots(facts, snapshot.queue, 100)))
+    return position_variables.create_variables(pywrapcp.Solver("test"), facts, 1000, cp_problem.first_leaf(facts))
 
 
 def boxes(*rows: tuple[int, int, int]) -> RunningJobRectangles:
     return RunningJobRectangles(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
 
 
-def test_a_position_is_free_when_the_running_job_there_ends() -> None:
+def test_position_is_free_after_end_of_running_job() -> None:
     """Two nodes of four positions: on the first 2 until 50 s and 1 above them until 9 s; the second is free."""
     cluster = a_cluster(nodes=2, cores=4)
     model = model_of(a_snapshot(cluster, [a_job(1), a_job(2, per_unit=4)]))
@@ -53,7 +53,7 @@ def test_a_position_is_free_when_the_running_job_there_ends() -> None:
     assert found.free_from[found.kind_of].tolist() == [[50, 50, 9, 0], [0, 0, 0, 0]]
 
 
-def test_nodes_whose_stairs_are_alike_are_one_kind_also_where_a_box_spans_them() -> None:
+def test_nodes_with_equal_stairs_are_one_kind() -> None:
     model = model_of(a_snapshot(a_cluster(nodes=4, cores=4), [a_job(1), a_job(2, per_unit=4)]))
     found = position_variables.step_profile(model, 0, boxes((0, 12, 50)))
     assert found is not None
@@ -61,7 +61,7 @@ def test_nodes_whose_stairs_are_alike_are_one_kind_also_where_a_box_spans_them()
     assert found.free_from.tolist() == [[0] * 4, [50] * 4]
 
 
-def test_positions_are_counted_in_the_largest_amount_that_divides_all() -> None:
+def test_position_size_is_greatest_common_divisor() -> None:
     """16 GiB nodes, jobs that ask for 4 and 8 GiB: four positions of 4 GiB, not 16,384 of one MiB."""
     cluster = Cluster.of([[4, 16384]] * 2, ["cores", "memory_mib"])
     model = model_of(a_snapshot(cluster, [a_job(1, per_unit=(1, 4096)), a_job(2, per_unit=(2, 8192))]))
@@ -70,9 +70,9 @@ def test_positions_are_counted_in_the_largest_amount_that_divides_all() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_stairs_and_boxes_prove_the_same_objective(seed: int, mocker) -> None:
+def test_stairs_and_boxes_prove_same_objective(seed: int, mocker) -> None:
     def decided(share: float) -> Decision:
-        mocker.patch.object(position_model, "_PAIR_S", share)
+        mocker.patch.object(position_model, "_BOX_PAIR_COST_S", share)
         decision = Asking(effort=8000).decide(snapshot)
         assert verify(decision, snapshot) == []
         return decision
@@ -93,7 +93,7 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
     queue = [a_job(1, per_unit=per_unit, walltime_s=10), a_job(2, per_unit=1, walltime_s=10)]
     model = model_of(a_snapshot(a_cluster(nodes=2, cores=4), queue, running))
     held = {0: position_variables.fixed_rectangles(model, 0)}
-    position_constraints.post(model, held, {0: position_variables.step_profile(model, 0, held[0])})
+    position_constraints.post_position_constraints(model, held, {0: position_variables.step_profile(model, 0, held[0])})
     j = [model.facts.table.per_unit[slot, 0] for slot in model.facts.jobs.tolist()].index(per_unit)
     unit, solver = model.units[j][0], model.solver
     solver.Add(model.start[j] == start_s)
@@ -116,7 +116,7 @@ def accepted(per_unit: int, node: int, place: int, start_s: int) -> bool:
         (2, 1, 0, 0, True),
     ],
 )
-def test_a_unit_may_not_start_before_its_positions_are_free(
+def test_unit_starts_only_when_positions_are_free(
     per_unit: int, node: int, place: int, start_s: int, right: bool
 ) -> None:
     """The pool has room for all of these: only the staircase can refuse."""
@@ -129,7 +129,7 @@ def places(snapshot: Snapshot) -> list[list[tuple[int, int]]]:
     return [[(place.Min(), place.Max()) for place in units[0].place.values()] for units in model.units]
 
 
-def test_a_unit_that_leaves_nobody_beside_it_has_no_position_to_choose() -> None:
+def test_unit_that_fills_node_has_fixed_position() -> None:
     """It takes all cores, of which everybody takes some: its memory is at the top. The other chooses in both."""
     cluster = a_cluster(nodes=2, cores=4, memory=16)
     jobs = [a_job(1, per_unit=(4, 5)), a_job(2, per_unit=(3, 6))]
@@ -137,7 +137,7 @@ def test_a_unit_that_leaves_nobody_beside_it_has_no_position_to_choose() -> None
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_beside_a_job_of_memory_alone_it_has_one(running: bool) -> None:
+def test_unit_has_position_choice_with_memory_only_job(running: bool) -> None:
     cluster = a_cluster(nodes=2, cores=4, memory=16)
     jobs, beside = [a_job(1, per_unit=(4, 5))], a_job(2, per_unit=(0, 1))
     snapshot = (
@@ -147,9 +147,9 @@ def test_beside_a_job_of_memory_alone_it_has_one(running: bool) -> None:
 
 
 @pytest.mark.parametrize("share", [1e-3, 0.0])
-def test_a_unit_alone_on_its_node_finds_room_above_what_is_out_of_service(share: float, mocker) -> None:
+def test_unit_alone_on_node_fits_above_unavailable_positions(share: float, mocker) -> None:
     """Of the one node's memory 10 of 16 are out of service: a job of all cores and 6 fits, beside a longer queue."""
-    mocker.patch.object(position_model, "_PAIR_S", share)  # as stairs, then as boxes
+    mocker.patch.object(position_model, "_BOX_PAIR_COST_S", share)  # as stairs, then as boxes
     cluster = a_cluster(nodes=1, cores=4, memory=16)
     jobs = [a_job(1, per_unit=(4, 6), walltime_s=50), a_job(2, per_unit=(4, 3), walltime_s=20)]
     snapshot = replace(a_snapshot(cluster, jobs), free=np.array([[4, 6]]))

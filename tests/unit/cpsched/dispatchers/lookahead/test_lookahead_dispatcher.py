@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from cpsched import registry
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, PendingCode
-from cpsched.planning import scheduling_state_of
+from cpsched.planning import get_scheduling_state
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.searches import Ablated, Priced
 
@@ -42,18 +42,18 @@ def jobs_for(cluster, *shapes):
     ]
 
 
-def test_jobs_that_all_fit_start_without_a_search(cluster):
+def test_starts_all_fitting_jobs_without_search(cluster):
     snapshot = a_snapshot(cluster, jobs_for(cluster, (2, 90, 0), (2, 30, 0)))
-    decision = Lookahead().decide(snapshot)
+    decision = LookaheadDispatcher().decide(snapshot)
     assert started(decision, snapshot) == {0, 1}
     assert (decision.effort.path, decision.effort.branches) == ("all-start", 0)
 
 
-def test_where_nothing_can_start_the_last_order_is_the_plan_and_nothing_is_searched(cluster):
+def test_reuses_last_order_if_nothing_can_start(cluster):
     running = [a_running(a_job(9, 4, a_request(cluster, 4), 50), ((0, 4),) if cluster.counted else ((0, 2), (1, 2)))]
     queue = jobs_for(cluster, (4, 90, 0), (4, 30, 0))
     snapshot = a_snapshot(cluster, queue, running)
-    decision = Lookahead(objective="af").decide(snapshot)
+    decision = LookaheadDispatcher(objective="af").decide(snapshot)
     assert decision.effort.path == "none-can-start"
     assert decision.plan_by_job(snapshot) == {0: 50, 1: 140}
 
@@ -62,23 +62,23 @@ def test_where_nothing_can_start_the_last_order_is_the_plan_and_nothing_is_searc
     ("objective", "first"),
     [("af", {1}), ("slowdown", {1}), ("bsld", {1}), ("awf", {0}), ("p2sf", {0})],
 )
-def test_each_objective_starts_what_it_is_best_for(cluster, objective, first):
+def test_each_objective_starts_its_best_job(cluster, objective, first):
     """A short narrow job and one with the larger area, side by side impossible."""
     shapes = {"awf": ((4, 100, 0), (1, 99, 0)), "p2sf": ((4, 100, 0), (1, 99, 0))}
     queue = jobs_for(cluster, *shapes.get(objective, ((4, 1000, 0), (4, 30, 0))))
     snapshot = a_snapshot(cluster, queue)
-    assert started(Lookahead(objective=objective).decide(snapshot), snapshot) == first
+    assert started(LookaheadDispatcher(objective=objective).decide(snapshot), snapshot) == first
 
 
-def test_every_job_that_waits_has_a_planned_start(cluster):
+def test_every_pending_job_has_planned_start(cluster):
     queue = jobs_for(cluster, *((3, 100 - i, 0) for i in range(8)))
     snapshot = a_snapshot(cluster, queue)
-    decision = Lookahead().decide(snapshot)
+    decision = LookaheadDispatcher().decide(snapshot)
     assert sorted(decision.plan_by_job(snapshot)) == list(range(8))
     assert NEVER not in decision.plan_s
 
 
-def test_a_job_behind_those_covered_has_no_plan_and_starts_where_it_delays_none(cluster):
+def test_uncovered_job_starts_only_if_it_delays_none(cluster):
     """The first two jobs take turns; the third fits beside neither, the fourth beside the first."""
     queue = jobs_for(cluster, (3, 100, 0), (3, 100, 1), (3, 100, 2), (1, 50, 3))
     snapshot = a_snapshot(cluster, queue, now_s=10)
@@ -88,52 +88,50 @@ def test_a_job_behind_those_covered_has_no_plan_and_starts_where_it_delays_none(
     assert decision.waits[2].reason.code is PendingCode.RESOURCES
 
 
-def test_an_overdue_job_is_planned_before_all_others(cluster):
+def test_overdue_job_is_planned_first(cluster):
     """Short jobs are worth more than the wide one, until that has waited too long."""
     queue = jobs_for(cluster, (4, 5000, 0), *((4, 20, 10 * HOUR) for _ in range(5)))
     snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
-    assert 0 not in started(Lookahead("slowdown", overdue_h=11).decide(snapshot), snapshot)
-    assert started(Lookahead("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
+    assert 0 not in started(LookaheadDispatcher("slowdown", overdue_h=11).decide(snapshot), snapshot)
+    assert started(LookaheadDispatcher("slowdown", overdue_h=9).decide(snapshot), snapshot) == {0}
 
 
 @pytest.mark.parametrize(("waited_s", "first"), [(9 * HOUR - 1, False), (9 * HOUR, False), (9 * HOUR + 1, True)])
-def test_a_job_is_overdue_that_waited_longer_than_the_bound_and_one_of_just_the_bound_is_planned(
-    cluster, waited_s, first
-):
+def test_job_is_overdue_only_above_bound(cluster, waited_s, first):
     queue = jobs_for(cluster, (4, 5000, 10 * HOUR - waited_s), *((4, 20, 10 * HOUR) for _ in range(5)))
     snapshot = a_snapshot(cluster, queue, now_s=10 * HOUR)
-    decision = Lookahead("slowdown", overdue_h=9).decide(snapshot)
+    decision = LookaheadDispatcher("slowdown", overdue_h=9).decide(snapshot)
     assert (started(decision, snapshot) == {0}) is first
     assert set(decision.plan_by_job(snapshot)) == set(range(6)), "no job is left out"
 
 
-def test_by_default_a_job_that_waited_for_long_is_not_made_the_one_that_waits_longest(cluster):
+def test_longest_waiting_job_does_not_wait_even_longer(cluster):
     """By arrival no job waits longer than the wide job has by now; five short jobs would be worth more."""
     queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 1000) for _ in range(5)))
     snapshot = a_snapshot(cluster, queue, now_s=1000)
-    assert 0 not in started(Lookahead("slowdown").decide(snapshot), snapshot)
-    assert started(Lookahead().decide(snapshot), snapshot) == {0}
+    assert 0 not in started(LookaheadDispatcher("slowdown").decide(snapshot), snapshot)
+    assert started(LookaheadDispatcher().decide(snapshot), snapshot) == {0}
 
 
-def test_the_bound_of_the_longest_wait_leaves_alone_who_waited_for_less_than_half_of_it(cluster):
+def test_longest_wait_bound_ignores_short_waits(cluster):
     """By arrival the last of fifteen short jobs waits for 380 s; the long one, after all of them, for 450 s."""
     queue = jobs_for(cluster, (4, 100, 0), *((4, 20, 150) for _ in range(15)))
     snapshot = a_snapshot(cluster, queue, now_s=150)
-    assert Lookahead("large-jobs").decide(snapshot).plan_by_job(snapshot)[0] == 450
+    assert LookaheadDispatcher("large-jobs").decide(snapshot).plan_by_job(snapshot)[0] == 450
 
 
-def test_a_job_that_can_never_run_delays_nobody(cluster):
+def test_impossible_job_delays_no_other(cluster):
     queue = jobs_for(cluster, (9, 10, 0), (4, 30, 0), (4, 40, 0))
     snapshot = a_snapshot(cluster, queue)
-    decision = Lookahead().decide(snapshot)
+    decision = LookaheadDispatcher().decide(snapshot)
     assert decision.plan_by_job(snapshot) == {1: 0, 2: 30}
     assert decision.waits[0].reason.code is PendingCode.NEVER
 
 
-def test_the_last_order_is_remembered_and_survives_json(cluster):
+def test_last_order_survives_json(cluster):
     queue = jobs_for(cluster, (3, 100, 0), (3, 30, 0), (3, 60, 0))
     snapshot = a_snapshot(cluster, queue)
-    first, second = Lookahead("af"), Ablated("af", candidates=1, effort=0)
+    first, second = LookaheadDispatcher("af"), Ablated("af", candidates=1, effort=0)
     assert first.memory() == {"order": [], "first_s": {}}
     first.decide(snapshot)
     assert first.memory() == {"order": [1, 2, 0], "first_s": {"0": 90, "2": 30}}
@@ -143,7 +141,7 @@ def test_the_last_order_is_remembered_and_survives_json(cluster):
     assert second.memory() == {"order": [2, 0, 7], "first_s": {"0": 90, "7": 160}}
 
 
-def test_a_job_that_loses_its_plan_is_still_known_to_have_been_told_until_it_is_gone(cluster):
+def test_keeps_first_expected_start_until_job_is_gone(cluster):
     """One job at a time has a plan: a short one takes that of the wide one, and starts."""
     running = [a_running(a_job(9, 2, a_request(cluster, 2), 50), ((0, 2),))]
     wide, short, other = jobs_for(cluster, (4, 90, 0), (2, 30, 0), (4, 95, 0))
@@ -154,24 +152,24 @@ def test_a_job_that_loses_its_plan_is_still_known_to_have_been_told_until_it_is_
     assert told == [{"0": 50}, {"0": 50}, {"2": 50}]
 
 
-def test_the_same_history_gives_the_same_decision(cluster):
+def test_same_history_gives_same_decision(cluster):
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
     snapshot = a_snapshot(cluster, queue)
-    plans = [Lookahead(seed=3).decide(snapshot).plan_s.tolist() for _ in range(2)]
+    plans = [LookaheadDispatcher(seed=3).decide(snapshot).plan_s.tolist() for _ in range(2)]
     assert plans[0] == plans[1]
 
 
-def test_searching_improves_the_plan(cluster):
+def test_search_improves_plan(cluster):
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
     snapshot = a_snapshot(cluster, queue)
-    total = [int(Lookahead("af", effort=n).decide(snapshot).plan_s.sum()) for n in (0, 300)]
+    total = [int(LookaheadDispatcher("af", effort=n).decide(snapshot).plan_s.sum()) for n in (0, 300)]
     assert total[1] < total[0]
 
 
-def test_need_of_starts_alone_starts_the_same(cluster):
+def test_starts_need_gives_same_starts_without_plan(cluster):
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
     snapshot = a_snapshot(cluster, queue)
-    decisions = [Lookahead(horizon=5, covered=10).decide(snapshot, need) for need in ("plan", "starts")]
+    decisions = [LookaheadDispatcher(horizon=5, covered=10).decide(snapshot, need) for need in ("plan", "starts")]
     assert decisions[0].starts_by_job(snapshot) == decisions[1].starts_by_job(snapshot)
     assert decisions[1].plan_s is None
 
@@ -181,16 +179,16 @@ def a_crowd(cluster):
     return a_snapshot(cluster, jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20))))
 
 
-def test_once_so_many_jobs_were_placed_no_other_order_is_tried(cluster):
+def test_work_limit_bounds_tried_orders(cluster):
     snapshot = a_crowd(cluster)
     some = 10 if cluster.counted else 200
-    tried = [Lookahead("af", work=work).decide(snapshot).effort.branches for work in (1, some, 10_000)]
+    tried = [LookaheadDispatcher("af", work=work).decide(snapshot).effort.branches for work in (1, some, 10_000)]
     assert tried[0] == 1
     assert tried[0] < tried[1] < tried[2] == 307
 
 
-def test_a_slow_machine_tries_fewer_orders_and_a_faster_one_more_again(cluster):
-    snapshot, dispatcher = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+def test_adapts_work_to_machine_speed(cluster):
+    snapshot, dispatcher = a_crowd(cluster), LookaheadDispatcher("af", limit_s=0.1)
     most = dispatcher.memory()["work"]
     quick = dispatcher.decide(snapshot).effort.branches
     dispatcher.took(10)
@@ -206,8 +204,8 @@ def test_a_slow_machine_tries_fewer_orders_and_a_faster_one_more_again(cluster):
     assert dispatcher.memory()["work"] == most
 
 
-def test_a_round_that_says_nothing_of_the_pace_leaves_the_work_as_it_is(cluster):
-    dispatcher = Lookahead("af", limit_s=0.1)
+def test_round_without_timing_keeps_work(cluster):
+    dispatcher = LookaheadDispatcher("af", limit_s=0.1)
     work = dispatcher.memory()["work"]
     dispatcher.decide(a_snapshot(cluster, jobs_for(cluster, (2, 100, 0), (2, 30, 0))))
     dispatcher.took(10)
@@ -216,19 +214,19 @@ def test_a_round_that_says_nothing_of_the_pace_leaves_the_work_as_it_is(cluster)
     assert dispatcher.memory()["work"] == work
 
 
-def test_what_fits_into_the_limit_is_remembered_and_nothing_else_of_the_clock(cluster):
-    snapshot, first = a_crowd(cluster), Lookahead("af", limit_s=0.1)
+def test_remembers_only_work_that_fits_limit(cluster):
+    snapshot, first = a_crowd(cluster), LookaheadDispatcher("af", limit_s=0.1)
     first.decide(snapshot)
     first.took(10)
-    second = Lookahead("af", limit_s=0.1)
+    second = LookaheadDispatcher("af", limit_s=0.1)
     second.recall(json.loads(json.dumps(first.memory())))
     one, other = first.decide(snapshot), second.decide(snapshot)
     assert one.effort == other.effort
     assert one.plan_s.tolist() == other.plan_s.tolist()
 
 
-def test_without_a_limit_no_clock_has_a_say(cluster):
-    snapshot, dispatcher = a_crowd(cluster), Lookahead("af")
+def test_clock_has_no_effect_without_limit(cluster):
+    snapshot, dispatcher = a_crowd(cluster), LookaheadDispatcher("af")
     dispatcher.decide(snapshot)
     dispatcher.took(1e6)
     assert "work" not in dispatcher.memory()
@@ -272,7 +270,7 @@ def is_swapped(order, at_most):
 
 
 @pytest.mark.parametrize("which", range(6))
-def test_a_move_alone_changes_orders_in_its_way(cluster, which):
+def test_single_move_changes_orders_only_its_way(cluster, which):
     orders = list(moved_once(cluster, 1 << which, 60))
     fits = {name: sum(1 for order in orders if is_such(order)) for name, is_such in MOVES.items()}
     name = list(MOVES)[which]
@@ -281,23 +279,23 @@ def test_a_move_alone_changes_orders_in_its_way(cluster, which):
         assert fits[other] < 60
 
 
-def test_the_shares_of_the_moves_that_are_left_grow_in_proportion(cluster):
+def test_shares_of_enabled_moves_grow_in_proportion(cluster):
     """To the front twice as often as back."""
     moved = [order for order in moved_once(cluster, 1 << 2 | 1 << 3, 400) if order != TWENTY]
     assert 0.6 < sum(1 for order in moved if MOVES["to-front"](order)) / len(moved) < 0.75
 
 
-def test_all_moves_are_drawn_as_they_always_were(cluster):
+def test_all_moves_keep_recorded_draws(cluster):
     """What the search of seed 3 found before a move could be left out."""
     queue = jobs_for(cluster, *((1 + i % 4, 50 + 37 * i % 90, 0) for i in range(20)))
-    dispatcher = Lookahead("slowdown", seed=3)
+    dispatcher = LookaheadDispatcher("slowdown", seed=3)
     dispatcher.decide(a_snapshot(cluster, queue))
     known = [0, 5, 8, 16, 4, 1, 15, 3, 10, 18, 6, 12, 9, 11, 14, 2, 7, 19, 17, 13]
     assert dispatcher.memory()["order"] == known
 
 
 @pytest.mark.parametrize(("reservations", "first"), [(0, {0, 3}), (1, {0, 3}), (2, {0}), (None, {0})])
-def test_so_many_of_the_jobs_that_cannot_start_now_hold_their_slots(reservations, first):
+def test_reservations_setting_bounds_protected_jobs(reservations, first):
     """The last job fits beside the second one, and not beside the third; the first starts, and needs no reservation."""
     pool = a_cluster(nodes=1, cores=4)
     snapshot = a_snapshot(pool, jobs_for(pool, (3, 100, 0), (3, 50, 0), (4, 100, 0), (1, 200, 0)))
@@ -317,12 +315,12 @@ def test_so_many_of_the_jobs_that_cannot_start_now_hold_their_slots(reservations
         ({"overdue_h": "0"}, "overdue_h=0.0: must be positive"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(settings, message):
+def test_rejects_invalid_settings(settings, message):
     with pytest.raises(InvalidValue, match=message):
         registry.dispatcher("lookahead", settings)
 
 
-def test_each_objective_has_one_row_that_says_all_of_it():
+def test_each_objective_has_complete_row():
     for name, row in OBJECTIVES.items():
         assert row.name == name
         assert row.sentence
@@ -335,7 +333,7 @@ def weights_of(objective, cluster, *shapes, now_s=0):
     return lookahead.weights(len(jobs)).tolist()
 
 
-def test_for_large_jobs_a_job_costs_its_area_and_half_the_typical_one_and_more_with_age(cluster):
+def test_large_jobs_weight_is_area_with_age(cluster):
     now_s = 6 * HOUR
     new = ((1, 1, now_s), (1, HOUR, now_s), (2, HOUR, now_s), (4, HOUR, now_s), (2, 8 * HOUR, now_s))
     shapes = ((1, 3 * HOUR, 0), *new)
@@ -345,17 +343,17 @@ def test_for_large_jobs_a_job_costs_its_area_and_half_the_typical_one_and_more_w
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_weights_of_new_jobs_are_those_of_the_row(cluster, objective):
+def test_weights_of_new_jobs_match_row(cluster, objective):
     shapes = tuple((1 + i % 4, 5 + 700 * i * i, 0) for i in range(9))
     found = OBJECTIVES[objective].weights([cores for cores, *_ in shapes], [walltime_s for _, walltime_s, _ in shapes])
     assert found.tolist() == pytest.approx(weights_of(objective, cluster, *shapes))
 
 
-def test_the_typical_area_of_a_single_job_is_its_own(cluster):
+def test_typical_area_of_single_job_is_its_own(cluster):
     assert weights_of("large-jobs", cluster, (2, HOUR, 0)) == pytest.approx([HOUR * 2**0.3 * (2 + 1)])
 
 
-def test_slowdown_costs_by_length_alone_and_more_with_age(cluster):
+def test_slowdown_weight_depends_on_length_and_age(cluster):
     now_s = 24 * HOUR
     found = weights_of("slowdown", cluster, (4, HOUR, now_s), (1, HOUR, 0), now_s=now_s)
     assert found == pytest.approx([HOUR**-0.5, HOUR**-0.5 * 1.25])
@@ -369,7 +367,7 @@ def cost_of(formula, r, E, W, s, **of_queue):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective):
+def test_kernel_cost_equals_documented_formula(cluster, objective):
     """Less what a start now costs; p2sf counts in hours."""
     now_s, row = 40 * HOUR, OBJECTIVES[objective]
     shapes = tuple((1 + i % 4, 500 + 700 * i * i, i * 5 * HOUR) for i in range(8))
@@ -380,9 +378,10 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
         "A": areas[6],
         "m": sum(walltime_s**row.e for _, walltime_s, _ in shapes) / sum(areas),
         "L": lookahead.aged_s / (row.aged_by or 1),
+        "w": row.area,
     }
     for later_s in (1, 3 * HOUR, 50 * HOUR):
-        found = lookahead.prices(scheduling_state_of(snapshot), now_s + later_s)
+        found = lookahead.prices(get_scheduling_state(snapshot), now_s + later_s)
         wanted = []
         for r, E, submit_s in shapes:
             then, now = (cost_of(row.formula, r, E, now_s - submit_s, s, **of_queue) for s in (later_s, 0))
@@ -396,15 +395,17 @@ def test_the_kernel_charges_what_the_formula_of_the_page_says(cluster, objective
         ("large-jobs", "r^1.3 E (1 + 0.5 A / (r E)) (1 + (W / 12 h)^4) (s - now); bound on the longest wait"),
         ("af", "(s - now)"),
         ("default", "(E^-0.5 + 0.3 m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
+        ("controlled", "(E^-0.5 + w m r E) (1 + (W / (0.3 L))^4) (s - now); bound on the longest wait"),
         ("waits", "E^-0.5 (1 + (W / L)^4) (s - now)"),
+        ("controlled-waits", "(E^-0.5 + w m r E) (1 + (W / L)^4) (s - now)"),
         ("p2sf", "r (F^4 - (F - E)^4)"),
     ],
 )
-def test_formulas_are_written_as_people_write_them(objective, formula):
+def test_formats_formulas(objective, formula):
     assert OBJECTIVES[objective].formula == formula
 
 
-def test_a_policy_of_it_extends_overrunning_jobs_to_their_walltime():
+def test_extends_overrunning_jobs_to_walltime():
     from cpsched.policy_spec import PolicySpec
 
     assert PolicySpec.of("lookahead").build().overrun == "walltime"
@@ -413,24 +414,26 @@ def test_a_policy_of_it_extends_overrunning_jobs_to_their_walltime():
 
 
 @pytest.mark.parametrize("preferred", [0, 1, 2])
-def test_of_jobs_alike_the_one_that_the_site_prefers_goes_first(cluster, preferred):
+def test_site_preference_orders_equal_jobs(cluster, preferred):
     alike = jobs_for(cluster, (4, 90, 0), (4, 90, 0), (4, 90, 0))
     jobs = [replace(job, priority=10 if job.id == preferred else 5) for job in alike]
     snapshot = a_snapshot(cluster, jobs, now_s=60)
-    assert started(Lookahead(site_weight=1).decide(snapshot), snapshot) == {preferred}
+    assert started(LookaheadDispatcher(site_weight=1).decide(snapshot), snapshot) == {preferred}
     indifferent = a_snapshot(cluster, alike, now_s=60)
-    assert started(Lookahead().decide(snapshot), snapshot) == started(Lookahead().decide(indifferent), indifferent)
+    assert started(LookaheadDispatcher().decide(snapshot), snapshot) == started(
+        LookaheadDispatcher().decide(indifferent), indifferent
+    )
 
 
-def test_a_small_site_weight_leaves_the_objective_its_say(cluster):
+def test_small_site_weight_does_not_override_objective(cluster):
     """A job of a minute goes before one of a day, though the site prefers that; a heavy weight turns it round."""
     jobs = [replace(job, priority=job.id) for job in jobs_for(cluster, (4, 60, 0), (4, 86_400, 0))]
     snapshot = a_snapshot(cluster, jobs, now_s=60)
     for site_weight, first in ((0.5, 0), (6.0, 1)):
-        dispatcher = Lookahead(objective="slowdown", site_weight=site_weight)
+        dispatcher = LookaheadDispatcher(objective="slowdown", site_weight=site_weight)
         assert started(dispatcher.decide(snapshot), snapshot) == {first}, site_weight
 
 
-def test_a_negative_site_weight_is_refused():
+def test_rejects_negative_site_weight():
     with pytest.raises(InvalidValue, match=r"site_weight=-1"):
-        Lookahead(site_weight=-1)
+        LookaheadDispatcher(site_weight=-1)

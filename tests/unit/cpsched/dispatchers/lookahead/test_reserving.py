@@ -1,6 +1,6 @@
 import pytest
 
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead, with_walltime_estimates
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher, with_walltime_estimates
 from cpsched.feasibility import verify
 from cpsched.model import Cluster
 from cpsched.predictors.quantile import QuantilePredictor
@@ -16,7 +16,7 @@ def a_queue_behind_a_long_job():
     return a_snapshot(a_cluster(1, 4), queue, running, 50, estimates={9: 100, 1: 500, 2: 10})
 
 
-def test_walltimes_stand_in_the_place_of_estimates():
+def test_walltimes_replace_estimates():
     snapshot = a_queue_behind_a_long_job()
     found, slots = with_walltime_estimates(snapshot)
     found.check()
@@ -26,7 +26,7 @@ def test_walltimes_stand_in_the_place_of_estimates():
     assert [found.placement_of(slot) for slot in found.running.tolist()] == [((0, 3),)]
 
 
-def test_running_jobs_are_in_order_of_their_new_ends_also_where_those_have_passed():
+def test_sorts_running_jobs_by_new_ends():
     running = [
         a_running(a_job(7, walltime_s=900), ((0, 1),)),
         a_running(a_job(8, walltime_s=500), ((0, 1),)),
@@ -39,24 +39,24 @@ def test_running_jobs_are_in_order_of_their_new_ends_also_where_those_have_passe
     assert found.table.end_s[found.running].tolist() == [51, 500, 900]
 
 
-def test_reservations_by_walltime_promise_no_more_than_users_asked_for():
+def test_walltime_reservations_ignore_estimates():
     """By estimate the wide job starts at 100; by walltime at 1000, so that the narrow one delays no job."""
     snapshot = a_queue_behind_a_long_job()
-    by_estimate = Lookahead("awf").decide(snapshot)
-    by_request = Lookahead("awf", reserve_by="walltime").decide(snapshot)
+    by_estimate = LookaheadDispatcher("awf").decide(snapshot)
+    by_request = LookaheadDispatcher("awf", reserve_by="walltime").decide(snapshot)
     assert by_estimate.plan_by_job(snapshot) == {1: 100, 2: 50}
     assert by_request.plan_by_job(snapshot) == {1: 1000, 2: 50}
     assert verify(by_request, snapshot) == []
 
 
 @pytest.mark.parametrize("cluster", [a_cluster(1, 8), Cluster.of([[4, 2], [4, 2]], ["cores", "gpus"])])
-def test_a_whole_replay_breaks_no_rule(cluster):
+def test_complete_replay_has_no_violation(cluster):
     amounts = (1, 0)[: len(cluster.resources)]
     trace = [
         TraceJob(a_job(i, 1 + i % 5, amounts, 40 + 7 * (i % 9), 5 * i, user="ab"[i % 2]), 5 + 3 * (i % 12))
         for i in range(120)
     ]
-    dispatcher = Lookahead("slowdown", effort=5, reserve_by="walltime")
+    dispatcher = LookaheadDispatcher("slowdown", effort=5, reserve_by="walltime")
     schedule = replay(trace, cluster, Policy(QuantilePredictor(0.5), dispatcher, "walltime"))
     assert schedule.violations == ()
     assert (schedule.end_s < 10**6).all()

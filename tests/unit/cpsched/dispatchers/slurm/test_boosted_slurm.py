@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.base import Dispatcher
-from cpsched.dispatchers.lookahead.lookahead_dispatcher import Lookahead
-from cpsched.dispatchers.slurm.boosted_slurm import LAST, BoostedSlurmDispatcher, PriorityBoostTable
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
+from cpsched.dispatchers.slurm.boosted_slurm import UNPLANNED_RANK, PlanAdvisedSlurmDispatcher, PriorityBoostTable
 from cpsched.errors import InvalidValue
 from cpsched.model import NEVER, NO_STARTS, Cluster, Decision, Effort
 from cpsched.policy import Policy
@@ -48,7 +48,7 @@ def starts(trace, dispatcher, cluster=None):
 
 
 def ids_in_order(points, snapshot):
-    return [snapshot.queued_jobs()[at].id for at in points.order_of(snapshot)]
+    return [snapshot.queued_jobs()[at].id for at in points.boosted_order(snapshot)]
 
 
 def given(points, snapshot, ids):
@@ -57,7 +57,7 @@ def given(points, snapshot, ids):
     points.assign_boosts(snapshot.table, slots, snapshot.table.tier[slots], snapshot.table.priority[slots])
 
 
-def test_points_lift_as_little_as_the_order_takes():
+def test_points_raise_jobs_as_little_as_needed():
     snapshot = a_snapshot(a_cluster(), [small(1, priority=5), small(2, priority=9), small(3, priority=2)])
     points = PriorityBoostTable()
     given(points, snapshot, [3, 1, 2])
@@ -65,7 +65,7 @@ def test_points_lift_as_little_as_the_order_takes():
     assert points.to_json() == {"3": [7, 0], "1": [4, 1], "2": [0, 2]}
 
 
-def test_no_points_lift_a_job_over_a_tier():
+def test_points_raise_no_job_above_tier():
     snapshot = a_snapshot(a_cluster(), [small(1), small(2, tier=1), small(3, tier=1)])
     points = PriorityBoostTable()
     given(points, snapshot, [1, 3, 2])
@@ -73,7 +73,7 @@ def test_no_points_lift_a_job_over_a_tier():
     assert points.to_json()["1"] == [0, 0]
 
 
-def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
+def test_new_job_is_ordered_by_own_priority():
     queue = [small(1, priority=5), small(2, priority=9), small(3, priority=2)]
     points = PriorityBoostTable()
     given(points, a_snapshot(a_cluster(), queue), [2, 3, 1])
@@ -82,7 +82,7 @@ def test_a_job_that_came_since_stands_where_its_own_priority_puts_it():
     assert points.to_json() == {"2": [0, 0], "3": [3, 1], "1": [0, 2]}
 
 
-def test_priorities_that_grow_alike_leave_the_order_as_it_is():
+def test_equally_growing_priorities_keep_order():
     queue = [small(1, priority=5), small(2, priority=9)]
     points = PriorityBoostTable()
     given(points, a_snapshot(a_cluster(), queue), [1, 2])
@@ -90,43 +90,47 @@ def test_priorities_that_grow_alike_leave_the_order_as_it_is():
     assert ids_in_order(points, older) == [1, 2]
 
 
-def test_points_are_kept_through_words():
+def test_points_survive_serialization():
     snapshot = a_snapshot(a_cluster(), [small(1), small(2), small(3)])
     points, again = PriorityBoostTable(), PriorityBoostTable()
     given(points, snapshot, [3, 1])
     again.restore_json(points.to_json())
     assert ids_in_order(again, snapshot) == [3, 1, 2]
-    assert again._rank.tolist() == [1, LAST, 0]  # noqa: SLF001
+    assert again._rank.tolist() == [1, UNPLANNED_RANK, 0]  # noqa: SLF001
 
 
-def test_the_adviser_is_asked_at_its_pace_and_only_where_something_happened():
+def test_asks_adviser_periodically_and_only_after_events():
     """Jobs arrive at 3, 7 and 12, and wait until 100; the adviser is asked at the next tens."""
     adviser = Adviser(4, 3, 2)
     trace = [(small(1), 100), (small(2, 3), 20), (small(3, 7), 20), (small(4, 12), 20)]
-    assert starts(trace, BoostedSlurmDispatcher(adviser, 10, scheduler_parameters=AT_ONCE)) == [0, 140, 120, 100]
+    assert starts(trace, PlanAdvisedSlurmDispatcher(adviser, 10, scheduler_parameters=AT_ONCE)) == [0, 140, 120, 100]
     assert adviser.asked_s == [0, 10, 20, 100, 110, 120, 130, 140]
 
 
-def test_between_two_advices_the_order_is_that_of_the_last_and_new_jobs_are_behind():
+def test_keeps_order_between_advice_with_new_jobs_last():
     trace = [(small(1), 103), (small(2, 3), 20), (small(3, 7), 20), (small(4, 102), 20)]
-    assert starts(trace, BoostedSlurmDispatcher(Adviser(4, 3, 2), 50, scheduler_parameters=AT_ONCE))[1:] == [
+    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4, 3, 2), 50, scheduler_parameters=AT_ONCE))[1:] == [
         123,
         103,
         143,
     ]
-    assert starts(trace, BoostedSlurmDispatcher(Adviser(4, 3, 2), 0, scheduler_parameters=AT_ONCE))[1:] == [
+    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4, 3, 2), 0, scheduler_parameters=AT_ONCE))[1:] == [
         143,
         123,
         103,
     ]
 
 
-def test_jobs_without_a_planned_start_stay_in_slurms_order_behind_the_others():
+def test_unplanned_jobs_follow_in_slurm_order():
     trace = [(small(1), 100), (small(2, 1), 20), (small(3, 2), 20), (small(4, 3), 20)]
-    assert starts(trace, BoostedSlurmDispatcher(Adviser(4), 10, scheduler_parameters=AT_ONCE))[1:] == [120, 140, 100]
+    assert starts(trace, PlanAdvisedSlurmDispatcher(Adviser(4), 10, scheduler_parameters=AT_ONCE))[1:] == [
+        120,
+        140,
+        100,
+    ]
 
 
-def test_a_new_order_asks_slurm_for_a_pass():
+def test_new_order_triggers_slurm_pass():
     """No clock of Slurm's is due at this second, and nothing arrives or ends."""
     held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
     cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
@@ -135,12 +139,12 @@ def test_a_new_order_asks_slurm_for_a_pass():
     text = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
     waiting = [[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2
     for wanted, expected in (((1, 2), []), ((2, 1), [2])):
-        advised = BoostedSlurmDispatcher(Adviser(*wanted), 60, scheduler_parameters=text)
+        advised = PlanAdvisedSlurmDispatcher(Adviser(*wanted), 60, scheduler_parameters=text)
         advised.twin.recall(waiting)
         assert list(advised.decide(snapshot, "starts").starts_by_job(snapshot)) == expected
 
 
-def test_a_second_is_decided_alike_after_a_recall():
+def test_decides_same_second_again_after_recall():
     """The passes that a new order calls for belong to the second of the advice, also for who reads the memory."""
     held = a_running(a_job(90, per_unit=4, walltime_s=1000), ((0, 1),))
     cluster = Cluster.of([[4], [4]], ["cores"], node_sets={"p": [0, 1], "q": [0]})
@@ -149,7 +153,7 @@ def test_a_second_is_decided_alike_after_a_recall():
     text = "bf_interval=-1,sched_interval=1000000,batch_sched_delay=0"
 
     def advised():
-        return BoostedSlurmDispatcher(Adviser(2, 1), 60, scheduler_parameters=text)
+        return PlanAdvisedSlurmDispatcher(Adviser(2, 1), 60, scheduler_parameters=text)
 
     first, again = advised(), advised()
     first.twin.recall([[55, 55, 0, 55, 0, 1, 2, 0, 0, 0]] * 2)
@@ -164,25 +168,25 @@ def test_a_second_is_decided_alike_after_a_recall():
     assert again.decide(snapshot, "starts").starts_by_job(snapshot) == decided.starts_by_job(snapshot) == {2: ((1, 1),)}
 
 
-def test_a_missed_multiple_is_made_good_at_the_next_decision():
+def test_catches_up_missed_advice_at_next_decision():
     """The first decision asks whatever the second is; then a multiple that passed without a decision counts."""
     adviser = Adviser(1)
-    advised = BoostedSlurmDispatcher(adviser, 10, scheduler_parameters="")
+    advised = PlanAdvisedSlurmDispatcher(adviser, 10, scheduler_parameters="")
     for now_s, count in ((3, 1), (4, 1), (5, 2), (9, 2), (13, 2), (14, 3), (20, 3), (21, 3)):
         queue = [small(id) for id in range(1, count + 1)]
         advised.decide(a_snapshot(a_cluster(), queue, [FULL], now_s))
     assert adviser.asked_s == [3, 13, 20]
 
 
-def test_an_adviser_that_tells_no_plan_is_refused():
+def test_rejects_adviser_without_plan():
     class Silent(Dispatcher):
         def decide(self, snapshot, need="plan"):
             return Decision(NO_STARTS, Effort("silent"))
 
     with pytest.raises(InvalidValue, match=r"adviser=Silent: must return planned starts"):
-        BoostedSlurmDispatcher(Silent()).decide(a_snapshot(a_cluster(), [small(1)], [FULL]))
+        PlanAdvisedSlurmDispatcher(Silent()).decide(a_snapshot(a_cluster(), [small(1)], [FULL]))
     with pytest.raises(InvalidValue, match="every_s"):
-        BoostedSlurmDispatcher(every_s=-1)
+        PlanAdvisedSlurmDispatcher(every_s=-1)
 
 
 def random_trace(count, seed):
@@ -197,14 +201,14 @@ def random_trace(count, seed):
     return found
 
 
-def test_advice_at_every_event_decides_nearly_as_lookahead_does():
+def test_advice_at_every_event_nearly_equals_lookahead():
     """With an endless window of single seconds and no clocks of its own, Slurm starts what lookahead would."""
     pool, trace = Cluster.of([[12]], ["cores"]), random_trace(300, 1)
     objective = "large-jobs"  # one that does not learn: a single other start would change all prices behind it
-    alone = np.array(starts(trace, Lookahead(objective), pool))
-    led = np.array(starts(trace, BoostedSlurmDispatcher(None, 0, objective, scheduler_parameters=UNLIMITED), pool))
+    alone = np.array(starts(trace, LookaheadDispatcher(objective), pool))
+    led = np.array(starts(trace, PlanAdvisedSlurmDispatcher(None, 0, objective, scheduler_parameters=UNLIMITED), pool))
     rarely = np.array(
-        starts(trace, BoostedSlurmDispatcher(None, 100_000, objective, scheduler_parameters=UNLIMITED), pool)
+        starts(trace, PlanAdvisedSlurmDispatcher(None, 100_000, objective, scheduler_parameters=UNLIMITED), pool)
     )
     submit_s = np.array([job.submit_s for job, _ in trace])
     wait_s, led_s, rarely_s = ((each - submit_s).mean() for each in (alone, led, rarely))
@@ -213,14 +217,16 @@ def test_advice_at_every_event_decides_nearly_as_lookahead_does():
     assert rarely_s > 1.2 * wait_s
 
 
-def test_a_bound_of_work_is_the_advisers():
+def test_work_bound_applies_to_adviser():
     """With next to no work the best of a few orders is the plan: some jobs start at other times."""
     nodes, trace = a_cluster(3), random_trace(120, 2)
     trace = [(dataclasses.replace(job, request=a_job(1, min(3, job.request.units), 2).request), s) for job, s in trace]
     much, little = (
-        starts(trace, BoostedSlurmDispatcher(None, 0, "large-jobs", work=work, scheduler_parameters=UNLIMITED), nodes)
+        starts(
+            trace, PlanAdvisedSlurmDispatcher(None, 0, "large-jobs", work=work, scheduler_parameters=UNLIMITED), nodes
+        )
         for work in (1500, 1)
     )
     assert much != little
     with pytest.raises(InvalidValue, match="work=0"):
-        BoostedSlurmDispatcher(work=0)
+        PlanAdvisedSlurmDispatcher(work=0)

@@ -4,8 +4,8 @@ import pytest
 
 from cpsched.dispatchers.slurm.pass_schedule import (
     DueSchedulingPasses,
-    QueueAgeSummary,
-    SchedulingPassHistory,
+    PassScheduleState,
+    QueueInstantSummary,
     SchedulingPassResults,
     advance_schedule,
     due_passes,
@@ -14,12 +14,14 @@ from cpsched.dispatchers.slurm.pass_schedule import (
 from cpsched.dispatchers.slurm.scheduler_parameters import parse_parameters
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
-QUIET = SchedulingPassHistory(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
+QUIET = PassScheduleState(seen_s=100, asked_s=100, full_s=100, pass_s=100, backfill_s=100, running=2, waiting=1)
 """Everything ran at second 100; one job waits since, two run."""
 
 
 def made(text, now_s, agenda=QUIET, newest_s=90, running=2, oldest_s=90):
-    return due_passes(agenda, parse_parameters(text).parameters, QueueAgeSummary(now_s, oldest_s, newest_s, running))
+    return due_passes(
+        agenda, parse_parameters(text).parameters, QueueInstantSummary(now_s, oldest_s, newest_s, running)
+    )
 
 
 def after(made, **came):
@@ -31,44 +33,44 @@ def after(made, **came):
     )
 
 
-def test_at_the_first_instant_everything_is_due():
-    found = made("", 7, SchedulingPassHistory(), newest_s=7, oldest_s=7, running=0)
+def test_all_passes_are_due_initially():
+    found = made("", 7, PassScheduleState(), newest_s=7, oldest_s=7, running=0)
     assert (found.main, found.backfill) == (FULL, True)
 
 
-def test_a_submitted_job_is_tried_at_once_and_a_pass_is_asked_for():
+def test_tries_submitted_job_at_once_and_requests_pass():
     found = made("", 101, newest_s=101)
     assert found.main == SUBMITTED
     assert next_pass_s(after(found), parse_parameters("").parameters, 1) == 103
     assert made("", 103, after(found)._replace(changed=0), newest_s=101).main == DEPTH
 
 
-def test_backfill_waits_for_its_interval_while_jobs_wait():
+def test_backfill_waits_for_interval_while_jobs_wait():
     rules = parse_parameters("").parameters
     changed = after(made("", 110, running=1))
     assert next_pass_s(changed, rules, 1) == 130
     assert made("", 135, QUIET).after.backfill_s == 130
 
 
-def test_backfill_comes_at_once_after_an_idle_time():
+def test_backfill_runs_at_once_after_idle_time():
     idle = QUIET._replace(waiting=0)
     assert made("", 147, idle, newest_s=147, oldest_s=147).backfill
     assert not made("", 120, idle, newest_s=120, oldest_s=120).backfill
     assert made("", 151, idle, newest_s=147, oldest_s=147).after.backfill_s == 147
 
 
-def test_a_backfill_that_saw_all_is_not_repeated_before_something_happens():
+def test_complete_backfill_waits_for_next_event():
     rules = parse_parameters("").parameters
     assert next_pass_s(after(made("", 130)), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1), rules, 1) is None
     assert next_pass_s(after(made("", 130), started=1, backfilled=1, backfill_cut=1), rules, 1) == 160
 
 
-def test_nobody_waits_for_a_pass_where_nobody_waits():
+def test_needs_no_pass_without_pending_jobs():
     assert next_pass_s(after(made("", 110, running=1)), parse_parameters("").parameters, 0) is None
 
 
-def test_ends_are_seen_by_how_many_run():
+def test_detects_ends_by_number_of_running_jobs():
     assert after(made("", 130), started=3).running == 5
 
 
@@ -101,7 +103,7 @@ def test_ends_are_seen_by_how_many_run():
         ("sched_interval=-1,bf_interval=-1", 160, {"newest_s": 160}, {}, SUBMITTED, False, {"changed": 1}),
     ],
 )  # fmt: skip
-def test_an_instant_as_a_whole(text, now_s, seen, before, main, backfill, changes):
+def test_computes_complete_agenda(text, now_s, seen, before, main, backfill, changes):
     """What is made at one instant, and every entry of the agenda that differs from the one before."""
     found = made(text, now_s, QUIET._replace(**before), **seen)
     running = seen.get("running", QUIET.running)
@@ -111,7 +113,7 @@ def test_an_instant_as_a_whole(text, now_s, seen, before, main, backfill, change
     assert found == DueSchedulingPasses(main, backfill, agenda)
 
 
-def test_an_instant_without_a_pass_forgets_nothing():
+def test_time_without_pass_keeps_agenda():
     """That the last pass was cut, and what started since backfill ran, stays known until the next pass."""
     rules = parse_parameters("bf_interval=-1").parameters
     cut = after(made("bf_interval=-1", 110, running=1), main_cut=1, started=2)
@@ -121,7 +123,7 @@ def test_an_instant_without_a_pass_forgets_nothing():
     assert after(made("bf_interval=-1", 160, quiet, running=3)).cut == 0
 
 
-def test_a_pass_that_the_least_distance_delays_is_made_later():
+def test_pass_delayed_by_minimum_interval_runs_later():
     text = "bf_interval=-1,sched_min_interval=5000000"
     kept_back = after(made(text, 160, QUIET._replace(pass_s=158)))
     assert next_pass_s(kept_back, parse_parameters(text).parameters, 1) == 163
@@ -133,6 +135,6 @@ def test_a_pass_that_the_least_distance_delays_is_made_later():
     [({"changed": 1}, 105, 130), ({"changed": 1}, 140, 141), ({"asked": 1}, 100, 103), ({"cut": 1}, 100, 160),
      ({"changed": 1, "asked": 1, "cut": 1}, 100, 103), ({"asked": 1, "pass_s": 102, "asked_s": 90}, 100, 104)],
 )  # fmt: skip
-def test_the_next_pass_is_the_first_that_may_start_something(asked, now_s, expected):
+def test_next_pass_is_first_that_may_start_job(asked, now_s, expected):
     rules = parse_parameters("sched_min_interval=2000000").parameters
     assert next_pass_s(QUIET._replace(seen_s=now_s, **asked), rules, 1) == expected

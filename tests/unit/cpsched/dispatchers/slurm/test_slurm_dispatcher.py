@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmDispatcher
+from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 from cpsched.model import Cluster
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 
@@ -20,26 +20,26 @@ def small(id, walltime_s=60, **facts):
 def started(text, queue, running=(HELD,), cluster=None, now_s=0, **how):
     """Who starts at the first instant: the whole queue is gone through, then backfill."""
     snapshot = a_snapshot(cluster or a_cluster(), queue, running, now_s)
-    return sorted(SlurmDispatcher(text, **how).decide(snapshot, "starts").starts_by_job(snapshot))
+    return sorted(SlurmTwinDispatcher(text, **how).decide(snapshot, "starts").starts_by_job(snapshot))
 
 
-def test_the_main_loop_is_blocked_by_the_first_that_does_not_fit_and_backfill_is_not():
+def test_first_blocked_job_stops_main_loop_but_not_backfill():
     assert started("bf_interval=-1", [WIDE, small(2)]) == []
     assert started("", [WIDE, small(2)]) == [2]
     assert started("", [WIDE, small(2, LONG)]) == []
 
 
-def test_a_blocked_partition_leaves_others_alone_but_for_its_nodes():
+def test_blocked_partition_blocks_only_its_nodes():
     cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"p": [0, 1], "q": [1, 2], "r": [3]})
     blocked = a_job(1, units=2, per_unit=4, node_set=1, queue="p")
     other, far = a_job(2, units=1, per_unit=4, node_set=2, queue="q"), a_job(3, node_set=3, queue="r")
     held = a_running(a_job(90, per_unit=4, walltime_s=LONG), ((0, 1),))
     assert started("bf_interval=-1", [blocked, other, far], [held], cluster) == [2, 3]
     snapshot = a_snapshot(cluster, [blocked, other], [held])
-    assert SlurmDispatcher("bf_interval=-1").decide(snapshot).starts_by_job(snapshot) == {2: ((2, 1),)}
+    assert SlurmTwinDispatcher("bf_interval=-1").decide(snapshot).starts_by_job(snapshot) == {2: ((2, 1),)}
 
 
-def test_the_nodes_of_a_blocked_partition_are_those_of_its_name():
+def test_blocked_partition_blocks_all_its_nodes():
     """Not those of the job alone, which may want a part of them."""
     cluster = Cluster.of([[4]] * 3, ["cores"], node_sets={"p": [0, 1, 2], "some": [0]})
     blocked = a_job(1, per_unit=4, node_set=2, queue="p")
@@ -47,36 +47,36 @@ def test_the_nodes_of_a_blocked_partition_are_those_of_its_name():
     assert started("bf_interval=-1", [blocked, a_job(2, queue="q")], [held], cluster) == []
 
 
-def test_tiers_come_before_priorities_and_those_before_arrival():
+def test_sorts_by_tier_then_priority_then_arrival():
     queue = [small(1), small(2, priority=9), small(3, tier=1)]
     cluster = a_cluster(nodes=1, cores=1)
     assert started("", queue, [], cluster) == [3]
     assert started("", queue[:2], [], cluster) == [2]
 
 
-def test_sched_max_job_start():
+def test_sched_max_job_start_limits_started_jobs():
     queue = [small(1), small(2), small(3)]
     assert started("bf_interval=-1,sched_max_job_start=2", queue, []) == [1, 2]
 
 
-def test_partition_job_depth():
+def test_partition_job_depth_limits_tested_jobs():
     queue = [small(1), small(2), small(3, queue="q")]
     assert started("bf_interval=-1,partition_job_depth=1", queue, []) == [1, 3]
 
 
-def test_default_queue_depth_counts_one_more_where_not_the_whole_queue_is_due():
+def test_default_queue_depth_tests_one_more_job():
     """Slurm compares before it counts: with a depth of 1 it looks at two jobs."""
     snapshot = a_snapshot(a_cluster(), [small(1, submit_s=5), small(2, submit_s=5), small(3, submit_s=5)], now_s=5)
-    twin = SlurmDispatcher("bf_interval=-1,default_queue_depth=1,batch_sched_delay=0")
+    twin = SlurmTwinDispatcher("bf_interval=-1,default_queue_depth=1,batch_sched_delay=0")
     twin.recall([[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] * 2)
     decision = twin.decide(snapshot)
     assert sorted(decision.starts_by_job(snapshot)) == [1, 2]
     assert decision.again_s == 60, "the whole queue is due then"
 
 
-def test_a_submitted_job_that_others_wait_before_is_not_tried():
+def test_does_not_try_submitted_job_after_pending_ones():
     queue = [small(1, submit_s=0), small(2, submit_s=5)]
-    twin = SlurmDispatcher("bf_interval=-1,sched_interval=-1")
+    twin = SlurmTwinDispatcher("bf_interval=-1,sched_interval=-1")
     twin.recall([[0] * 10] * 2)
     snapshot = a_snapshot(a_cluster(), queue, now_s=5)
     assert twin.decide(snapshot).starts_by_job(snapshot) == {}
@@ -84,44 +84,44 @@ def test_a_submitted_job_that_others_wait_before_is_not_tried():
     assert list(twin.decide(alone).starts_by_job(alone)) == [2]
 
 
-def test_bf_window():
+def test_bf_window_limits_reservations():
     """Without a reservation in the window no job is held back."""
     assert started("bf_window=3", [WIDE, small(2, LONG)]) == []
     assert started("bf_window=2", [WIDE, small(2, LONG)]) == [2]
 
 
-def test_bf_resolution_rounds_down_the_beginning_of_a_reservation():
+def test_bf_resolution_rounds_start_of_reservation_down():
     assert started("bf_resolution=1", [WIDE, small(2, 125)]) == [2]
     assert started("bf_resolution=60", [WIDE, small(2, 125)]) == []
 
 
-def test_bf_resolution_rounds_up_the_end_of_a_reservation():
+def test_bf_resolution_rounds_end_of_reservation_up():
     """The second wide job begins when the first has left its nodes: at second 190, or at 240."""
     plan = {}
     for step in (1, 60):
         snapshot = a_snapshot(a_cluster(), [WIDE, a_job(2, units=4, per_unit=4, queue="p")], [HELD])
-        plan[step] = SlurmDispatcher(f"bf_resolution={step}").decide(snapshot).plan_by_job(snapshot)
+        plan[step] = SlurmTwinDispatcher(f"bf_resolution={step}").decide(snapshot).plan_by_job(snapshot)
     assert plan == {1: {1: 130, 2: 190}, 60: {1: 130, 2: 240}}
 
 
-def test_a_job_must_have_ended_a_second_before_a_reservation():
+def test_job_must_end_one_second_before_reservation():
     assert started("bf_resolution=1", [WIDE, small(2, 129)]) == [2]
     assert started("bf_resolution=1", [WIDE, small(2, 130)]) == []
 
 
-def test_bf_max_job_test():
+def test_bf_max_job_test_limits_tested_jobs():
     assert started("bf_max_job_test=1", [WIDE, small(2)]) == []
     assert started("bf_max_job_test=2", [WIDE, small(2), small(3)]) == [2]
 
 
-def test_after_a_backfill_that_started_jobs_and_that_a_limit_cut_short_another_is_due():
+def test_cut_backfill_that_started_jobs_repeats():
     snapshot = a_snapshot(a_cluster(), [WIDE, small(2), small(3)], [HELD])
-    again_s = {text: SlurmDispatcher(text).decide(snapshot, "starts").again_s
+    again_s = {text: SlurmTwinDispatcher(text).decide(snapshot, "starts").again_s
                for text in ("bf_max_job_test=2", "bf_max_job_test=3", "bf_max_job_user=2")}  # fmt: skip
     assert again_s == {"bf_max_job_test=2": 30, "bf_max_job_test=3": None, "bf_max_job_user=2": 30}
 
 
-def test_bf_max_job_start():
+def test_bf_max_job_start_limits_started_jobs():
     assert started("bf_max_job_start=1", [WIDE, small(2), small(3)]) == [2]
 
 
@@ -134,17 +134,17 @@ def test_bf_max_job_start():
         ("bf_max_job_assoc", {"queue": "q"}, {"account": "v"}),
     ],
 )
-def test_limits_count_the_jobs_tested_for_the_same_owner(name, mine, other):
+def test_limits_count_tested_jobs_per_owner(name, mine, other):
     """The wide job is counted first."""
     assert started(f"{name}=1", [WIDE, small(2, **mine), small(3, **other)]) == [3]
     assert started(f"{name}=2", [WIDE, small(2, **mine), small(3, **other)]) == [2, 3]
 
 
-def test_a_limit_by_association_switches_off_that_by_user():
+def test_association_limit_disables_user_limit():
     assert started("bf_max_job_user=1,bf_max_job_assoc=5", [WIDE, small(2)]) == [2]
 
 
-def test_bf_job_part_count_reserve():
+def test_bf_job_part_count_reserve_limits_reservations():
     """Only the first of a partition reserves: the second, which would begin at 190, delays no job."""
     first = a_job(1, units=3, per_unit=4, walltime_s=60, node_set=1, queue="p")
     cluster = Cluster.of([[4]] * 4, ["cores"], node_sets={"most": [0, 1, 2]})
@@ -154,28 +154,28 @@ def test_bf_job_part_count_reserve():
     assert started("bf_job_part_count_reserve=1", [first, second, tail], cluster=cluster) == [3]
 
 
-def test_bf_min_age_reserve_holds_for_both_loops():
+def test_bf_min_age_reserve_applies_to_both_loops():
     queue = [WIDE, small(2, LONG)]
     assert started("bf_min_age_reserve=10", queue, now_s=9) == [2]
     assert started("bf_min_age_reserve=10", queue, now_s=10) == []
     assert started("bf_min_age_reserve=10,bf_interval=-1", queue, now_s=9) == [2]
 
 
-def test_bf_min_prio_reserve_holds_for_both_loops():
+def test_bf_min_prio_reserve_applies_to_both_loops():
     queue = [a_job(1, units=4, per_unit=4, priority=5, queue="p"), small(2, LONG)]
     assert started("bf_min_prio_reserve=6", queue) == [2]
     assert started("bf_min_prio_reserve=5", queue) == []
     assert started("bf_min_prio_reserve=6,bf_interval=-1", queue) == [2]
 
 
-def test_bf_node_space_size_ends_the_pass():
+def test_full_bf_node_space_table_ends_pass():
     """A reservation makes two entries beside the first: the second one finds the table full."""
     queue = [WIDE, a_job(2, units=4, per_unit=4, queue="p"), small(3)]
     assert started("bf_node_space_size=4", queue) == [3]
     assert started("bf_node_space_size=3", queue) == []
 
 
-def test_bf_busy_nodes_reserves_nodes_that_are_in_use():
+def test_bf_busy_nodes_reserves_nodes_in_use():
     held = a_running(a_job(90, units=2, per_unit=4, walltime_s=130), ((1, 1), (2, 1)))
     queue, cluster = [a_job(1, units=2, per_unit=4, queue="p"), small(2, LONG)], a_cluster(nodes=3)
     assert started("", queue, [held], cluster) == []
@@ -189,11 +189,11 @@ def who_keeps(first_s, second_s, now_s=0, text="bf_resolution=10"):
     ]
     queue = [a_job(1, per_unit=4, walltime_s=60, queue="p"), small(2, LONG, queue="q")]
     snapshot = a_snapshot(a_cluster(nodes=2), queue, ends, now_s)
-    [[(node, _)]] = SlurmDispatcher(text).decide(snapshot, "starts").starts_by_job(snapshot).values()
+    [[(node, _)]] = SlurmTwinDispatcher(text).decide(snapshot, "starts").starts_by_job(snapshot).values()
     return 1 - node
 
 
-def test_running_jobs_end_in_groups_and_a_reservation_takes_the_first_nodes_of_a_group():
+def test_groups_ends_and_reserves_first_nodes_of_group():
     """The first group goes on for 30 s after the next multiple of 30 s after the first end."""
     assert who_keeps(95, 95) == 0
     assert who_keeps(150, 95) == 0, "150 = 120 + 30"
@@ -201,7 +201,7 @@ def test_running_jobs_end_in_groups_and_a_reservation_takes_the_first_nodes_of_a
     assert who_keeps(120 + 30, 89) == 1, "90 + 30 is before"
 
 
-def test_the_next_group_of_ends_is_twice_as_wide():
+def test_next_group_of_ends_is_twice_as_wide():
     """Three nodes for two: the second group, until 120 + 60, has the second and the third end."""
     cluster = a_cluster(nodes=3)
     runs = [a_running(a_job(90 + n, per_unit=4, walltime_s=end_s), ((n, 1),)) for n, end_s in enumerate((180, 160, 95))]
@@ -210,13 +210,13 @@ def test_the_next_group_of_ends_is_twice_as_wide():
     def plan(until_s):
         later = a_running(a_job(90, per_unit=4, walltime_s=until_s), ((0, 1),))
         snapshot = a_snapshot(cluster, queue, [later, *runs[1:]])
-        return SlurmDispatcher("bf_resolution=10").decide(snapshot).plan_by_job(snapshot)
+        return SlurmTwinDispatcher("bf_resolution=10").decide(snapshot).plan_by_job(snapshot)
 
     assert plan(180) == {1: 180, 2: 95}, "nodes 0 and 1, though 1 and 2 are free at 160"
     assert plan(181) == {1: 160, 2: 181}
 
 
-def test_whole_nodes_are_reserved_for_a_job_of_a_part():
+def test_reserves_whole_nodes_for_partial_job():
     held = a_running(a_job(90, per_unit=3, walltime_s=130), ((0, 1),))
     cluster = Cluster.of([[4], [1]], ["cores"])
     full = a_running(a_job(91, walltime_s=LONG), ((1, 1),))
@@ -225,19 +225,19 @@ def test_whole_nodes_are_reserved_for_a_job_of_a_part():
     assert started("", queue, [held, full], cluster, reserved="parts") == [2]
 
 
-def test_parts_are_reserved_on_a_single_node():
+def test_reserves_parts_of_single_node():
     held = a_running(a_job(90, per_unit=3, walltime_s=130), ((0, 1),))
     assert started("", [a_job(1, per_unit=2), a_job(2, walltime_s=LONG)], [held], a_cluster(nodes=1)) == [2]
 
 
-def test_a_job_that_could_never_run_blocks_nobody():
+def test_impossible_job_blocks_no_other():
     never = a_job(1, units=9, per_unit=4, queue="p")
     assert started("bf_interval=-1", [never, small(2)], []) == [2]
 
 
-def test_between_two_passes_nothing_starts_and_a_plan_is_made_for_the_next():
+def test_starts_nothing_between_passes_but_plans():
     snapshot = a_snapshot(a_cluster(), [WIDE, small(2, 40)], [HELD], now_s=40)
-    twin = SlurmDispatcher()
+    twin = SlurmTwinDispatcher()
     twin.recall([[39, 39, 39, 39, 39, 1, 2, 0, 0, 0]] * 2)
     decision = twin.decide(snapshot)
     assert decision.starts_by_job(snapshot) == {}
@@ -246,8 +246,8 @@ def test_between_two_passes_nothing_starts_and_a_plan_is_made_for_the_next():
     assert (idle.effort.path, idle.again_s) == ("no-pass-due", None)
 
 
-def test_asked_twice_of_one_instant_it_makes_the_same_passes():
+def test_repeated_decision_at_same_time_is_equal():
     snapshot = a_snapshot(a_cluster(), [WIDE, small(2)], [HELD], now_s=40)
-    twin = SlurmDispatcher()
+    twin = SlurmTwinDispatcher()
     assert list(twin.decide(snapshot).starts_by_job(snapshot)) == [2]
     assert list(twin.decide(snapshot).starts_by_job(snapshot)) == [2]

@@ -4,12 +4,12 @@ These intervals limit most readings to at most six slurmctld calls:
 
 - Jobs (`squeue`), nodes and reservations are queried in each reading.
 - Job details that only `scontrol` shows are queried by number if a few jobs are new or changed in `squeue`. All jobs
-  are queried if many have changed, every `DETAILS_INTERVAL_S` (up to `DETAILS_MOST_S` if the query takes long), and in
-  each reading while array tasks wait, which squeue may merge.
+  are queried if many have changed, and every `DETAILS_INTERVAL_S` (up to `MAX_DETAILS_INTERVAL_S` if the query takes
+  long). While array tasks wait, which squeue may merge, each reading queries all jobs.
 - Tasks that squeue hides behind others are queried when scontrol shows that they changed, and at least every
   `DETAILS_INTERVAL_S`.
-- Partitions are queried every `PARTITIONS_S`, and the configuration every `CONFIG_S`. A change of the submit plugin,
-  which requires a reconfiguration or a restart of slurmctld, may go unnoticed for that long.
+- Partitions are queried every `PARTITIONS_INTERVAL_S`, and the configuration every `CONFIG_INTERVAL_S`. A change of the
+  submit plugin, which requires a reconfiguration or a restart of slurmctld, may go unnoticed for that long.
 """
 
 from __future__ import annotations
@@ -28,77 +28,77 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct,
-    scontrol_job,
-    scontrol_objects,
+    scontrol_job_parsing,
+    scontrol_object_parsing,
     slurm_value_parsers,
     squeue,
 )
-from cpsched_bridge.adapters.slurm.transport.cli.ambiguous_jobs import AmbiguousJobResolver
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import SlurmJobRecordBuilder
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import UnparsedScontrolJob
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
+from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
+from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
+from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import ParallelSlurmPrograms
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
-from cpsched_bridge.adapters.slurm.transport.cli.stall_timeout import AdaptiveIdleTimeout
 from cpsched_bridge.adapters.slurm.transport.programs import topology
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import (
+from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
     count_calls,
     parse_rate_limit,
     rate_limit_facts,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
 DETAILS_INTERVAL_S = 20.0
-DETAILS_SHARE, DETAILS_MOST_S = 20, 60.0
-"""If scontrol takes long to show all jobs, it is called less often, but at least once a minute."""
-PARTITIONS_S = 15.0
-CONFIG_S = 15.0
-MOST_APART = 50
-"""Maximum number of changed jobs that are queried by number; each is a slurmctld call."""
-SHARE_APART = 100
-"""At most one in this many jobs is queried by number; otherwise all jobs are queried together."""
-MOST_APART_WHILE_SLOW = 500
-"""Maximum number after a query for all jobs failed; later readings query the jobs that remain unknown."""
-MOST_ARRAYS = 20
-"""Maximum number of arrays queried one by one, if more jobs claim to be in arrays than one squeue accepts."""
-NODES_COUNTED_RIGHT = (24, 5)
-"""First release that reports the correct minimum number of nodes of a waiting job with any CPUs per task."""
-READING_CALLS = 8
+DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
+"""If scontrol takes long to show all jobs, the bridge calls it less often, but at least once a minute."""
+PARTITIONS_INTERVAL_S = 15.0
+CONFIG_INTERVAL_S = 15.0
+MAX_SINGLE_JOB_QUERIES = 50
+"""Maximum number of changed jobs that are queried by number; each query is a slurmctld call."""
+CHANGED_JOBS_DIVISOR = 100
+"""Inverse of the share of changed jobs above which all jobs are queried."""
+MAX_SINGLE_JOB_QUERIES_WHILE_SLOW = 500
+"""`MAX_SINGLE_JOB_QUERIES` after a query for all jobs failed; later readings query the remaining jobs."""
+MAX_ARRAY_QUERIES = 20
+"""Maximum number of arrays queried one by one, used if more jobs appear to be in arrays than one squeue accepts."""
+NODE_COUNT_CORRECT_SINCE = (24, 5)
+"""First release that reports the correct minimum node count if a task has several CPUs."""
+CALLS_PER_READING = 8
 """Number of calls of a reading that queries everything once."""
 _VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
-_DIAG_S = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
+_SDIAG_TIME = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class _Rows:
+class _SqueueRows:
     """The jobs that squeue shows, the hidden jobs, and their scontrol records."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     shown: dict[int, UnparsedScontrolJob] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     hidden: set[int] = field(default_factory=set)
-    """Numbers of jobs that squeue shows only when queried by number, if they exist."""
+    """Numbers of possible jobs that squeue shows only when queried by number."""
 
     def merged(self) -> set[int]:
         """Return the numbers of common records that squeue may merge with hidden jobs."""
-        arrays = {_array(self.rows[number]) for number in self.hidden if number in self.rows}
+        arrays = {_get_array_number(self.rows[number]) for number in self.hidden if number in self.rows}
         arrays |= {str(self.shown[number].array_id) for number in self.hidden if number in self.shown}
-        return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _array(row) in arrays}
+        return {n for n, row in self.rows.items() if "_[" in row["JobArrayID"] and _get_array_number(row) in arrays}
 
 
-def _array(row: Row) -> str:
+def _get_array_number(row: Row) -> str:
     """Return the number of a row's array, or its job number if it is not in an array."""
     return row["JobArrayID"].partition("_")[0]
 
 
 class SlurmCliReader:
-    """A reader of Slurm that runs its commands; it is called from one thread.
+    """A reader of Slurm's state that runs Slurm's commands. It is called from one thread.
 
-    - `deadline_s`: how long slurmctld may be silent, see `AdaptiveIdleTimeout`.
+    - `deadline_s`: how long slurmctld may be silent; see `AdaptiveIdleTimeout`.
     - `history_deadline_s`: the same for the accounting database.
-    - `programs`: starts programs as `SlurmPrograms` does.
+    - `programs`: starts programs as `ParallelSlurmPrograms` does.
     """
 
     def __init__(
@@ -106,27 +106,27 @@ class SlurmCliReader:
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
-        programs: Callable[..., SlurmPrograms] = SlurmPrograms,
+        programs: Callable[..., ParallelSlurmPrograms] = ParallelSlurmPrograms,
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         self._programs = programs
         self._deadline_s, self._history_deadline_s = deadline_s, history_deadline_s
-        self._patience = AdaptiveIdleTimeout(deadline_s)
+        self._idle_timeout = AdaptiveIdleTimeout(deadline_s)
         self._budget = budget or SlurmRpcTokenBucket()
         self._clock = clock
         self._version: tuple[int, int] | None = None
         self._clients = ""
-        self._jobs = SlurmJobRecordBuilder()
-        self._groups = UnixGroupLookup()
-        self._suspects, self._looked_suspects = (
-            AmbiguousJobResolver(self._apart, clock),
-            AmbiguousJobResolver(self._apart, clock),
+        self._jobs = CachingSlurmJobRecordBuilder()
+        self._groups = CachingUnixGroupLookup()
+        self._duplicates, self._lookup_duplicates = (
+            DuplicateJobRecordResolver(self._show_jobs_alone, clock),
+            DuplicateJobRecordResolver(self._show_jobs_alone, clock),
         )
-        self._kept: dict[str, tuple[float, str]] = {}
+        self._cached: dict[str, tuple[float, str]] = {}
         """Answers that several readings reuse, and the times when they arrived."""
-        self._nodes = scontrol_objects.NodeRecordBuilder()
+        self._nodes = scontrol_object_parsing.CachingNodeRecordBuilder()
         self._topologies: tuple[float, dict[str, Record]] | None = None
-        self._squeued: squeue.SqueueRecordParser | None = None
+        self._squeued: squeue.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
@@ -135,40 +135,50 @@ class SlurmCliReader:
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
         """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
-        self._unseen: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
+        self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
         """By number of a task that squeue hides: the query time, scontrol's record at that time, and the row."""
-        self._past: tuple[SlurmPrograms, str, int] | None = None
+        self._past: tuple[ParallelSlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
     # ---- calls of SlurmTransport
 
     def read_config(self) -> Record:
-        """Return the configuration; reuse the last one read if it is at most `CONFIG_S` old."""
-        self._keep(self._ask(self._due("config", scontrol_objects.CONFIG, CONFIG_S)))
-        return scontrol_objects.parse_config(self._kept["config"][1])
+        """Return the configuration; reuse the last one read if it is at most `CONFIG_INTERVAL_S` old."""
+        self._cache_answers(
+            self._run_queries(
+                self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
+            )
+        )
+        return scontrol_object_parsing.parse_config(self._cached["config"][1])
 
     def gather_facts(self) -> Record:
         """Return the doctor's facts.
 
         If accounting does not answer here, the first `read_accounting` does not wait.
         """
-        texts = self._ask({"config": scontrol_objects.CONFIG, "nodes": scontrol_objects.NODES, "diag": ("sdiag",)})
-        self._keep(texts)
+        texts = self._run_queries(
+            {
+                "config": scontrol_object_parsing.CONFIG_COMMAND,
+                "nodes": scontrol_object_parsing.NODES_COMMAND,
+                "diag": ("sdiag",),
+            }
+        )
+        self._cache_answers(texts)
         here_s = int(time.time())
-        told = _DIAG_S.search(texts["diag"])
+        match = _SDIAG_TIME.search(texts["diag"])
         user = pwd.getpwuid(os.getuid()).pw_name
-        config = scontrol_objects.parse_config(texts["config"])
+        config = scontrol_object_parsing.parse_config(texts["config"])
         facts = {
             "config": config,
-            "topology_plugins": topology.list_deciding_plugins(self._topologies_now(config)),
+            "topology_plugins": topology.list_deciding_plugins(self._get_topologies(config)),
             "user": user,
             "uid": os.getuid(),
-            "clock_ahead_s": int(told[1]) - here_s if told else 0,
-            "clients": self._release()[1],
+            "clock_ahead_s": int(match[1]) - here_s if match else 0,
+            "clients": self._read_release()[1],
             "pyslurm": "",
             "rate_limit": rate_limit_facts(self._budget.limit),
             "node_versions": sorted(
-                {node["slurm_version"] or "" for node in scontrol_objects.parse_nodes(texts["nodes"])} - {""}
+                {node["slurm_version"] or "" for node in scontrol_object_parsing.parse_nodes(texts["nodes"])} - {""}
             ),
             **query_privilege(user),
         }
@@ -178,42 +188,44 @@ class SlurmCliReader:
 
     def read(self) -> SlurmRecords:
         """Return one reading, in which jobs are read before everything else."""
-        self._budget.wait_for_reading(READING_CALLS)
-        with self._patience.track_reading():
-            return self._read()
+        self._budget.wait_for_reading(CALLS_PER_READING)
+        with self._idle_timeout.track_reading():
+            return self._read_cluster()
 
-    def _read(self) -> SlurmRecords:
-        release = self._release()[0]
-        self._jobs.counts_one_more = release < NODES_COUNTED_RIGHT
-        found = self._jobs_now(squeue.select_fields(release))
-        around: dict[str, Sequence[str]] = {
-            "nodes": scontrol_objects.NODES,
-            "reservations": scontrol_objects.RESERVATIONS,
+    def _read_cluster(self) -> SlurmRecords:
+        release = self._read_release()[0]
+        self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
+        found = self._read_squeue_jobs(squeue.select_fields(release))
+        commands: dict[str, Sequence[str]] = {
+            "nodes": scontrol_object_parsing.NODES_COMMAND,
+            "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
         }
-        around |= self._due("partitions", scontrol_objects.PARTITIONS, PARTITIONS_S)
-        around |= self._due("config", scontrol_objects.CONFIG, CONFIG_S)
-        texts = self._ask_with_details(found, around)
-        self._keep(texts)
-        found = self._known_enough(found)
+        commands |= self._select_due_query(
+            "partitions", scontrol_object_parsing.PARTITIONS_COMMAND, PARTITIONS_INTERVAL_S
+        )
+        commands |= self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
+        texts = self._query_with_details(found, commands)
+        self._cache_answers(texts)
+        found = self._omit_unknown_pending(found)
         try:
-            everything = self._with_details(found, dict(self._shown), set(self._twice))
+            everything = self._merge_details(found, dict(self._shown), set(self._twice))
         except BackendError:
             self._all_shown_s = None  # after any error, query everything again
             raise
         self._before = found
         jobs, layouts = self._jobs.read(everything.rows, everything.shown, everything.merged())
-        partitions = scontrol_objects.parse_partitions(self._kept["partitions"][1])
-        config = scontrol_objects.parse_config(self._kept["config"][1])
+        partitions = scontrol_object_parsing.parse_partitions(self._cached["partitions"][1])
+        config = scontrol_object_parsing.parse_config(self._cached["config"][1])
         return SlurmRecords(
             now_s=int(time.time()),
             nodes=self._nodes.read(texts["nodes"]),
             partitions=partitions,
-            reservations=scontrol_objects.parse_reservations(texts["reservations"]),
+            reservations=scontrol_object_parsing.parse_reservations(texts["reservations"]),
             jobs=jobs,
             layouts=layouts,
             guarded="lua" in config["job_submit_plugins"],
-            outside=self._outside(jobs, partitions),
-            topologies=self._topologies_now(config),
+            outside=self._find_missing_groups(jobs, partitions),
+            topologies=self._get_topologies(config),
         )
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
@@ -225,7 +237,7 @@ class SlurmCliReader:
             self._past = asked, end, since_s
         asked, end, since_s = self._past
         if not asked.wait_for_outputs(wait_s):
-            raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s")
+            raise BackendTimeout(f"ended jobs: no response yet after {wait_s:g} s")
         self._past = None
         return sacct.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
@@ -239,14 +251,16 @@ class SlurmCliReader:
         """
         if numbers is not None and not numbers:
             return []
-        rows = self._rows(squeue.LOOKED_AT, numbers or ())
-        found = _Rows(rows)
+        rows = self._read_squeue_rows(squeue.CHECKED_FIELDS, numbers or ())
+        found = _SqueueRows(rows)
         if squeue.has_array_records(rows):
-            shown, twice = scontrol_job.split_records(self._ask({"all": scontrol_job.ALL})["all"])
-            found = self._with_details(rows, shown, twice, whole=False)
+            shown, twice = scontrol_job_parsing.split_records(
+                self._run_queries({"all": scontrol_job_parsing.ALL_JOBS_COMMAND})["all"]
+            )
+            found = self._merge_details(rows, shown, twice, whole=False)
         merged = found.merged()
         wanted = None if numbers is None else set(numbers)
-        looked = [_looked_at(number, row, found, number in merged) for number, row in found.rows.items()]
+        looked = [_unambiguous_record(number, row, found, number in merged) for number, row in found.rows.items()]
         return [
             record
             for record in looked
@@ -261,110 +275,114 @@ class SlurmCliReader:
 
     # ---- implementation
 
-    def _release(self) -> tuple[tuple[int, int], str]:
+    def _read_release(self) -> tuple[tuple[int, int], str]:
         """Return the release of Slurm's programs on this host, as numbers and in full; cached."""
         if self._version is None:
-            said = self._ask({"version": ("squeue", "--version")})["version"]
-            found = _VERSION.search(said)
+            version = self._run_queries({"version": ("squeue", "--version")})["version"]
+            found = _VERSION.search(version)
             if found is None:
-                raise BackendUnavailable(f"squeue --version: {said.strip()[:60]!r} tells no version")
+                raise BackendUnavailable(f"squeue --version: {version.strip()[:60]!r} contains no version")
             self._version, self._clients = (int(found[1]), int(found[2])), found[0]
         return self._version, self._clients
 
-    def _ask(self, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        return self._begun(commands).collect_outputs()
+    def _run_queries(self, commands: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        return self._start_programs(commands).collect_outputs()
 
-    def _begun(self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None) -> SlurmPrograms:
+    def _start_programs(
+        self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None
+    ) -> ParallelSlurmPrograms:
         """Start programs, each with a limit on its silence and on its total time."""
         calls = sum(count_calls(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
         slack_s = self._budget.deadline_extension_s
-        return self._programs(commands, self._patience.silence_s + slack_s, typed, self._patience.limit_s + slack_s)
+        return self._programs(
+            commands, self._idle_timeout.silence_s + slack_s, typed, self._idle_timeout.limit_s + slack_s
+        )
 
-    def _apart(self, numbers: list[int]) -> str | None:
-        """Return scontrol's output for these jobs and no others; None on failure."""
+    def _show_jobs_alone(self, numbers: list[int]) -> str | None:
+        """Return scontrol's output for these jobs and no others, or None on failure."""
         try:
-            return scontrol_job.strip_prompts(self._begin_apart(numbers).collect_outputs()["apart"])
+            return scontrol_job_parsing.strip_prompts(self._start_separate_query(numbers).collect_outputs()["apart"])
         except BackendError:
             return None
 
     def _is_due(self, name: str, period_s: float) -> bool:
-        return name not in self._kept or self._clock() - self._kept[name][0] >= period_s
+        return name not in self._cached or self._clock() - self._cached[name][0] >= period_s
 
-    def _due(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
+    def _select_due_query(self, name: str, command: Sequence[str], period_s: float) -> dict[str, Sequence[str]]:
         return {name: command} if self._is_due(name, period_s) else {}
 
-    def _keep(self, texts: Mapping[str, str]) -> None:
+    def _cache_answers(self, texts: Mapping[str, str]) -> None:
         now_s = self._clock()
-        self._kept |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
+        self._cached |= {name: (now_s, texts[name]) for name in ("partitions", "config") if name in texts}
         if "config" in texts:
             self._budget.set_limit(parse_rate_limit(texts["config"], os.getuid()))
 
-    def _jobs_now(self, fields: Sequence[str]) -> dict[int, Row]:
-        """Return all jobs that squeue shows; the row of an unchanged job stays the same object."""
-        self._squeued = self._squeued or squeue.SqueueRecordParser(fields)
+    def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, Row]:
+        """Return all jobs that squeue shows, reusing the row of an unchanged job."""
+        self._squeued = self._squeued or squeue.CachingSqueueParser(fields)
         end = squeue.make_random_word()
-        printed = self._ask({"jobs": squeue.build_squeue_command(fields, end)})["jobs"]
+        printed = self._run_queries({"jobs": squeue.build_squeue_command(fields, end)})["jobs"]
         return squeue.index_by_number(self._squeued.read(printed, end))
 
-    def _ask_with_details(self, found: Mapping[int, Row], around: dict[str, Sequence[str]]) -> dict[str, str]:
-        """Return the answers to `around`; also query scontrol for jobs that are new or changed."""
+    def _query_with_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
+        """Return the answers to `commands`; also query scontrol for jobs that are new or changed."""
         fresh = [number for number, row in found.items() if not squeue.is_unchanged(self._before.get(number), row)]
-        few = len(fresh) <= min(MOST_APART, len(found) // SHARE_APART)
+        few = len(fresh) <= min(MAX_SINGLE_JOB_QUERIES, len(found) // CHANGED_JOBS_DIVISOR)
         now_s = self._clock()
         if now_s < self._slow_until_s:
-            return self._ask_for_some(found, fresh, around)
+            return self._query_some_details(found, fresh, commands)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
         if not found or (few and not old and not squeue.has_pending_arrays(found)):
             with contextlib.ExitStack() as asked:
-                apart = self._begin_apart(fresh) if fresh else None
+                apart = self._start_separate_query(fresh) if fresh else None
                 if apart is not None:
                     asked.callback(apart.close)
-                texts = self._ask(around)
-                if apart is None or self._take_apart(apart, fresh):
+                texts = self._run_queries(commands)
+                if apart is None or self._store_separate_answer(apart, fresh):
                     self._shown = {number: self._shown[number] for number in found if number in self._shown}
                     self._twice &= found.keys()
                     return texts
-            around = {}
+            commands = {}
         else:
             texts = {}
         try:
-            texts |= self._ask({**around, "details": scontrol_job.ALL})
+            texts |= self._run_queries({**commands, "details": scontrol_job_parsing.ALL_JOBS_COMMAND})
         except BackendTimeout:
-            self._slow_until_s = self._clock() + DETAILS_MOST_S
+            self._slow_until_s = self._clock() + MAX_DETAILS_INTERVAL_S
             raise
-        self._shown, self._twice = scontrol_job.split_records(texts["details"])
+        self._shown, self._twice = scontrol_job_parsing.split_records(texts["details"])
         self._all_shown_s = now_s
         took_s = self._clock() - now_s
-        self._details_period_s = min(DETAILS_MOST_S, max(DETAILS_INTERVAL_S, DETAILS_SHARE * took_s))
+        self._details_period_s = min(MAX_DETAILS_INTERVAL_S, max(DETAILS_INTERVAL_S, DETAILS_INTERVAL_FACTOR * took_s))
         return texts
 
-    def _ask_for_some(
-        self, found: Mapping[int, Row], fresh: Sequence[int], around: dict[str, Sequence[str]]
+    def _query_some_details(
+        self, found: Mapping[int, Row], fresh: Sequence[int], commands: dict[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Return the answers to `around`, and query scontrol for some jobs, because showing all took too long.
+        """Return the answers to `commands`, and query scontrol for some jobs, because showing all took too long.
 
         Jobs that have nodes come first, then jobs that were never shown, oldest first. The queries stop after the time
         for which slurmctld may be silent.
         """
-        placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING]
+        placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING_STATES]
         unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
-        wanted = list(dict.fromkeys([*placed, *unknown]))[:MOST_APART_WHILE_SLOW]
-        texts = self._ask(around)
-        until_s = self._clock() + self._patience.silence_s
-        for at in range(0, len(wanted), MOST_APART):
+        wanted = list(dict.fromkeys([*placed, *unknown]))[:MAX_SINGLE_JOB_QUERIES_WHILE_SLOW]
+        texts = self._run_queries(commands)
+        until_s = self._clock() + self._idle_timeout.silence_s
+        for at in range(0, len(wanted), MAX_SINGLE_JOB_QUERIES):
             if self._clock() > until_s:
                 break
-            part = wanted[at : at + MOST_APART]
-            self._take_apart(self._begin_apart(part), part, whole=False)
+            part = wanted[at : at + MAX_SINGLE_JOB_QUERIES]
+            self._store_separate_answer(self._start_separate_query(part), part, whole=False)
         self._shown = {number: self._shown[number] for number in found if number in self._shown}
         self._twice &= found.keys()
         return texts
 
-    def _known_enough(self, found: dict[int, Row]) -> dict[int, Row]:
-        """Return the rows without pending jobs that scontrol has not shown yet.
+    def _omit_unknown_pending(self, found: dict[int, Row]) -> dict[int, Row]:
+        """Return the rows, omitting pending jobs that scontrol has not shown yet.
 
-        scontrol is slow at that point, so later readings query these jobs.
+        Later readings query the omitted jobs, because scontrol is too slow to show them now.
         """
         if self._clock() >= self._slow_until_s:
             return found
@@ -372,17 +390,23 @@ class SlurmCliReader:
         known = self._shown.keys() | self._twice
         return {number: row for number, row in found.items() if number in known or row["State"] != pending}
 
-    def _begin_apart(self, numbers: Collection[int]) -> SlurmPrograms:
-        return self._begun({"apart": scontrol_job.TYPED}, {"apart": scontrol_job.show_job_input(numbers)})
+    def _start_separate_query(self, numbers: Collection[int]) -> ParallelSlurmPrograms:
+        return self._start_programs(
+            {"apart": scontrol_job_parsing.INTERACTIVE_COMMAND}, {"apart": scontrol_job_parsing.show_job_input(numbers)}
+        )
 
-    def _take_apart(self, apart: SlurmPrograms, numbers: Collection[int], whole: bool = True) -> bool:
-        """Store what scontrol shows for these jobs only, because any job may forge other records.
+    def _store_separate_answer(
+        self, apart: ParallelSlurmPrograms, numbers: Collection[int], whole: bool = True
+    ) -> bool:
+        """Store only these jobs' records from scontrol, because any job may forge the records of other jobs.
 
-        Return False if it does not show each of them, for example because a job has left the queue. With `whole`,
+        Return False if scontrol does not show all of them, for example because a job has left the queue. With `whole`,
         nothing is stored in that case.
         """
         try:
-            shown, twice = scontrol_job.split_records(scontrol_job.strip_prompts(apart.collect_outputs()["apart"]))
+            shown, twice = scontrol_job_parsing.split_records(
+                scontrol_job_parsing.strip_prompts(apart.collect_outputs()["apart"])
+            )
         except BackendError:
             return False
         if whole and not all(number in shown or number in twice for number in numbers):
@@ -393,101 +417,101 @@ class SlurmCliReader:
         self._shown |= {number: shown[number] for number in numbers if number in shown}
         return True
 
-    def _rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
+    def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
         parts = squeue.split_into_chunks(numbers) or [[]]
         end = squeue.make_random_word()
         asked = {str(at): squeue.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
         try:
-            texts = self._ask(asked)
+            texts = self._run_queries(asked)
         except BackendUnavailable as error:
             if len(numbers) == 1 and "Invalid job id" in str(error):
                 return {}  # squeue queries a single job differently, and fails if it has left
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.index_by_number(squeue.SqueueRecordParser(fields).read(text, end))
+            found |= squeue.index_by_number(squeue.CachingSqueueParser(fields).read(text, end))
         return found
 
-    def _with_details(
+    def _merge_details(
         self, rows: dict[int, Row], shown: dict[int, UnparsedScontrolJob], twice: set[int], whole: bool = True
-    ) -> _Rows:
+    ) -> _SqueueRows:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
         answer must be incomplete. With `whole` False, squeue did not query all jobs.
         """
-        arrays = {int(_array(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
+        arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
         hidden |= {number for number in twice if number not in rows and arrays}
-        known = self._known_unseen(hidden, shown) if whole else {}
+        known = self._reuse_hidden_rows(hidden, shown) if whole else {}
         asked_for = hidden - known.keys()
-        if len(asked_for) > squeue.MOST_NAMED:
-            asked_for = self._in_arrays(arrays, asked_for)
+        if len(asked_for) > squeue.MAX_JOBS_PER_QUERY:
+            asked_for = self._find_numbers_in_arrays(arrays, asked_for)
             hidden = asked_for | known.keys()
         rows = {**rows, **known}
         if asked_for:
             fields = tuple(next(iter(rows.values())))
-            unseen = self._rows(fields, asked_for)
+            unseen = self._read_squeue_rows(fields, asked_for)
             rows |= {number: row for number, row in unseen.items() if number not in rows}
         if whole:
             now_s = self._clock()
             fresh = {n: (now_s, shown[n], rows[n]) for n in asked_for if n in rows and n in shown}
-            self._unseen = {n: self._unseen[n] for n in known} | fresh
+            self._hidden_rows = {n: self._hidden_rows[n] for n in known} | fresh
         twice &= rows.keys()
         if whole:
-            alive = {slurm_states.PENDING, *slurm_states.OCCUPYING}
+            alive = {slurm_states.PENDING, *slurm_states.OCCUPYING_STATES}
             lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
             if lost:
                 raise AnswerNotUnderstood(
-                    f"scontrol show job: lacks {format_count(len(lost), 'job')} that squeue shows, such as {lost[0]}"
+                    f"scontrol show job: {format_count(len(lost), 'job')} listed by squeue are missing, e.g. {lost[0]}"
                 )
-            shown |= self._suspects.resolve(twice, rows)
+            shown |= self._duplicates.resolve(twice, rows)
         else:
-            shown |= self._looked_suspects.resolve(twice, rows)
-        return _Rows(rows, shown, twice, hidden)
+            shown |= self._lookup_duplicates.resolve(twice, rows)
+        return _SqueueRows(rows, shown, twice, hidden)
 
-    def _known_unseen(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
+    def _reuse_hidden_rows(self, hidden: Collection[int], shown: Mapping[int, UnparsedScontrolJob]) -> dict[int, Row]:
         """Return the known rows of hidden tasks whose scontrol records are unchanged."""
         found: dict[int, Row] = {}
         for number in hidden:
-            asked_s, record, row = self._unseen.get(number, (0.0, None, None))
+            asked_s, record, row = self._hidden_rows.get(number, (0.0, None, None))
             if row is not None and record == shown.get(number) and self._clock() - asked_s < DETAILS_INTERVAL_S:
                 found[number] = row
         return found
 
-    def _in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
+    def _find_numbers_in_arrays(self, arrays: Collection[int], numbers: Collection[int]) -> set[int]:
         """Return the numbers that belong to these arrays.
 
         Each array is queried alone, because it can then forge only records of its own tasks. The result contains at
         most as many numbers per array as one squeue can query.
         """
         found: set[int] = set()
-        for array in sorted(arrays)[:MOST_ARRAYS]:
-            printed = self._apart([array])
-            shown = scontrol_job.split_records(printed)[0] if printed is not None else {}
+        for array in sorted(arrays)[:MAX_ARRAY_QUERIES]:
+            printed = self._show_jobs_alone([array])
+            shown = scontrol_job_parsing.split_records(printed)[0] if printed is not None else {}
             own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
-            found.update(own[: squeue.MOST_NAMED])
+            found.update(own[: squeue.MAX_JOBS_PER_QUERY])
         return found
 
-    def _topologies_now(self, config: Record) -> dict[str, Record]:
-        """Return the topologies, which are queried every `topology.PERIOD_S` seconds."""
+    def _get_topologies(self, config: Record) -> dict[str, Record]:
+        """Return the topologies, which are queried every `topology.QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
-        if self._topologies is None or now_s - self._topologies[0] >= topology.PERIOD_S:
-            is_named = self._release()[0] >= topology.TOPOCONF_SINCE
-            named = self._ask({"named": topology.TOPOCONF})["named"] if is_named else ""
-            self._topologies = now_s, topology.read_topologies(config, named, self._ask_or_empty)
+        if self._topologies is None or now_s - self._topologies[0] >= topology.QUERY_INTERVAL_S:
+            is_named = self._read_release()[0] >= topology.TOPOCONF_SINCE
+            named = self._run_queries({"named": topology.TOPOCONF_COMMAND})["named"] if is_named else ""
+            self._topologies = now_s, topology.read_topologies(config, named, self._query_or_empty)
         return self._topologies[1]
 
-    def _ask_or_empty(self, command: Sequence[str]) -> str:
+    def _query_or_empty(self, command: Sequence[str]) -> str:
         try:
-            return self._ask({"shown": command})["shown"]
+            return self._run_queries({"shown": command})["shown"]
         except BackendError:
             return ""
 
-    def _outside(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
-        """Return, by user with pending jobs, the groups allowed by partitions that the user does not belong to.
+    def _find_missing_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
+        """Return the groups that partitions allow and that users with pending jobs are not in, by user.
 
-        A group of unknown membership is omitted.
+        Groups with unknown membership are omitted.
         """
         allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
@@ -496,8 +520,8 @@ class SlurmCliReader:
         return self._groups.find_missing_groups(users, allowed)
 
 
-def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | None:
-    """Return the record of a job for `SlurmCliReader.read_jobs`; None if it is ambiguous."""
+def _unambiguous_record(number: int, row: Row, found: _SqueueRows, merged: bool) -> Record | None:
+    """Return the record of a job for `SlurmCliReader.read_jobs`, or None if it is ambiguous."""
     array, is_task, task = row["JobArrayID"].partition("_")
     shown = found.shown.get(number)
     reason = row["Reason"]
@@ -508,7 +532,7 @@ def _looked_at(number: int, row: Row, found: _Rows, merged: bool) -> Record | No
                 return None
             waiting = shown.tasks.partition("%")[0]
             if merged:
-                one = scontrol_job.parse_detail(shown, row["Name"])
+                one = scontrol_job_parsing.parse_detail(shown, row["Name"])
                 if one is None:
                     return None
                 reason = one.get_reason()

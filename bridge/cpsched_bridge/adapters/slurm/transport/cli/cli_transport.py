@@ -9,19 +9,22 @@ from typing_extensions import override
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import find_lease_comment
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.cli import scontrol_objects
+from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, SlurmCliCommands
-from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import SlurmPrograms
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, count_calls
-from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
+from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import ParallelSlurmPrograms
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
+    LeaseCommandRefused,
+    LeaseReservationCommands,
+)
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_calls
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect
 from cpsched_bridge.errors import BackendUnavailable, CommandRefused
 
-NAME = "cli"
+TRANSPORT_NAME = "cli"
 
 
-class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
+class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
     """A transport that runs Slurm's own programs.
 
     `history_deadline_s` applies to the accounting database, and `deadline_s` to everything else.
@@ -50,7 +53,7 @@ class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
 
     @override
     def transport_choice(self) -> tuple[str, str]:
-        return NAME, self._why
+        return TRANSPORT_NAME, self._why
 
     @override
     def read_config(self) -> Record:
@@ -69,30 +72,30 @@ class SlurmCliTransport(SlurmCliCommands, SlurmTransport):
         return self._records.read_accounting(since_s)
 
     @override
-    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
         try:
-            return self._claiming.acquire_lease(words, instead_of)
-        except LeaseRefused as error:
-            raise _of_refusal(error) from error
+            return self._claiming.acquire_lease(text, instead_of)
+        except LeaseCommandRefused as error:
+            raise _lease_refusal_as_backend_error(error) from error
 
     @override
-    def release_lease(self, words: str) -> None:
+    def release_lease(self, text: str) -> None:
         try:
-            self._claiming.release_lease(words)
-        except LeaseRefused as error:
-            raise _of_refusal(error) from error
+            self._claiming.release_lease(text)
+        except LeaseCommandRefused as error:
+            raise _lease_refusal_as_backend_error(error) from error
 
     @override
     def close(self) -> None:
         self._records.close()
 
 
-def _of_refusal(error: LeaseRefused) -> BackendUnavailable | CommandRefused:
-    words = str(error)
-    return (BackendUnavailable if is_unreachable_error(words) else CommandRefused)(words)
+def _lease_refusal_as_backend_error(error: LeaseCommandRefused) -> BackendUnavailable | CommandRefused:
+    text = str(error)
+    return (BackendUnavailable if may_have_taken_effect(text) else CommandRefused)(text)
 
 
-NODES = ("sinfo", "--noheader", "--Node", "--format=%N")
+NODES_COMMAND = ("sinfo", "--noheader", "--Node", "--format=%N")
 
 
 def make_lease_commands(
@@ -101,17 +104,21 @@ def make_lease_commands(
     """Return the commands for the lease reservation, each limited to `deadline_s` seconds."""
     spent = budget or SlurmRpcTokenBucket()
 
-    def asked(command: Sequence[str]) -> str:
+    def run_query(command: Sequence[str]) -> str:
         spent.spend(count_calls(command))
-        return SlurmPrograms({"answer": command}, deadline_s + spent.deadline_extension_s).collect_outputs()["answer"]
+        return ParallelSlurmPrograms({"answer": command}, deadline_s + spent.deadline_extension_s).collect_outputs()[
+            "answer"
+        ]
 
-    def words() -> str | None:
-        return find_lease_comment(scontrol_objects.parse_reservations(asked(scontrol_objects.RESERVATIONS)))
+    def read_lease_text() -> str | None:
+        return find_lease_comment(
+            scontrol_object_parsing.parse_reservations(run_query(scontrol_object_parsing.RESERVATIONS_COMMAND))
+        )
 
-    def node() -> str:
-        names = [name for name in asked(NODES).split() if NODE.fullmatch(name)]
+    def find_any_node() -> str:
+        names = [name for name in run_query(NODES_COMMAND).split() if NODE_NAME_PATTERN.fullmatch(name)]
         if not names:
-            raise BackendUnavailable("sinfo: names no node")
+            raise BackendUnavailable("sinfo: the output contains no node")
         return min(names)
 
-    return LeaseReservationCommands(words, node, scontrol)
+    return LeaseReservationCommands(read_lease_text, find_any_node, scontrol)

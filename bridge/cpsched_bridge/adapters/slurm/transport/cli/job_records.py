@@ -1,7 +1,7 @@
-"""Build records of `JOB_FIELDS` from the jobs that `squeue` and `scontrol` print.
+"""Build records with the fields in `JOB_FIELDS` from the jobs that `squeue` and `scontrol` print.
 
-An unreadable field is None and is named in `unreadable`; the translation then leaves that job to Slurm and reports why.
-A job with an ambiguous scontrol record lacks `FROM_DETAILS`.
+An unreadable field is None and is listed in `unreadable`; the translation then leaves that job to Slurm and reports
+why. A job with an ambiguous scontrol record lacks `SCONTROL_ONLY_FIELDS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import (
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
     UnparsedScontrolJob,
     is_same_record,
@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job import (
 from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
 
-FROM_DETAILS = (
+SCONTROL_ONLY_FIELDS = (
     "max_nodes", "ntasks", "memory_per_cpu", "memory_per_node", "requested_tres", "excluded_nodes", "batch_constraints",
     "spreads_over_nodes", "segment_size", "ntasks_per_gpu", "is_cronjob", "time_limit_min",
 )  # fmt: skip
@@ -60,7 +60,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 )
 
 
-def _or_infinite(word: str) -> int | str | None:
+def _parse_count_or_infinite(word: str) -> int | str | None:
     """Return the number of tasks per socket or core; squeue prints "N/A" for no limit."""
     return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.parse_count(word)
 
@@ -90,25 +90,25 @@ _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
     ("cores_per_socket", "Cores", slurm_value_parsers.parse_count_or_infinite),
     ("threads_per_core", "Threads", slurm_value_parsers.parse_count_or_infinite),
     ("ntasks_per_board", "NTPerBoard", slurm_value_parsers.parse_count_or_infinite),
-    ("ntasks_per_socket", "NTPerSocket", _or_infinite),
-    ("ntasks_per_core", "NTPerCore", _or_infinite),
+    ("ntasks_per_socket", "NTPerSocket", _parse_count_or_infinite),
+    ("ntasks_per_core", "NTPerCore", _parse_count_or_infinite),
     ("tres_per_socket", "tres-per-socket", slurm_value_parsers.parse_resources),
     ("temporary_disk_per_node", "MinTmpDisk", slurm_value_parsers.parse_mib),
     ("mcs_label", "MCSLabel", slurm_value_parsers.parse_text),
     ("nice", "Nice", slurm_value_parsers.parse_number),
     ("accrue_time", "AccrueTime", slurm_value_parsers.parse_count),
 )
-_EMPTY: Record = dict.fromkeys(JOB_FIELDS)
+_UNSET_FIELDS: Record = dict.fromkeys(JOB_FIELDS)
 
 
 @dataclass(slots=True)
-class SlurmJobRecordBuilder:
+class CachingSlurmJobRecordBuilder:
     """A builder of job records that does not parse unchanged text again."""
 
     counts_one_more: bool = False
     """Whether slurmctld reports one node too many for a waiting job whose tasks have several CPUs."""
     _known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = field(default_factory=dict)
-    """By job number, the source of the record, the record, its layout, and whether it was merged."""
+    """Source, record, layout, and whether the record was merged, by job number."""
 
     def read(
         self,
@@ -127,12 +127,17 @@ class SlurmJobRecordBuilder:
         for number, row in rows.items():
             before, details = self._known.get(number), shown.get(number)
             merged = number in hidden and "_[" in row["JobArrayID"]
-            if before is not None and before[0] == row and before[4] == merged and _same(before[1], details, row):
+            if (
+                before is not None
+                and before[0] == row
+                and before[4] == merged
+                and _is_same_source(before[1], details, row)
+            ):
                 found = before
             else:
                 record, layout = build_record(row, details, merged)
                 if self.counts_one_more:
-                    record["num_nodes"] = _counted(record)
+                    record["num_nodes"] = _correct_node_count(record)
                 found = (row, details, record, layout, merged)
             known[number] = found
             records.append(found[2])
@@ -142,17 +147,17 @@ class SlurmJobRecordBuilder:
         return records, layouts
 
 
-def _same(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row) -> bool:
+def _is_same_source(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob | None, row: Row) -> bool:
     if before is None or now is None:
         return before is now
     return is_same_record(before, now, row["Name"])
 
 
-def _counted(record: Record) -> int | None:
+def _correct_node_count(record: Record) -> int | None:
     """Return the minimum number of nodes of a job, without the extra node that slurmctld reports.
 
-    Before 24.05, its `_pack_default_job_details` adds a node if the number of tasks that fill a node does not divide
-    the job's number of tasks, for example with two tasks of three CPUs.
+    Before 24.05, its `_pack_default_job_details` adds a node unless the tasks fill all of their nodes, for example for
+    two tasks of three CPUs.
     """
     nodes: int | None = record["num_nodes"]
     least = (record["requested_tres"] or {}).get("node")
@@ -164,36 +169,40 @@ def _counted(record: Record) -> int | None:
 
 def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
     """Return the record and layout of one job; `merged` if squeue merged it with other tasks of its array."""
-    record = _EMPTY.copy()
+    record = _UNSET_FIELDS.copy()
     unreadable: list[str] = []
     detail = parse_detail(shown, row["Name"]) if shown is not None else None
     is_pending = row["State"] == slurm_states.PENDING
-    _fill(record, row, _ROW_ALWAYS, unreadable)
-    record["user_name"] = _user_name(record["user_id"]) if record["user_id"] is not None else None
-    _each(record, unreadable, "cpus_per_task", lambda: _cpus_per_task(row))
-    _each(record, unreadable, "time_limit", lambda: slurm_value_parsers.parse_minutes(_time_limit(row, detail)))
-    _each(record, unreadable, "resource_sharing", lambda: parse_sharing(row["OverSubscribe"], row.get("Exclusive")))
-    _array(record, row, shown, merged, unreadable)
+    _fill_fields(record, row, _ROW_ALWAYS, unreadable)
+    record["user_name"] = _get_user_name(record["user_id"]) if record["user_id"] is not None else None
+    _set_field(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
+    _set_field(
+        record, unreadable, "time_limit", lambda: slurm_value_parsers.parse_minutes(_get_time_limit(row, detail))
+    )
+    _set_field(
+        record, unreadable, "resource_sharing", lambda: parse_sharing(row["OverSubscribe"], row.get("Exclusive"))
+    )
+    _set_array_fields(record, row, shown, merged, unreadable)
     if merged:
         record["state_reason"] = detail.get_reason() if detail is not None else None
         if detail is None:
             unreadable.append("state_reason")
     if detail is not None:
-        _details(record, row, detail, is_pending, unreadable)
+        _set_common_details(record, row, detail, is_pending, unreadable)
     if is_pending:
-        _fill(record, row, _ROW_PENDING, unreadable)
+        _fill_fields(record, row, _ROW_PENDING, unreadable)
         if detail is None:
-            unreadable.extend(FROM_DETAILS)
+            unreadable.extend(SCONTROL_ONLY_FIELDS)
         else:
-            _pending_details(record, detail, unreadable)
+            _set_pending_details(record, detail, unreadable)
             unreadable.extend(detail.unknown)
     else:
-        _placed(record, row, detail, unreadable)
+        _set_placed_fields(record, row, detail, unreadable)
     record["unreadable"] = unreadable or None
-    return record, _layout(record, detail)
+    return record, _parse_layout(record, detail)
 
 
-def _fill(record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], unreadable: list[str]) -> None:
+def _fill_fields(record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], unreadable: list[str]) -> None:
     for name, column, read in table:
         try:
             record[name] = read(row[column])
@@ -201,14 +210,14 @@ def _fill(record: Record, row: Row, table: tuple[tuple[str, str, Read], ...], un
             unreadable.append(name)
 
 
-def _each(record: Record, unreadable: list[str], name: str, read: Callable[[], Any]) -> None:
+def _set_field(record: Record, unreadable: list[str], name: str, read: Callable[[], Any]) -> None:
     try:
         record[name] = read()
     except (ValueError, KeyError, IndexError):
         unreadable.append(name)
 
 
-def _time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
+def _get_time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
     """Return the time limit, from scontrol if possible.
 
     squeue shows no limit above a year, and a wrong limit above 136 years.
@@ -216,7 +225,7 @@ def _time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
     return row["TimeLimit"] if detail is None else detail.get_word("RunTime", "TimeLimit")
 
 
-def _cpus_per_task(row: Row) -> int | None:
+def _parse_cpus_per_task(row: Row) -> int | None:
     if slurm_value_parsers.parse_text(row["cpus-per-tres"]) not in (None, "N/A"):
         return None
     return slurm_value_parsers.parse_count(row["CPUsPerTask"]) or 1
@@ -232,7 +241,9 @@ def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
     return "NO" if exclusive == "NODE" else str(exclusive)
 
 
-def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: bool, unreadable: list[str]) -> None:
+def _set_array_fields(
+    record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: bool, unreadable: list[str]
+) -> None:
     """Set the array and the array task of a record, or the tasks that wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:
@@ -256,41 +267,43 @@ def _array(record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: 
         record["array_tasks_parallel"] = shown.throttle
 
 
-def _details(record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]) -> None:
+def _set_common_details(
+    record: Record, row: Row, detail: ScontrolJobDetail, is_pending: bool, unreadable: list[str]
+) -> None:
     """Set the fields that scontrol shows for every job."""
-    _each(
+    _set_field(
         record,
         unreadable,
         "ntasks",
         lambda: slurm_value_parsers.parse_count(detail.get_word("NumNodes", "NumTasks")) or 1,
     )
-    _each(
+    _set_field(
         record,
         unreadable,
         "requested_tres",
-        lambda: slurm_value_parsers.parse_resources(_requested(detail.settings, is_pending)),
+        lambda: slurm_value_parsers.parse_resources(_get_requested_tres(detail.settings, is_pending)),
     )
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
     nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
     if " MinMemoryCPU=" in line:
-        _each(
+        _set_field(
             record,
             unreadable,
             "memory_per_cpu",
             lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryCPU")),
         )
     elif " MinMemoryNode=" in line:
-        _each(
+        _set_field(
             record,
             unreadable,
             "memory_per_node",
             lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryNode")),
         )
     if is_pending and not {"-", ","}.isdisjoint(nodes):
-        _each(record, unreadable, "max_nodes", lambda: slurm_value_parsers.parse_count(row["MaxNodes"]))
+        _set_field(record, unreadable, "max_nodes", lambda: slurm_value_parsers.parse_count(row["MaxNodes"]))
 
 
-def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
+def _get_requested_tres(settings: Mapping[str, str], is_pending: bool) -> str:
     """Return the resources that a job requests, as scontrol prints them.
 
     Before 23.02, scontrol shows them only for pending jobs.
@@ -300,10 +313,10 @@ def _requested(settings: Mapping[str, str], is_pending: bool) -> str:
     return settings["TRES"] if is_pending else ""
 
 
-def _pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list[str]) -> None:
+def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list[str]) -> None:
     for name, key in (("required_nodes", "ReqNodeList"), ("excluded_nodes", "ExcNodeList")):
-        _each(record, unreadable, name, partial(_nodes, detail, key))
-    _each(
+        _set_field(record, unreadable, name, partial(_get_node_list, detail, key))
+    _set_field(
         record,
         unreadable,
         "time_limit_min",
@@ -318,27 +331,27 @@ def _pending_details(record: Record, detail: ScontrolJobDetail, unreadable: list
     record["segment_size"] = detail.segment or None
 
 
-def _nodes(detail: ScontrolJobDetail, key: str) -> str | None:
+def _get_node_list(detail: ScontrolJobDetail, key: str) -> str | None:
     return slurm_value_parsers.parse_text(detail.get_word("ReqNodeList", key))
 
 
-def _placed(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
+def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
     record["allocated_nodes"] = slurm_value_parsers.parse_text(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
-    _each(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.parse_resources(tres))
+    _set_field(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.parse_resources(tres))
 
 
-def _layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
+def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:
     """Return a job's resources on each of its nodes, or None if it does not occupy several nodes."""
     nodes = record["num_nodes"] or 0
-    if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING:
+    if detail is None or not detail.layout or nodes < 2 or record["state"] not in slurm_states.OCCUPYING_STATES:
         return None
     number = record["id"]
     return parse_layouts(f"JobId={number} \n{detail.layout}\n", {number: nodes}).get(number)
 
 
 @lru_cache(maxsize=8192)
-def _user_name(user: int) -> str:
+def _get_user_name(user: int) -> str:
     """Return the name of a user on this host, or the number if the user has no name."""
     try:
         return pwd.getpwuid(user).pw_name

@@ -1,8 +1,8 @@
 """Define how the adapter uses each field that `scontrol show` prints.
 
-The names are those of the printing functions in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
-`src/scontrol/info_job.c`). A field that is in no list, or whose value is not in its list, excludes its object from the
-plan, because its effect in Slurm is unknown.
+The names come from the printing functions in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
+`src/scontrol/info_job.c`). An unlisted field, or an unlisted value of a field, excludes its object from the plan,
+because its effect in Slurm is unknown.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-LONGEST_VALUE = 80
-"""Maximum number of characters of a value that are quoted in messages."""
+MAX_QUOTED_CHARS = 80
+"""Maximum length of a value quoted in a message."""
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w:/()-]*)=")
 _INDENT = "   "
@@ -40,14 +40,14 @@ class KnownScontrolFields:
 
         Values may contain spaces. If a field appears more than once, the first value counts.
         """
-        words: Words = {}
+        values: Words = {}
         for line in f"{_INDENT}{record}".split("\n"):
             if line.startswith(_INDENT):  # any other line continues the text of the previous line
-                for name, value in self._of_line(line.strip()):
-                    words.setdefault(name, value)
-        return words
+                for name, value in self._split_line(line.strip()):
+                    values.setdefault(name, value)
+        return values
 
-    def _of_line(self, line: str) -> Iterator[tuple[str, str]]:
+    def _split_line(self, line: str) -> Iterator[tuple[str, str]]:
         keys = list(_KEY.finditer(line))
         if keys and keys[0].start():
             return
@@ -57,12 +57,12 @@ class KnownScontrolFields:
                 return
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
-    def find_unsupported(self, words: Mapping[str, str]) -> dict[str, str]:
+    def find_unsupported(self, values: Mapping[str, str]) -> dict[str, str]:
         """Return the fields that are in no list, or whose value is not in their list."""
         known = self.read | self.harmless | self.text
         return {
-            name: value[:LONGEST_VALUE]
-            for name, value in words.items()
+            name: value[:MAX_QUOTED_CHARS]
+            for name, value in values.items()
             if name not in known and value not in self.only.get(name, ())
         }
 
@@ -72,55 +72,55 @@ class KnownScontrolFields:
         return self.read | self.harmless | self.text | self.only.keys()
 
 
-def _set(names: str) -> frozenset[str]:
+def _split_names(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
 NODE = KnownScontrolFields(
-    read=_set(
+    read=_split_names(
         "NodeName CPUAlloc CPUEfctv CPUTot ActiveFeatures Gres Version RealMemory AllocMem MemSpecLimit State "
         "ThreadsPerCore Partitions AllocTRES Weight"
     ),
-    harmless=_set(
+    harmless=_split_names(
         "Arch CpuBind CoresPerSocket CPULoad AvailableFeatures GresDrain GresUsed NodeAddr NodeHostName BcastAddr Port "
         "FreeMem Sockets Boards CoreSpecCount CPUSpecList TmpDisk NextState BootTime SlurmdStartTime LastBusyTime "
         "ResumeAfterTime SuspendTime CfgTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts "
         "ExtSensorsTemp Topology InstanceId InstanceType ReservationName TLSCertTokenSet TLSCertLastRenewal"
     ),
-    text=_set("OS Reason Comment Extra Parameters"),
+    text=_split_names("OS Reason Comment Extra Parameters"),
     only={
-        "Owner": _set("N/A"),  # user with exclusive use of the node
-        "MCS_label": _set("N/A"),
+        "Owner": _split_names("N/A"),  # user with exclusive use of the node
+        "MCS_label": _split_names("N/A"),
         "RestrictedCoresPerGPU": frozenset(),  # cores that only jobs with GPUs may use
     },
 )
 PARTITION = KnownScontrolFields(
-    read=_set(
+    read=_split_names(
         "PartitionName AllowGroups AllowAccounts DenyAccounts AllowQos DenyQos QoS DefaultTime ExclusiveUser Exclusive "
         "MaxNodes MaxTime MinNodes MaxCPUsPerNode MaxCPUsPerSocket Nodes PriorityJobFactor PriorityTier RootOnly "
         "ReqResv OverSubscribe State MaxMemPerCPU MaxMemPerNode TRES JobDefaults ExclusiveTopo "
         "Topology"
     ),
-    harmless=_set(
+    harmless=_split_names(
         "AllocNodes Alternate Default CpuBind DisableRootJobs GraceTime Hidden NodeSets OverTimeLimit PreemptMode "
         "TotalCPUs TotalNodes DefMemPerCPU DefMemPerNode TRESBillingWeights ResumeTimeout SuspendTimeout SuspendTime "
         "PowerDownOnIdle"
     ),
     only={
-        "LLN": _set("NO"),  # with any other value, Slurm chooses the least loaded nodes
-        "SelectTypeParameters": _set("NONE"),  # any other value overrides the configuration
+        "LLN": _split_names("NO"),  # with any other value, Slurm chooses the least loaded nodes
+        "SelectTypeParameters": _split_names("NONE"),  # any other value overrides the configuration
     },
 )
 RESERVATION = KnownScontrolFields(
-    read=_set(
+    read=_split_names(
         "ReservationName StartTime EndTime Nodes NodeName CoreIDs CoreCnt TRES PartitionName Flags Users Groups "
         "Accounts QOS AllowedPartitions Licenses"
     ),
-    harmless=_set("Duration NodeCnt Features State BurstBuffer Watts MaxStartDelay"),
-    text=_set("Comment"),
+    harmless=_split_names("Duration NodeCnt Features State BurstBuffer Watts MaxStartDelay"),
+    text=_split_names("Comment"),
 )
 JOB = KnownScontrolFields(
-    read=_set(
+    read=_split_names(
         "JobId ArrayJobId ArrayTaskId ArrayTaskThrottle HetJobId HetJobOffset HetJobIdSet JobName UserId MCS_label "
         "Priority Nice Account QOS JobState Reason Dependency Restarts Reboot TimeLimit TimeMin SubmitTime "
         "EligibleTime AccrueTime StartTime EndTime Deadline CronJob Partition ReqNodeList ExcNodeList NodeList "
@@ -130,7 +130,7 @@ JOB = KnownScontrolFields(
         "Network AdminComment Comment SegmentSize Switches BurstBuffer SpreadJob CpusPerTres TresPerNode "
         "TresPerSocket TresPerTask NtasksPerTRES"
     ),
-    harmless=_set(
+    harmless=_split_names(
         "SLUID GroupId WCKey FailedNode Requeue BatchFlag ExitCode DerivedExitCode RunTime ResizeTime CrontabSpec "
         "PreemptEligibleTime PreemptTime SuspendTime SecsPreSuspend LastSchedEval Scheduler AllocNode:Sid "
         "SchedNodeList BatchHost StepMgrEnabled JOB_GRES MemUpdate DelayBoot LicensesAlloc SpreadSegments "
@@ -138,18 +138,18 @@ JOB = KnownScontrolFields(
         "KillOInInvalidDependent KillOnInvalidDependent ExpeditedRequeue OOMKillStep MemPerTres TresBind TresFreq "
         "TresPerJob MailUser MailType ContainerType Container ContainerID SELinuxContext ResvPorts"
     ),
-    text=_set("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
+    text=_split_names("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
     only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings"), frozenset()),
 )
-KINDS: Mapping[str, KnownScontrolFields] = {
+KNOWN_FIELDS_BY_KIND: Mapping[str, KnownScontrolFields] = {
     "node": NODE,
     "partition": PARTITION,
     "reservation": RESERVATION,
     "job": JOB,
 }
 """Known fields by the word that follows `scontrol show`."""
-COLUMNS: Mapping[str, frozenset[str]] = {
-    "squeue": _set(
+KNOWN_COLUMNS: Mapping[str, frozenset[str]] = {
+    "squeue": _split_names(
         "Account AccrueTime admin_comment AllocNodes AllocSID ArrayJobId ArrayTaskId AssocId BatchFlag BatchHost "
         "BoardsPerNode BurstBuffer BurstBufferState Cluster ClusterFeature Command Comment Container ContainerId "
         "ContainerType Contiguous Cores CoreSpec cpus-per-task cpus-per-tres CPUsPerTask CronJob Deadline "
@@ -163,7 +163,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
         "StdErr StdIn StdOut SubmitTime system_comment Threads TimeLeft TimeLimit TimeUsed tres-alloc tres-bind "
         "tres-freq tres-per-job tres-per-socket tres-per-task UserId UserName Wait4Switch WCKey WorkDir"
     ),
-    "sinfo": _set(
+    "sinfo": _split_names(
         "AllocMem AllocNodes Available Cluster Comment Cores CPUs CPUsLoad CPUsState DefaultTime Disk Extra "
         "Features features_act FreeMem Gres GresUsed Groups MaxCPUsPerNode Memory NodeAddr NodeAI NodeAIOT "
         "NodeHost NodeList Nodes OverSubscribe Partition PartitionName Port PreemptMode PriorityJobFactor "
@@ -171,7 +171,7 @@ COLUMNS: Mapping[str, frozenset[str]] = {
         "Threads Time TimeStamp User UserLong Version Weight"
     ),
 }
-"""By program, the columns that `--helpFormat` lists in 24.11 and 26.05 (22.05 lists none).
+"""Columns that `--helpFormat` lists in 24.11 and 26.05, by program (22.05 lists none).
 
 No column's value leaves an object to Slurm: every decisive value is also a field of scontrol's record, which is checked
 above. The other columns are derived from such fields (PendingTime, TimeLeft), or no decision depends on them (AssocId,

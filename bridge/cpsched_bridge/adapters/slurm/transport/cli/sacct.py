@@ -5,17 +5,17 @@ from __future__ import annotations
 import pwd
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.slurm_records import PAST_FIELDS, Record
+from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS, Record
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "UID", "Account", "Partition", "Submit", "Start", "End", "TimelimitRaw", "State",
-    "NNodes", "NCPUS", "NodeList", "AllocTRES",
+    "NNodes", "NCPUS", "NodeList", "AllocTRES", "Reservation", "Constraints",
 )  # fmt: skip
 
 
-EARLIEST_S = 1_000_000
+MIN_TIME_S = 1_000_000
 """Earliest time that sacct accepts in this form, in Unix seconds."""
 
 
@@ -23,32 +23,32 @@ def build_sacct_command(since_s: int, end: str) -> list[str]:
     """Return the sacct command that lists the jobs of all users since `since_s`, without job steps."""
     return [
         "sacct", "--allusers", "--allocations", "--noheader", "--noconvert", "--parsable", f"--delimiter={end}",
-        f"--starttime=uts{max(EARLIEST_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
+        f"--starttime=uts{max(MIN_TIME_S, since_s)}", "--endtime=now", f"--format={','.join(COLUMNS)}",
     ]  # fmt: skip
 
 
 def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
     """Return the jobs that ended after `since_s`, except unreadable ones.
 
-    The jobs are records of `PAST_FIELDS`. Raise `AnswerNotUnderstood` if the output is incomplete.
+    The jobs are records with the fields in `ENDED_JOB_FIELDS`. Raise `AnswerNotUnderstood` if the output is incomplete.
     """
     *pieces, last = printed.split(end)
     wide = len(COLUMNS)
     if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
-        raise AnswerNotUnderstood(f"sacct: its answer of {len(printed)} signs ends early")
+        raise AnswerNotUnderstood(f"sacct: the output of {len(printed)} characters is truncated")
     names: dict[int, str | None] = {}
     found = []
     for at in range(0, len(pieces), wide):
         values = dict(zip(COLUMNS, pieces[at : at + wide], strict=True))
         if at and not values["JobIDRaw"].startswith("\n"):
-            raise AnswerNotUnderstood("sacct: its answer is not in the form that was asked for")
-        record = _record(values, names)
+            raise AnswerNotUnderstood("sacct: the output does not have the requested format")
+        record = _build_record(values, names)
         if record is not None and (record["end_time"] or 0) > since_s:
             found.append(record)
     return found
 
 
-def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
+def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
     """Return the record of one job, or None if a value cannot be parsed.
 
     An example is a job that never received its own number.
@@ -59,13 +59,13 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
             "name": slurm_value_parsers.parse_text(values["JobName"]),
-            "user_name": names[user] if user in names else names.setdefault(user, _user_name(user)),
+            "user_name": names[user] if user in names else names.setdefault(user, _get_user_name(user)),
             "account": slurm_value_parsers.parse_text(values["Account"]),
             "partition": slurm_value_parsers.parse_text(values["Partition"]),
             "submit_time": slurm_value_parsers.parse_count(values["Submit"]),
             "start_time": slurm_value_parsers.parse_count(values["Start"]),
             "end_time": slurm_value_parsers.parse_count(values["End"]),
-            "time_limit": _limit(values["TimelimitRaw"]),
+            "time_limit": _parse_limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
             "num_nodes": slurm_value_parsers.parse_number(values["NNodes"]) or 0,
             "cpus": slurm_value_parsers.parse_number(values["NCPUS"]) or 0,
@@ -73,20 +73,22 @@ def _record(values: dict[str, str], names: dict[int, str | None]) -> Record | No
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
             "nodelist": slurm_value_parsers.parse_text(values["NodeList"]),
             "allocated_tres": slurm_value_parsers.parse_resources(values["AllocTRES"]),
+            "reservation": slurm_value_parsers.parse_text(values["Reservation"]),
+            "constraints": slurm_value_parsers.parse_text(values["Constraints"]),
         }
     except ValueError:
         return None
-    return {field: record[field] for field in PAST_FIELDS}
+    return {field: record[field] for field in ENDED_JOB_FIELDS}
 
 
-def _limit(word: str) -> int | str | None:
-    """Return the limit in minutes; None for no limit, "PartitionLimit" for the partition's limit."""
+def _parse_limit(word: str) -> int | str | None:
+    """Return the limit in minutes, None for no limit, or "PartitionLimit" for the partition's limit."""
     if word == slurm_value_parsers.UNLIMITED:
         return None
     return slurm_value_parsers.parse_count(word) or "PartitionLimit"
 
 
-def _user_name(user: int) -> str:
+def _get_user_name(user: int) -> str:
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

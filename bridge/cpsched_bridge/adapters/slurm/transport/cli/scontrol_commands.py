@@ -1,6 +1,6 @@
 """Change jobs and the lease reservation with scontrol.
 
-scontrol cannot pin and release in one change: it does not accept a priority of INFINITE (`parse_uint32` of Slurm's
+scontrol cannot pin and release in one change. It does not accept a priority of INFINITE (`parse_uint32` of Slurm's
 src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
 turns the partition `bridge:start/NODES` into a single change that pins and releases, which costs slurmctld one call
 instead of four. Without the plugin, slurmctld rejects that partition and changes nothing.
@@ -23,31 +23,31 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind
 from cpsched_bridge.adapters.slurm.transport.programs import array_records
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
     has_plugin,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SlurmJobCommands, SlurmJobControl
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import (
-    is_unreachable_error,
+from cpsched_bridge.adapters.slurm.transport.programs.job_commands import SingleJobActions, SlurmOrderExecutor
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
+    may_have_taken_effect,
     send_and_read_complaint,
 )
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import OutcomeCode
 
 T = TypeVar("T")
-NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
+NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 """Pattern of a single node name, without list syntax, blanks, quotes, equals signs or line breaks."""
-NO_PARTITION = "Invalid partition name"
+INVALID_PARTITION_ERROR = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
-WAIT_S = 6.0
+MAX_RATE_LIMIT_WAIT_S = 6.0
 """Maximum total wait for the call limit in one batch, below the time that a start may take to become visible."""
-RELEASED_TOGETHER = 50
-"""Maximum number of jobs in one `release`; each job is a slurmctld call."""
-MOST_TIMES = 6
+MAX_RELEASES_PER_CALL = 50
+"""Maximum number of jobs in one `release`; each job costs one slurmctld call."""
+MAX_BATCH_TIME_FACTOR = 6
 """Maximum time for all commands of one batch, as a multiple of a single command's deadline."""
 
 
@@ -64,48 +64,50 @@ class JobRecordLookup(Protocol):
 
 
 @dataclass(slots=True)
-class SubmitPluginStarts:
-    """Whether the submit plugin can pin and release in one change, as far as known."""
+class SubmitPluginCapability:
+    """A record of whether the submit plugin can pin and release in one change."""
 
     work: bool = True
-    """False after the first rejection, by an older plugin or by one that does not accept this user as the bridge."""
+    """False after the first rejection: the plugin is too old, or does not accept this user as the bridge."""
 
 
-class ScontrolJobControl(SlurmJobControl):
+class ScontrolJobActions(SingleJobActions):
     """Actions on jobs by scontrol; all changes of one batch use one scontrol process."""
 
     alone_below = 0  # a query for twenty jobs costs one process, just like a query for one job
 
-    def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginStarts) -> None:
+    def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginCapability) -> None:
         self._reading = reading
-        self._dialogue = dialogue
+        self._session = dialogue
         self._starts = starts
         self._guarded = False
 
     @override
     def has_submit_plugin(self) -> bool:
-        self._guarded = has_plugin(_asked(self._reading.read_config)["job_submit_plugins"])
+        self._guarded = has_plugin(_call_or_raise(self._reading.read_config)["job_submit_plugins"])
         return self._guarded
 
     @override
     def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
-        return _asked(lambda: self._reading.read_jobs(numbers))
+        return _call_or_raise(lambda: self._reading.read_jobs(numbers))
 
     @override
     def read_job(self, number: int) -> Record:
         found = [job for job in self.read_jobs([number]) if job["id"] == number]
         if not found:
-            raise JobCommandRefused("the controller does not know this job")
+            raise JobCommandRefused("is unknown to slurmctld")
         return found[0]
 
     @override
     def start(self, job: Record, order: Record) -> None:
-        """Start the job under the number in the order; address an array task by its index."""
+        """Start the job with the number in the order; address an array task by its index."""
         names = [str(name) for name in order["nodes"]]
-        if odd := [name for name in names if not NODE.fullmatch(name)]:
-            raise JobCommandRefused(f"{odd[0]!r} is no name of a node")
+        if odd := [name for name in names if not NODE_NAME_PATTERN.fullmatch(name)]:
+            raise JobCommandRefused(f"{odd[0]!r} is not a node name")
         label = slurm_job_ids.format_job_id(order["job"])
-        pin = [f"ReqNodeList={','.join(names)}"]
+        partition = str(order.get("partition") or "")
+        pin = [f"Partition={partition}"] if partition else []
+        pin.append(f"ReqNodeList={','.join(names)}")
         if "num_nodes" in order:
             pin.append(f"NumNodes={order['num_nodes']}")
         settings: list[str] = []
@@ -115,24 +117,24 @@ class ScontrolJobControl(SlurmJobControl):
             settings.append(f"MinCPUsNode={least} NumCPUs={int(order['cpus'])}")
         if "nice" in order:
             settings.append(f"Nice={int(order['nice'])}")
-        wish = "/".join(["bridge:start", ",".join(names), *([order["num_nodes"]] if "num_nodes" in order else [])])
+        wish = "/".join(["bridge:start", ",".join(names), order.get("num_nodes", ""), partition]).rstrip("/")
         if self._guarded and self._starts.work:
             try:
-                self._tell(" ".join([f"update JobId={label} Partition={wish}", *settings]))
+                self._send_or_raise(" ".join([f"update JobId={label} Partition={wish}", *settings]))
                 return
             except ControllerCallError as error:
-                if error.lost or NO_PARTITION not in str(error):
+                if error.lost or INVALID_PARTITION_ERROR not in str(error):
                     raise
                 self._starts.work = False
-        self._tell(" ".join([f"update JobId={label}", *pin, *settings]))
+        self._send_or_raise(" ".join([f"update JobId={label}", *pin, *settings]))
         try:
-            self._tell(f"release {label}")
+            self._send_or_raise(f"release {label}")
         except ControllerCallError as error:
-            raise ControllerCallError(f"pinned, but perhaps not released: {error}", lost=True) from error
+            raise ControllerCallError(f"pinned, but possibly not released: {error}", lost=True) from error
 
     @override
     def hold(self, job: Record) -> None:
-        self._tell(f"hold {array_records.format_job_selector(job)}")
+        self._send_or_raise(f"hold {array_records.format_job_selector(job)}")
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
@@ -141,26 +143,26 @@ class ScontrolJobControl(SlurmJobControl):
         Identifiers of array records may be long.
         """
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
-        parts = [plain[at : at + RELEASED_TOGETHER] for at in range(0, len(plain), RELEASED_TOGETHER)]
+        parts = [plain[at : at + MAX_RELEASES_PER_CALL] for at in range(0, len(plain), MAX_RELEASES_PER_CALL)]
         parts += [[at] for at, job in enumerate(jobs) if job["array_id"]]
         answers: list[CommandReply] = [CommandReply("done")] * len(jobs)
         for part in parts:
-            self._release([jobs[at] for at in part], part, answers)
+            self._release_chunk([jobs[at] for at in part], part, answers)
         return answers
 
-    def _release(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
+    def _release_chunk(self, jobs: Sequence[Record], part: Sequence[int], answers: list[CommandReply]) -> None:
         """Release these jobs with one command; after an error, read which jobs are still held."""
         code: OutcomeCode = ""
         try:
-            words = self._dialogue.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
-            lost = is_unreachable_error(words)
+            text = self._session.send_command(f"release {','.join(map(array_records.format_job_selector, jobs))}")
+            lost = may_have_taken_effect(text)
         except (ControllerCallError, JobCommandRefused) as error:
-            words, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
+            text, lost, code = str(error), isinstance(error, ControllerCallError) and error.lost, error.code
         except ValueError as error:
-            words, lost = str(error), False
-        if not words:
+            text, lost = str(error), False
+        if not text:
             return
-        answer = CommandReply("unknown" if lost else "refused", words, code)
+        answer = CommandReply("unknown" if lost else "refused", text, code)
         still = {job["id"] for job in jobs}
         if len(jobs) > 1 and code != "not_sent":
             with contextlib.suppress(ControllerCallError):
@@ -171,14 +173,14 @@ class ScontrolJobControl(SlurmJobControl):
 
     @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        return [send_and_read_complaint(self._dialogue, command) for command in commands]
+        return [send_and_read_complaint(self._session, command) for command in commands]
 
-    def _tell(self, command: str) -> None:
-        if words := self._dialogue.send_command(command):
-            raise ControllerCallError(words, lost=is_unreachable_error(words))
+    def _send_or_raise(self, command: str) -> None:
+        if text := self._session.send_command(command):
+            raise ControllerCallError(text, lost=may_have_taken_effect(text))
 
 
-class SlurmCliCommands:
+class SlurmCliOrderExecutor:
     """An executor of orders, as `SlurmTransport` specifies them.
 
     scontrol must answer each command within `deadline_s` seconds.
@@ -188,13 +190,13 @@ class SlurmCliCommands:
         self._reading = reading
         self._deadline_s = deadline_s
         self._budget = budget or SlurmRpcTokenBucket()
-        self._starts = SubmitPluginStarts()
+        self._starts = SubmitPluginCapability()
 
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
         """Execute orders, and return the reply to each."""
-        with self._dialogue() as dialogue:
-            told = SlurmJobCommands(ScontrolJobControl(self._reading, dialogue, self._starts))
-            act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(told, kind)
+        with self._open_session() as dialogue:
+            executor = SlurmOrderExecutor(ScontrolJobActions(self._reading, dialogue, self._starts))
+            act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(executor, kind)
             try:
                 return act(orders)
             except ControllerCallError as error:  # a reading failed before any command was sent
@@ -203,15 +205,15 @@ class SlurmCliCommands:
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Return scontrol's error for each command; empty for success."""
-        with self._dialogue() as dialogue:
+        with self._open_session() as dialogue:
             return [send_and_read_complaint(dialogue, command) for command in commands]
 
-    def _dialogue(self) -> ScontrolSession:
-        most_s = MOST_TIMES * self._deadline_s
-        return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=WAIT_S)
+    def _open_session(self) -> ScontrolSession:
+        most_s = MAX_BATCH_TIME_FACTOR * self._deadline_s
+        return ScontrolSession(self._deadline_s, most_s=most_s, budget=self._budget, wait_s=MAX_RATE_LIMIT_WAIT_S)
 
 
-def _asked(ask: Callable[[], T]) -> T:
+def _call_or_raise(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except BackendError as error:

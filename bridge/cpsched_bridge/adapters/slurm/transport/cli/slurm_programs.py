@@ -1,7 +1,7 @@
 """Run several of Slurm's programs in parallel under one deadline.
 
-The result is the answers of all programs, or a `BackendError`. An answer counts only if its program exited with status
-0 and did not report that it could not reach the controller.
+The result consists of the answers of all programs, or is a `BackendError`. An answer counts only if its program exited
+with status 0 and did not report that it could not reach the controller.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from cpsched_bridge.adapters.shared.parallel_commands import format_complaint
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 
-_UNREACHED = re.compile(
+_UNREACHABLE_ERRORS = re.compile(
     r"unable to contact|unable to establish|connection refused|zero bytes|socket timed out|_load_\w+ error|\berror:",
     re.IGNORECASE,
 )
-_REFUSED = re.compile(r"incompatible version|access/permission denied|protocol authentication|invalid .*option", re.I)
+_REFUSED_ERRORS = re.compile(
+    r"incompatible version|access/permission denied|protocol authentication|invalid .*option", re.I
+)
 
 
-class SlurmPrograms(parallel_commands.ParallelCommands):
+class ParallelSlurmPrograms(parallel_commands.ParallelCommands):
     """A set of Slurm programs that run in their own environment; their error output is checked."""
 
     def __init__(
@@ -39,11 +41,11 @@ def interpret_exit(command: str, status: int, complaint: str) -> BackendError | 
 
     A program that reports that it could not reach the controller has failed, regardless of its exit status.
     """
-    if status == 0 and not _UNREACHED.search(complaint):
+    if status == 0 and not _UNREACHABLE_ERRORS.search(complaint):
         return None
-    words = format_complaint(complaint, status)
-    if _REFUSED.search(complaint):
-        return CommandRefused(f"{command}: {words}")
+    text = format_complaint(complaint, status)
+    if _REFUSED_ERRORS.search(complaint):
+        return CommandRefused(f"{command}: {text}")
     if "timed out" in complaint.lower():
-        return BackendTimeout(f"{command}: {words}")
-    return BackendUnavailable(f"{command}: {words}")
+        return BackendTimeout(f"{command}: {text}")
+    return BackendUnavailable(f"{command}: {text}")

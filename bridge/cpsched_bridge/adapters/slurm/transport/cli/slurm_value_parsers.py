@@ -11,12 +11,12 @@ from typing import Any
 
 from cpsched.parsing.gres import NO_CONSUME, parse_gres
 
-UNSET = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
+UNSET_VALUES = frozenset({"", "N/A", "(null)", "None", "NONE", "Unknown", "NOT_SET", "Partition_Limit"})
 """Forms in which Slurm's programs print values that are not set."""
 UNLIMITED = "UNLIMITED"
 INFINITE_16 = 0xFFFF
-"""Slurm's infinity in 16-bit fields, which a program prints as a number."""
-MOST_EXACT_MIB = 1 << 24
+"""Infinity in 16-bit fields of Slurm, which programs print as this number."""
+MAX_EXACT_MIB = 1 << 24
 """Maximum exact amount in MiB (16 TiB), because Slurm prints memory through a 32-bit float."""
 UNSET_MIB = 1 << 40
 """Limit above which an amount is 2**64 - 2, Slurm's number for memory that was not requested."""
@@ -24,10 +24,10 @@ UNSET_MIB = 1 << 40
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "E": 1024.0**4, "Z": 1024.0**5}
 _COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTPEZ]?)")
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
 _KIND = re.compile(r"[^/:=]*")
 _DEPENDENCY_STATE = re.compile(r"\(\w+\)$")
-_ON_JOBS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
+_JOB_DEPENDENCIES = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
 
 
 def parse_text(word: str) -> str | None:
@@ -37,7 +37,7 @@ def parse_text(word: str) -> str | None:
 
 def parse_number(word: str) -> int | None:
     """Return a number, which may be 0, or None if it is not set."""
-    return None if word in UNSET else int(word)
+    return None if word in UNSET_VALUES else int(word)
 
 
 def parse_count(word: str) -> int | None:
@@ -64,25 +64,25 @@ def parse_names(word: str) -> list[str]:
 
 
 def parse_minutes(word: str) -> int | None:
-    """Return a duration such as "1-02:30:00" or "30:00" (30 minutes) in minutes; None if unlimited or not set."""
-    if word in UNSET or word == UNLIMITED:
+    """Return a duration such as "1-02:30:00" or "30:00" (30 minutes) in minutes, or None if unlimited or not set."""
+    if word in UNSET_VALUES or word == UNLIMITED:
         return None
-    found = _TIME.fullmatch(word)
+    found = _DURATION.fullmatch(word)
     if found is None or int(found[4]):
-        raise ValueError(f"time {word[:40]!r}")
+        raise ValueError(f"invalid time {word[:40]!r}")
     return (int(found[1] or 0) * 24 + int(found[2] or 0)) * 60 + int(found[3])
 
 
 def parse_mib(word: str) -> int | None:
-    """Return an amount such as "4000M", "4G" or "0" in MiB; None for 0 or if not requested."""
+    """Return an amount such as "4000M", "4G" or "0" in MiB, or None for 0 or if not requested."""
     found = _AMOUNT.fullmatch(word)
     if found is None:
-        raise ValueError(f"memory {word[:40]!r}")
+        raise ValueError(f"invalid amount of memory {word[:40]!r}")
     amount = float(found[1]) * _MIB[found[2]]
     if amount >= UNSET_MIB:
         return None
-    if amount > MOST_EXACT_MIB or amount != int(amount):
-        raise ValueError(f"memory {word[:40]!r}: not exact")
+    if amount > MAX_EXACT_MIB or amount != int(amount):
+        raise ValueError(f"amount of memory {word[:40]!r} is not exact")
     return int(amount) or None
 
 
@@ -99,19 +99,19 @@ def parse_resources(word: str) -> dict[str, int] | None:
         kind = _KIND.match(item)[0]  # type: ignore[index]  # the pattern matches any text
         amount = item[len(kind) + 1 :]
         if kind == "mem":
-            found[kind] = _whole(amount, _MIB)
+            found[kind] = _parse_whole_amount(amount, _MIB)
         elif kind in ("cpu", "node", "billing"):
-            found[kind] = _whole(amount, _COUNTS)
+            found[kind] = _parse_whole_amount(amount, _COUNTS)
         elif kind == "gres":
             for each in parse_gres(item):
                 found[f"gres/{each.key}"] = found.get(f"gres/{each.key}", 0) + each.count
     return found or None
 
 
-def _whole(amount: str, units: Mapping[str, float]) -> int:
+def _parse_whole_amount(amount: str, units: Mapping[str, float]) -> int:
     found = _AMOUNT.fullmatch(amount)
     if found is None or found[2] not in units:
-        raise ValueError(f"amount {amount[:40]!r}")
+        raise ValueError(f"invalid amount {amount[:40]!r}")
     return round(float(found[1]) * units[found[2]]) if found[2] or "." in found[1] else int(found[1])
 
 
@@ -134,7 +134,7 @@ def parse_dependencies(word: str) -> dict[str, Any] | None:
     """
     if parse_text(word) is None:
         return None
-    kinds: dict[str, list[int | str]] = {kind: [] for kind in _ON_JOBS}
+    kinds: dict[str, list[int | str]] = {kind: [] for kind in _JOB_DEPENDENCIES}
     any_will_do, single = "?" in word, False
     for item in word.split("?" if any_will_do else ","):
         kind, colon, jobs = item.partition(":")
@@ -143,5 +143,5 @@ def parse_dependencies(word: str) -> dict[str, Any] | None:
         elif kind in kinds and jobs:
             kinds[kind] += [int(job) if job.isdigit() else job for job in jobs.split(":")]
         elif kind != "expand":  # "expand" concerns the job's own nodes and is satisfied immediately
-            raise ValueError(f"dependency {item[:40]!r}")
+            raise ValueError(f"unknown dependency {item[:40]!r}")
     return {**kinds, "singleton": single, "satisfy": "any" if any_will_do else "all"}

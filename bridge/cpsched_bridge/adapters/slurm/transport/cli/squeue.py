@@ -1,11 +1,12 @@
 """Parse jobs from `squeue`, in a format that no job's text can break.
 
-`squeue -O FIELD:WORD` prints a field in full, followed by WORD, if WORD does not begin with a digit
-(`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05). The word is random for each
+`squeue -O FIELD:WORD` prints a field in full, followed by WORD, if WORD does not begin with a digit. Source:
+`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05. The word is random for each
 answer, so no user can have written it into a name. It separates fields and records even if they contain line breaks.
 
 squeue merges an array's waiting tasks that have their own records with the common record
-(`_combine_pending_array_tasks`). `scontrol_job` shows which records exist. The hidden records are queried by number.
+(`_combine_pending_array_tasks`). `scontrol_job_parsing` shows which records exist. The hidden records are queried by
+number.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from cpsched_bridge.errors import AnswerNotUnderstood
 Row = dict[str, str]
 """A job's fields as squeue prints them, by their names in `-O`."""
 
-ALWAYS = (
+COMMON_COLUMNS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
     "SubmitTime", "EligibleTime", "StartTime", "EndTime", "NumNodes", "MaxNodes", "NumCPUs", "NTPerNode", "CPUsPerTask",
     "cpus-per-tres", "MinCPUs", "OverSubscribe", "tres-per-node", "tres-per-task", "HetJobID", "admin_comment",
     "Comment", "RestartCnt", "TimeLimit", "Reservation",
 )  # fmt: skip
-WHILE_PENDING = (
+PENDING_COLUMNS = (
     "ReqNodes", "Dependency", "Feature", "Prefer", "ClusterFeature", "Licenses", "BurstBuffer", "Network",
     "Deadline", "Contiguous", "Reboot", "ReqSwitch", "CoreSpec", "BoardsPerNode", "SPerBoard", "Sockets", "Cores",
     "Threads", "NTPerBoard", "NTPerSocket", "NTPerCore", "tres-per-socket", "MinTmpDisk", "MCSLabel", "Nice",
     "AccrueTime",
 )  # fmt: skip
-WHILE_PLACED = ("NodeList", "tres-alloc")
-ALL = (*ALWAYS, *WHILE_PENDING, *WHILE_PLACED)
-SINCE_26_05 = ("Exclusive",)
+PLACED_COLUMNS = ("NodeList", "tres-alloc")
+ALL_COLUMNS = (*COMMON_COLUMNS, *PENDING_COLUMNS, *PLACED_COLUMNS)
+COLUMNS_SINCE_26_05 = ("Exclusive",)
 """Field for whole nodes, which are a value of `OverSubscribe` before 26.05."""
-PASSING = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
+VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
 """Fields of waiting jobs that Slurm often changes itself; no field that only scontrol shows changes with them."""
-LOOKED_AT = (
+CHECKED_FIELDS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
     "RestartCnt",
 )  # fmt: skip
 """Fields that are read again before a job is changed."""
-_STOP = "\0"
+_FIELD_SEPARATOR = "\0"
 """Replacement for the random word; no text from Slurm contains this byte."""
-MOST_NAMED = 2000
+MAX_JOBS_PER_QUERY = 2000
 """Maximum number of jobs that one squeue queries by number, because it compares each job with all of them."""
 
 
@@ -54,7 +55,7 @@ def make_random_word() -> str:
 
 def select_fields(version: tuple[int, int]) -> tuple[str, ...]:
     """Return the job fields that squeue provides in a given release."""
-    return (*ALL, *SINCE_26_05) if version >= (26, 5) else ALL
+    return (*ALL_COLUMNS, *COLUMNS_SINCE_26_05) if version >= (26, 5) else ALL_COLUMNS
 
 
 def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[int] = ()) -> list[str]:
@@ -67,8 +68,8 @@ def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[in
     return ["squeue", "--local", "--all", "--states=all", "--noheader", "--noconvert", *named, "--Format", form]
 
 
-class SqueueRecordParser:
-    """A parser of jobs with these fields; the row of an unchanged job stays the same object."""
+class CachingSqueueParser:
+    """A parser of jobs with these fields, which reuses the row of an unchanged job."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = tuple(fields)
@@ -79,11 +80,11 @@ class SqueueRecordParser:
 
         Raise `AnswerNotUnderstood` if the answer is incomplete or a field is missing.
         """
-        if _STOP in printed:
-            raise AnswerNotUnderstood("squeue: its answer is not in the form that was asked for")
-        *lines, last = printed.replace(end, _STOP).split(f"{_STOP}\n")
+        if _FIELD_SEPARATOR in printed:
+            raise AnswerNotUnderstood("squeue: the output does not have the requested format")
+        *lines, last = printed.replace(end, _FIELD_SEPARATOR).split(f"{_FIELD_SEPARATOR}\n")
         if last if lines else last.strip():
-            raise AnswerNotUnderstood(f"squeue: its answer of {len(printed)} signs ends early")
+            raise AnswerNotUnderstood(f"squeue: the output of {len(printed)} characters is truncated")
         found: list[Row] = []
         known: dict[str, Row] = {}
         begun = ""
@@ -91,17 +92,17 @@ class SqueueRecordParser:
             text = begun + line
             row = self._before.get(text)
             if row is None:
-                values = text.split(_STOP)
+                values = text.split(_FIELD_SEPARATOR)
                 if len(values) < len(self._fields):  # the next field begins with a line break
-                    begun = f"{text}{_STOP}\n"
+                    begun = f"{text}{_FIELD_SEPARATOR}\n"
                     continue
                 if len(values) > len(self._fields):
-                    raise AnswerNotUnderstood("squeue: its answer is not in the form that was asked for")
+                    raise AnswerNotUnderstood("squeue: the output does not have the requested format")
                 row = dict(zip(self._fields, values, strict=True))
             begun, known[text] = "", row
             found.append(row)
         if begun:
-            raise AnswerNotUnderstood(f"squeue: its answer of {len(printed)} signs ends early")
+            raise AnswerNotUnderstood(f"squeue: the output of {len(printed)} characters is truncated")
         self._before = known
         return found
 
@@ -114,25 +115,25 @@ def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
     try:
         numbered = {int(row["JobID"]): row for row in found}
     except ValueError as error:
-        raise AnswerNotUnderstood(f"squeue: a job without a number: {error}") from error
+        raise AnswerNotUnderstood(f"squeue: a job has no valid number: {error}") from error
     if len(numbered) != len(found):
-        raise AnswerNotUnderstood("squeue: shows a job twice")
+        raise AnswerNotUnderstood("squeue: a job is listed twice")
     return numbered
 
 
 def is_unchanged(before: Row | None, now: Row) -> bool:
-    """Return whether a job is unchanged, ignoring the `PASSING` fields while it waits."""
+    """Return whether a job is unchanged, ignoring the `VOLATILE_COLUMNS` fields while it waits."""
     if before is now or before is None:
         return before is now
     if before["State"] != "PENDING":
         return before == now
-    return all(before.get(name) == value for name, value in now.items() if name not in PASSING)
+    return all(before.get(name) == value for name, value in now.items() if name not in VOLATILE_COLUMNS)
 
 
 def split_into_chunks(numbers: Collection[int]) -> list[list[int]]:
     """Return the job numbers in chunks that one squeue accepts."""
     ordered = sorted(numbers)
-    return [ordered[at : at + MOST_NAMED] for at in range(0, len(ordered), MOST_NAMED)]
+    return [ordered[at : at + MAX_JOBS_PER_QUERY] for at in range(0, len(ordered), MAX_JOBS_PER_QUERY)]
 
 
 def has_array_records(found: Mapping[int, Row]) -> bool:

@@ -1,7 +1,7 @@
 """Find the record of each array task, and split tasks off their common record.
 
-The waiting tasks of an array share one record, and a command for that record affects all of them. A task that starts
-alone is therefore split off first: scontrol splits it off when a command names the task.
+The waiting tasks of an array share one record, and a command for that record affects all of them. To start a single
+task, the bridge first splits it off: scontrol does this when a command names the task.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states, task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
-"""By array, the number of its common record and the indices of the tasks that wait in that record."""
+"""Number of the common record, and indices of the tasks that wait in that record, by array."""
 
 
 def find_record_numbers(
@@ -27,21 +27,20 @@ def find_record_numbers(
     """Return the controller's number of each wanted job.
 
     `look` reads the jobs of given arrays, and `scontrol` runs commands. `separate` splits array tasks off their common
-    record first. Without `separate`, a task that has no record of its own maps to the common record of all waiting
-    tasks.
+    record first. Without `separate`, a task without its own record maps to the common record of all waiting tasks.
     """
     known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
     if len(known) == len(wanted):
         return known
     among = {slurm_job_ids.split_task_id(job_id)[0] for job_id in wanted if job_id not in known}
-    own, common = array_records(look(among))
+    own, common = find_array_records(look(among))
     if separate:
         commands = make_split_commands(
             [job_id for job_id in wanted if job_id not in known and job_id not in own], common
         )
         if commands:
             scontrol(commands)
-            own, common = array_records(look(among))
+            own, common = find_array_records(look(among))
     for job_id in wanted:
         array = slurm_job_ids.split_task_id(job_id)[0]
         if job_id in own:
@@ -51,7 +50,7 @@ def find_record_numbers(
     return known
 
 
-def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
+def find_array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
     """Return the record numbers of tasks with their own records, and the common records of the others."""
     own: dict[int, int] = {}
     common: Common = {}
@@ -59,7 +58,7 @@ def array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
         with contextlib.suppress(ValueError):  # an array that cannot be read is left to Slurm
             if array := job["array_id"]:
                 waiting = (
-                    task_ranges.format_task_ranges(job["array_tasks_waiting"])
+                    node_and_task_lists.parse_task_ranges(job["array_tasks_waiting"])
                     if job["state"] == slurm_states.PENDING
                     else ()
                 )
@@ -80,13 +79,17 @@ def format_job_selector(job: Record) -> str:
     array = int(job["array_id"] or 0)
     if not array:
         return str(int(job["id"]))
-    waiting = task_ranges.format_task_ranges(job["array_tasks_waiting"]) if job["state"] == slurm_states.PENDING else ()
+    waiting = (
+        node_and_task_lists.parse_task_ranges(job["array_tasks_waiting"])
+        if job["state"] == slurm_states.PENDING
+        else ()
+    )
     if sum(map(len, waiting)) > 1:
-        return f"{array}_[{','.join(map(_span, waiting))}]"
+        return f"{array}_[{','.join(map(_format_range, waiting))}]"
     return f"{array}_{next(chain(*waiting), int(job['array_task_id'] or 0))}"
 
 
-def _span(tasks: range) -> str:
+def _format_range(tasks: range) -> str:
     if len(tasks) == 1:
         return str(tasks[0])
     return f"{tasks[0]}-{tasks[-1]}" + (f":{tasks.step}" if tasks.step > 1 else "")
@@ -107,5 +110,5 @@ def make_split_commands(tasks: list[int], common: Common) -> list[str]:
     for array, wanted in by_array.items():
         if len(wanted) == sum(map(len, common[array][1])):
             wanted = wanted[:-1]
-        commands.append(f"hold {array}_[{task_ranges.format_ranges(wanted)}]")
+        commands.append(f"hold {array}_[{node_and_task_lists.format_ranges(wanted)}]")
     return commands

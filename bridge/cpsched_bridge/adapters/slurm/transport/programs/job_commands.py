@@ -1,6 +1,6 @@
-"""Start, hold, release and unpin batches of jobs through a `SlurmJobControl`.
+"""Start, hold, release and unpin batches of jobs through a `SingleJobActions`.
 
-Each job is read again just before it is changed; see `command_rules`.
+Each job is read again just before it is changed; see `job_command_rules`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Protocol
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.transport import CommandReply
-from cpsched_bridge.adapters.slurm.transport.programs import array_records, command_rules
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
+from cpsched_bridge.adapters.slurm.transport.programs import array_records, job_command_rules
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
 
-LOOKED_AT_TOGETHER = 20
+COMMANDS_PER_READING = 20
 """Number of commands per reading of the jobs; a release of many jobs is one command and needs one reading."""
 
 Act = Callable[[Record, Record], None]
 """Executes the order in the second argument on the job whose record is the first argument."""
 
 
-class SlurmJobControl(Protocol):
+class SingleJobActions(Protocol):
     """Actions that a transport provides for jobs.
 
     They raise `ControllerCallError` if the controller fails, and `JobCommandRefused` for an invalid order.
     """
 
     alone_below: int
-    """Batch size below which jobs are read one by one; larger batches are read `LOOKED_AT_TOGETHER` jobs at a time."""
+    """Batch size below which jobs are read one by one; others are read `COMMANDS_PER_READING` jobs at a time."""
 
     def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
@@ -37,7 +37,7 @@ class SlurmJobControl(Protocol):
     def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
         """Return newly read records of the jobs and arrays with these numbers.
 
-        The records have the fields `command_rules.LOOKED_AT`. The result may include other jobs. Jobs that the
+        The records have the fields `job_command_rules.CHECKED_FIELDS`. The result may include other jobs. Jobs that the
         controller has forgotten are missing.
         """
         ...
@@ -66,125 +66,131 @@ class SlurmJobControl(Protocol):
         ...
 
 
-class SlurmJobCommands:
+class SlurmOrderExecutor:
     """An executor of orders (see `SlurmTransport`) that returns a reply to each.
 
     If a reading fails before any command is sent, its `ControllerCallError` is raised.
     """
 
-    def __init__(self, hands: SlurmJobControl) -> None:
-        self._hands = hands
+    def __init__(self, hands: SingleJobActions) -> None:
+        self._actions = hands
         self._guarded = False
 
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Pin and release each job that is still pending and held."""
-        numbers = self._numbers(orders, separate=True)
-        return self._each(self._start, orders, numbers)
+        numbers = self._find_record_numbers(orders, separate=True)
+        return self._run_for_each_job(self._start_job, orders, numbers)
 
-    def _start(self, job: Record, order: Record) -> None:
-        command_rules.require_held(job, self._guarded)
-        self._hands.start(job, order)
+    def _start_job(self, job: Record, order: Record) -> None:
+        job_command_rules.require_held(job, self._guarded)
+        self._actions.start(job, order)
 
     def hold(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Hold each job that is pending, then clear its pin."""
-        numbers = self._numbers(orders, separate=False)
-        return self._cleared(orders, numbers, self._each(self._hold, orders, numbers))
+        numbers = self._find_record_numbers(orders, separate=False)
+        return self._clear_pins_of_successful(orders, numbers, self._run_for_each_job(self._hold_job, orders, numbers))
 
-    def _hold(self, job: Record, order: Record) -> None:
-        command_rules.require_unpin_settings(order["clear"])
-        command_rules.require_ours(job, self._guarded)
-        if command_rules.is_unheld(job):
-            self._hands.hold(job)
-        elif not order["clear"] and command_rules.is_held_by_administrator(job, self._guarded):
+    def _hold_job(self, job: Record, order: Record) -> None:
+        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_ours(job, self._guarded)
+        if job_command_rules.is_unheld(job):
+            self._actions.hold(job)
+        elif not order["clear"] and job_command_rules.is_held_by_administrator(job, self._guarded):
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
     def release(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear pins, then release the jobs; a job that is still pinned would wait for nodes that may be taken."""
-        numbers = self._numbers(orders, separate=False)
+        numbers = self._find_record_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
-        self._replace(outcomes, pinned, self._unpinned([orders[at] for at in pinned], numbers))
+        self._replace_outcomes(outcomes, pinned, self._hold_and_clear_pins([orders[at] for at in pinned], numbers))
         ready = [at for at, each in enumerate(outcomes) if each.result == "done"]
         try:
-            released = self._released([orders[at] for at in ready], numbers)
+            released = self._release_held([orders[at] for at in ready], numbers)
         except ControllerCallError as error:
             if not pinned:
                 raise
             released = [CommandReply("unknown", f"not released: {error}")] * len(ready)
-        return self._replace(outcomes, ready, released)
+        return self._replace_outcomes(outcomes, ready, released)
 
-    def _unpinned(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
-        return self._cleared(orders, numbers, self._each(self._prepare, orders, numbers))
+    def _hold_and_clear_pins(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
+        return self._clear_pins_of_successful(
+            orders, numbers, self._run_for_each_job(self._hold_during_unpin, orders, numbers)
+        )
 
-    def _released(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
+    def _release_held(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
         """Release the jobs that are held and that the bridge may release, with one command if possible."""
         ready: dict[int, Record] = {}
 
-        def judge(job: Record, order: Record) -> None:
+        def collect_releasable(job: Record, order: Record) -> None:
             if order["clear"]:
-                command_rules.require_pending(job)
+                job_command_rules.require_pending(job)
             else:
-                command_rules.require_ours(job, self._guarded)
-            if command_rules.may_be_released(job):
+                job_command_rules.require_ours(job, self._guarded)
+            if job_command_rules.may_be_released(job):
                 ready[order["job"]] = job
 
-        outcomes = self._each(judge, orders, numbers, len(orders))
+        outcomes = self._run_for_each_job(collect_releasable, orders, numbers, len(orders))
         wanted = [at for at, order in enumerate(orders) if order["job"] in ready]
-        return self._replace(outcomes, wanted, self._hands.release(list(ready.values())))
+        return self._replace_outcomes(outcomes, wanted, self._actions.release(list(ready.values())))
 
     @staticmethod
-    def _replace(outcomes: list[CommandReply], at: Sequence[int], by: Sequence[CommandReply]) -> list[CommandReply]:
+    def _replace_outcomes(
+        outcomes: list[CommandReply], at: Sequence[int], by: Sequence[CommandReply]
+    ) -> list[CommandReply]:
         for place, outcome in zip(at, by, strict=True):
             outcomes[place] = outcome
         return outcomes
 
-    def _prepare(self, job: Record, order: Record) -> None:
+    def _hold_during_unpin(self, job: Record, order: Record) -> None:
         """Hold the job while its pin is being cleared, so that it does not start in between."""
-        command_rules.require_unpin_settings(order["clear"])
-        command_rules.require_ours(job, self._guarded)
-        if order["clear"] and command_rules.is_unheld(job):
-            self._hands.hold(job)
+        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_ours(job, self._guarded)
+        if order["clear"] and job_command_rules.is_unheld(job):
+            self._actions.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Clear the pin of each pending job with a hold of any kind, and keep the hold."""
-        numbers = self._numbers(orders, separate=False)
-        return self._cleared(orders, numbers, self._each(self._held_by_anybody, orders, numbers))
+        numbers = self._find_record_numbers(orders, separate=False)
+        return self._clear_pins_of_successful(
+            orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
+        )
 
-    def _held_by_anybody(self, job: Record, order: Record) -> None:
-        command_rules.require_unpin_settings(order["clear"])
-        command_rules.require_pending(job)
-        if command_rules.is_unheld(job):
+    def _require_held_for_unpin(self, job: Record, order: Record) -> None:
+        job_command_rules.require_unpin_settings(order["clear"])
+        job_command_rules.require_pending(job)
+        if job_command_rules.is_unheld(job):
             raise JobCommandRefused("is not held")
 
-    def _each(
-        self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = LOOKED_AT_TOGETHER
+    def _run_for_each_job(
+        self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = COMMANDS_PER_READING
     ) -> list[CommandReply]:
         """Run the command for each job and return the replies.
 
         In long batches, the jobs are read again every `at_once` commands.
         """
         outcomes: list[CommandReply] = []
-        together = len(orders) >= self._hands.alone_below
+        together = len(orders) >= self._actions.alone_below
         looked: dict[int, Record] = {}
         for at, order in enumerate(orders):
             if together and at % at_once == 0:
                 part = {numbers[each["job"]] for each in orders[at : at + at_once] if each["job"] in numbers}
                 try:
-                    looked = {job["id"]: job for job in self._hands.read_jobs(part)} if part else {}
+                    looked = {job["id"]: job for job in self._actions.read_jobs(part)} if part else {}
                 except ControllerCallError as error:
                     if not outcomes:
                         raise
-                    return outcomes + [CommandReply("unknown", f"not looked at: {error}")] * (
-                        len(orders) - len(outcomes)
-                    )
-            outcomes.append(self._one(act, numbers.get(order["job"]), order, looked))
+                    return outcomes + [
+                        CommandReply("unknown", f"not attempted: its state could not be read: {error}")
+                    ] * (len(orders) - len(outcomes))
+            outcomes.append(self._run_for_job(act, numbers.get(order["job"]), order, looked))
         return outcomes
 
-    def _one(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> CommandReply:
+    def _run_for_job(self, act: Act, number: int | None, order: Record, looked: Mapping[int, Record]) -> CommandReply:
         if number is None:
-            return CommandReply("refused", "the controller does not know this job")
+            return CommandReply("refused", "is unknown to slurmctld")
         try:
-            job = looked.get(number) or self._hands.read_job(number)
+            job = looked.get(number) or self._actions.read_job(number)
             act(job, order)
         except JobCommandRefused as error:
             return CommandReply("refused", str(error), error.code)
@@ -195,7 +201,7 @@ class SlurmJobCommands:
             return CommandReply("refused", f"{type(error).__name__}: {error}")
         return CommandReply("done")
 
-    def _cleared(
+    def _clear_pins_of_successful(
         self, orders: Sequence[Record], numbers: Mapping[int, int], outcomes: list[CommandReply]
     ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
@@ -208,27 +214,27 @@ class SlurmJobCommands:
         if not wanted:
             return outcomes
         try:
-            looked = self._hands.read_jobs({numbers[orders[at]["job"]] for at in wanted})
+            looked = self._actions.read_jobs({numbers[orders[at]["job"]] for at in wanted})
         except ControllerCallError as error:
             for at in wanted:
-                outcomes[at] = CommandReply("unknown", f"held, but its pin is not cleared: {error}")
+                outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {error}")
             return outcomes
         held = {job["id"] for job in looked if job["state"] == slurm_states.PENDING and job["priority"] == 0}
         ready = [at for at in wanted if numbers[orders[at]["job"]] in held]
         commands = [
             f"update JobId={slurm_job_ids.format_job_id(orders[at]['job'])} {orders[at]['clear']}" for at in ready
         ]
-        complaints = dict(zip(ready, self._hands.run_scontrol(commands), strict=True))
+        complaints = dict(zip(ready, self._actions.run_scontrol(commands), strict=True))
         for at in wanted:
             if at not in complaints:
-                outcomes[at] = CommandReply("refused", "is not pending and held any more")
+                outcomes[at] = CommandReply("refused", "is no longer pending and held")
             elif complaints[at]:
-                outcomes[at] = CommandReply("unknown", f"held, but its pin is not cleared: {complaints[at]}")
+                outcomes[at] = CommandReply("unknown", f"held, but its pin was not cleared: {complaints[at]}")
         return outcomes
 
-    def _numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
-        self._guarded = self._hands.has_submit_plugin()
+    def _find_record_numbers(self, orders: Sequence[Record], *, separate: bool) -> dict[int, int]:
+        self._guarded = self._actions.has_submit_plugin()
         wanted = [order["job"] for order in orders]
         return array_records.find_record_numbers(
-            wanted, self._hands.read_jobs, self._hands.run_scontrol, separate=separate
+            wanted, self._actions.read_jobs, self._actions.run_scontrol, separate=separate
         )

@@ -4,7 +4,7 @@
 is first seen on its nodes.
 
 scontrol prints names and comments of users unchanged. Only lines that a name cannot imitate without a line break are
-parsed, and only if they are unambiguous: one record of the job, whose parts name each of its nodes once. If another job
+parsed. They must be unambiguous: one record of the job, whose parts list each of its nodes once. If another job
 imitates a job's record, the job is queried alone. A job with an inconsistent record has no layout.
 """
 
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cpsched.parsing.gres import parse_gres
 from cpsched_bridge.adapters.slurm.slurm_records import Layout, Record
-from cpsched_bridge.adapters.slurm.translation import slurm_states, task_ranges
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
 
-SHOW = ["scontrol", "--details", "show", "job"]
-ONE_BY_ONE = 5
+SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
+MAX_SINGLE_QUERIES = 5
 """Maximum number of jobs that are queried one by one; more jobs share one query."""
-KEY = ("num_nodes", "cpus", "start_time")
-"""Fields that change if a job's nodes change because it was requeued or lost nodes."""
+LAYOUT_KEY_FIELDS = ("num_nodes", "cpus", "start_time")
+"""Fields that change if the job is requeued or loses nodes, and therefore has different nodes."""
 
 _RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
 _SPAN = r"\d{1,6}(?:-\d{1,6})?"
@@ -31,7 +31,7 @@ _PART = re.compile(
 )
 
 
-class JobLayoutReader:
+class CachingJobLayoutReader:
     """A cache of the layouts of multi-node jobs.
 
     `show` runs a command and returns its output, or None if the command fails.
@@ -43,15 +43,19 @@ class JobLayoutReader:
 
     def read(self, jobs: Iterable[Record]) -> dict[int, Layout]:
         """Return the readable layouts of the multi-node jobs among `jobs`, by job number."""
-        placed = {job["id"]: [job[name] for name in KEY] for job in jobs if job["state"] in slurm_states.OCCUPYING}
+        placed = {
+            job["id"]: [job[name] for name in LAYOUT_KEY_FIELDS]
+            for job in jobs
+            if job["state"] in slurm_states.OCCUPYING_STATES
+        }
         keys = {number: key for number, key in placed.items() if (key[0] or 0) > 1}
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
         missing = keys.keys() - self._known.keys()
-        if len(missing) > ONE_BY_ONE and (shown := self._show(SHOW)) is not None:
+        if len(missing) > MAX_SINGLE_QUERIES and (shown := self._show(SHOW_JOB_COMMAND)) is not None:
             found = parse_layouts(shown, {number: keys[number][0] for number in missing})
             self._known |= {number: (keys[number], layout) for number, layout in found.items()}
-        for number in sorted(keys.keys() - self._known.keys())[:ONE_BY_ONE]:
-            shown = self._show([*SHOW, str(number)])
+        for number in sorted(keys.keys() - self._known.keys())[:MAX_SINGLE_QUERIES]:
+            shown = self._show([*SHOW_JOB_COMMAND, str(number)])
             if shown is None:
                 break
             self._known[number] = (keys[number], parse_layouts(shown, {number: keys[number][0]}).get(number))
@@ -68,27 +72,27 @@ def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
     for words, record in zip(pieces[::2], pieces[1::2], strict=True):
         number = int(words)
         if number in nodes:
-            found[number] = None if number in found else _layout(record, nodes[number])
+            found[number] = None if number in found else _parse_parts(record, nodes[number])
     return {number: layout for number, layout in found.items() if layout is not None}
 
 
-def _layout(record: str, count: int) -> Layout | None:
-    """Return the parts of one record; None unless they name `count` nodes, each once."""
+def _parse_parts(record: str, count: int) -> Layout | None:
+    """Return the parts of one record, or None if they do not list each of `count` nodes once."""
     try:
-        parts = [[n, _count(ids), int(mib), _gres(gres)] for n, ids, mib, gres in _PART.findall(record)]
-        names = [name for part in parts for name in task_ranges.expand_hostlist(part[0])]
+        parts = [[n, _count_ids(ids), int(mib), _parse_gres_text(gres)] for n, ids, mib, gres in _PART.findall(record)]
+        names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part[0])]
     except ValueError:
         return None
     return parts if len(names) == len(set(names)) == count else None
 
 
-def _count(ids: str) -> int:
+def _count_ids(ids: str) -> int:
     """Return the number of ids in a list such as "0-3,8"."""
     ends = [piece.partition("-") for piece in ids.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-def _gres(text: str) -> dict[str, int]:
+def _parse_gres_text(text: str) -> dict[str, int]:
     """Return the counts of generic resources: "gpu:a100:2(IDX:0-1)" becomes {"gpu:a100": 2}."""
     found: dict[str, int] = {}
     for each in parse_gres(text):

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME
 
-FAR_AHEAD = "now+3650days"
-"""Start of the reservation: a job without a time limit may run for a year, and does not reach it."""
+LEASE_START = "now+3650days"
+"""Start of the reservation, so far ahead that no job overlaps it; jobs without a limit count as one year long."""
 
 
-NO_COMMENT = "Unknown parameter Comment"
+UNKNOWN_COMMENT_ERROR = "Unknown parameter Comment"
 """scontrol's error in releases whose reservations have no comment."""
 
 
-class LeaseRefused(Exception):
+class LeaseCommandRefused(Exception):
     """An error that scontrol printed when it rejected a command."""
 
 
@@ -27,7 +27,7 @@ class LeaseRefused(Exception):
 class LeaseReservationCommands:
     """Commands that create, change and delete the lease reservation.
 
-    Raise `LeaseRefused` if scontrol rejects a command.
+    Raise `LeaseCommandRefused` if scontrol rejects a command.
     """
 
     words: Callable[[], str | None]
@@ -37,44 +37,44 @@ class LeaseReservationCommands:
     scontrol: Callable[[Sequence[str]], Sequence[str]]
     """Runs commands and returns scontrol's error for each."""
 
-    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
-        """Write `words` into the reservation if its text equals `instead_of`; return whether that succeeded."""
+    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+        """Write `words` into the reservation if its text equals `instead_of`. Return whether that succeeded."""
         if self.words() != instead_of:
             return False
         if instead_of is not None:
-            self._tell(f"update ReservationName={NAME}", words)
+            self._update_lease_field(f"update ReservationName={LEASE_RESERVATION_NAME}", text)
             return True
         try:
-            self._tell(self._creation(), words)
-        except LeaseRefused:
+            self._update_lease_field(self._make_create_command(), text)
+        except LeaseCommandRefused:
             if self.words() is None:
                 raise
             return False  # another bridge created it first
         return True
 
-    def release_lease(self, words: str) -> None:
+    def release_lease(self, text: str) -> None:
         """Delete the reservation if its text equals `words`."""
-        if self.words() == words:
-            self._run(f"delete ReservationName={NAME}")
+        if self.words() == text:
+            self._run_command(f"delete ReservationName={LEASE_RESERVATION_NAME}")
 
-    def _tell(self, command: str, words: str) -> None:
+    def _update_lease_field(self, command: str, text: str) -> None:
         """Run a command with the lease text in the field that this Slurm release provides."""
         try:
-            self._run(f"{command} Comment={words}")
-        except LeaseRefused as refusal:
-            if NO_COMMENT not in str(refusal):
+            self._run_command(f"{command} Comment={text}")
+        except LeaseCommandRefused as refusal:
+            if UNKNOWN_COMMENT_ERROR not in str(refusal):
                 raise
-            self._run(f"{command} BurstBuffer={words}")
+            self._run_command(f"{command} BurstBuffer={text}")
 
-    def _creation(self) -> str:
+    def _make_create_command(self) -> str:
         """Return the command that creates the reservation for root, on any node.
 
         slurmctld requires a node and a user known to accounting.
         """
-        when = f"StartTime={FAR_AHEAD} Duration=1 Flags=IGNORE_JOBS,OVERLAP"
-        return f"create ReservationName={NAME} {when} Users=root Nodes={self.node()}"
+        when = f"StartTime={LEASE_START} Duration=1 Flags=IGNORE_JOBS,OVERLAP"
+        return f"create ReservationName={LEASE_RESERVATION_NAME} {when} Users=root Nodes={self.node()}"
 
-    def _run(self, command: str) -> None:
+    def _run_command(self, command: str) -> None:
         (complaint,) = self.scontrol([command])
         if complaint:
-            raise LeaseRefused(complaint)
+            raise LeaseCommandRefused(complaint)

@@ -1,13 +1,13 @@
 """Read the Slurm privilege of the bridge's user.
 
-The bridge itself runs these queries instead of its pyslurm child, because `sacctmgr` keeps retrying an unreachable
-accounting database and must not delay the controller's answers.
+The bridge itself runs these queries, not its pyslurm child. `sacctmgr` keeps retrying an unreachable accounting
+database, which must not delay the controller's answers.
 """
 
 from __future__ import annotations
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
 
 
 def query_privilege(user: str) -> Record:
@@ -16,9 +16,9 @@ def query_privilege(user: str) -> Record:
     The level is None if neither the database nor the controller answers. The controller keeps the levels in memory, so
     it can answer while the database is down.
     """
-    told = read_output(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
-    if told is not None:
-        words = told.split()
+    output = read_output(["sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel"])
+    if output is not None:
+        words = output.split()
         return {"admin_level": words[0] if words else "", "accounting_answers": True}
     kept = read_output(["scontrol", "show", "assoc_mgr", f"users={user}", "flags=users"]) or ""
     levels = [word.partition("=")[2] for word in kept.split() if word.startswith("AdminLevel=")]

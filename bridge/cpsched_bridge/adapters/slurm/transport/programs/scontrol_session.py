@@ -17,28 +17,28 @@ import subprocess
 import time
 from types import TracebackType
 
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SlurmRpcTokenBucket, count_update_calls
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
     make_not_sent_error,
 )
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SlurmRpcTokenBucket, count_update_calls
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
-from cpsched_bridge.child_processes import kill_with_parent
+from cpsched_bridge.socket_child_process import kill_with_parent
 
-MAX_OUTPUT = 1 << 20
-"""Maximum number of bytes of errors for one command; a program that prints more is stopped."""
-ENDING_S = 1.0
+MAX_ERROR_BYTES = 1 << 20
+"""Maximum size in bytes of the errors for one command; a program that prints more is stopped."""
+EXIT_TIMEOUT_S = 1.0
 """Time limit for a program to exit after it closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
-COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
+PERMITTED_COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
 """Pattern of permitted commands: text without quotes, line breaks or other characters special to scontrol.
 
 Characters special to its line editor are not permitted either.
 """
 
 
-class _Lost(Exception):
+class _ScontrolLost(Exception):
     """An error for a program that ended, hung or printed too much."""
 
 
@@ -46,9 +46,9 @@ class ScontrolSession:
     """A scontrol process that starts with the first command and stops when the context ends.
 
     scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which
-    defaults to the same value; a program that answers is not stuck. With a call limit, each command first waits for its
-    tokens in `budget`. All these waits together last at most `wait_s` seconds, which do not count as scontrol's time. A
-    command that would exceed `wait_s` is not sent.
+    defaults to the same value. With a call limit, each command first waits for its tokens in `budget`. All these waits
+    together last at most `wait_s` seconds, which do not count as scontrol's time. A command that would exceed `wait_s`
+    is not sent.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ScontrolSession:
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._mark = f"cpsched-{secrets.token_hex(8)}"  # random, so that no job name contains it
-        self._told = 0
+        self._sent_count = 0
         self._over = ""
 
     def __enter__(self) -> ScontrolSession:
@@ -83,44 +83,44 @@ class ScontrolSession:
         Raise `JobCommandRefused` if the text may not be sent, and `ControllerCallError` if no answer arrives. In the
         latter case the command may have been executed, and no further command is sent.
         """
-        if not COMMAND.fullmatch(command):
-            raise JobCommandRefused(f"cannot be told to scontrol: {command!r}")
+        if not PERMITTED_COMMAND.fullmatch(command):
+            raise JobCommandRefused(f"{command!r}: contains characters that cannot be sent to scontrol")
         if not self._over and time.monotonic() >= self._end_s:
-            self._over = f"{self._program} has taken {self._most_s:g} s"
+            self._over = f"the time limit of {self._most_s:g} s for {self._program} has passed"
         if self._over:
             raise make_not_sent_error(self._over)
         waited_s = self._budget.acquire_tokens(count_update_calls(command), self._wait_s)
         if waited_s is None:
-            raise make_not_sent_error("slurmctld accepts no more calls now (rl_enable)")
+            raise make_not_sent_error("slurmctld's call limit is reached (rl_enable)")
         self._wait_s -= waited_s
         self._end_s += waited_s
         self._until_s = min(self._end_s, time.monotonic() + self._within_s)
-        process = self._process or self._begin()
-        self._told += 1
-        mark = f"{self._mark}-{self._told}"
+        process = self._process or self._start_scontrol()
+        self._sent_count += 1
+        mark = f"{self._mark}-{self._sent_count}"
         began_s = time.monotonic()
         try:
-            said = self._exchange(process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode())
-        except _Lost as lost:
+            reply = self._exchange(process, f"{command}\n{mark}\n".encode(), f"invalid keyword: {mark}\n".encode())
+        except _ScontrolLost as lost:
             self._over = str(lost)
             self.close()
             raise ControllerCallError(self._over, lost=True) from lost
         self._budget.record_duration(time.monotonic() - began_s)
-        return _in_one_line(said)
+        return _join_lines(reply)
 
     def close(self) -> None:
         """Stop scontrol."""
         process, self._process = self._process, None
         if process is None:
             return
-        self._over = self._over or "the dialogue is over"
+        self._over = self._over or "the scontrol session is closed"
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stderr):
             if pipe is not None:
                 pipe.close()
 
-    def _begin(self) -> subprocess.Popen[bytes]:
+    def _start_scontrol(self) -> subprocess.Popen[bytes]:
         try:
             process = subprocess.Popen(
                 [self._program],
@@ -132,7 +132,7 @@ class ScontrolSession:
                 preexec_fn=kill_with_parent,
             )
         except OSError as error:
-            self._over = f"{self._program} cannot be run: {error.strerror or error}"
+            self._over = f"{self._program} cannot run: {error.strerror or error}"
             raise ControllerCallError(self._over, lost=False) from error
         for pipe in (process.stdin, process.stderr):
             if pipe is not None:
@@ -140,46 +140,48 @@ class ScontrolSession:
         self._process = process
         return process
 
-    def _exchange(self, process: subprocess.Popen[bytes], words: bytes, until: bytes) -> bytes:
-        """Write `words`, and return the output that precedes `until`, or raise `_Lost`."""
+    def _exchange(self, process: subprocess.Popen[bytes], text: bytes, until: bytes) -> bytes:
+        """Write `words`, and return the output that precedes `until`, or raise `_ScontrolLost`."""
         assert process.stdin is not None
         assert process.stderr is not None
         stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
         waits = select.poll()
         waits.register(stdin, select.POLLOUT)
         waits.register(stderr, select.POLLIN)
-        said = bytearray()
-        while until not in said:
+        reply = bytearray()
+        while until not in reply:
             left_s = self._until_s - time.monotonic()
             ready = dict(waits.poll(1000.0 * left_s)) if left_s > 0 else {}
             if not ready:
-                raise _Lost(f"no answer from {self._program} in {self._within_s:g} s: killed")
+                raise _ScontrolLost(f"no response from {self._program} within {self._within_s:g} s; killed")
             if stdin in ready:
                 try:
-                    words = words[os.write(stdin, words) :]
+                    text = text[os.write(stdin, text) :]
                 except OSError:  # the program stopped reading; its standard error or exit status shows why
-                    words = b""
-                if not words:
+                    text = b""
+                if not text:
                     waits.unregister(stdin)
             if stderr in ready:
                 part = os.read(stderr, 1 << 16)
                 if not part:
-                    raise _Lost(f"{self._program} ended (exit status {_status(process)}): {_in_one_line(said)}")
-                said += part
-                if len(said) > MAX_OUTPUT:
-                    raise _Lost(f"{self._program} complains without an end: killed")
-        return bytes(said[: said.index(until)])
+                    raise _ScontrolLost(
+                        f"{self._program} ended (exit status {_wait_for_exit_status(process)}): {_join_lines(reply)}"
+                    )
+                reply += part
+                if len(reply) > MAX_ERROR_BYTES:
+                    raise _ScontrolLost(f"{self._program} printed more than {MAX_ERROR_BYTES} bytes of errors; killed")
+        return bytes(reply[: reply.index(until)])
 
 
-def _status(process: subprocess.Popen[bytes]) -> int:
+def _wait_for_exit_status(process: subprocess.Popen[bytes]) -> int:
     """Return the exit status of a process that closed its standard error; kill it if it does not exit."""
     try:
-        return process.wait(ENDING_S)
+        return process.wait(EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
 
 
-def _in_one_line(said: bytes | bytearray) -> str:
-    lines = said.decode("utf-8", errors="backslashreplace").splitlines()
+def _join_lines(reply: bytes | bytearray) -> str:
+    lines = reply.decode("utf-8", errors="backslashreplace").splitlines()
     return "; ".join(line.strip() for line in lines if line.strip())

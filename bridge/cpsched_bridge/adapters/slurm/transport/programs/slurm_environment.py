@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
+KEPT_VARIABLES = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 """Variables that identify the cluster and the user."""
-FIXED = {
+FIXED_ENVIRONMENT = {
     "LC_ALL": "C",
     "SLURM_TIME_FORMAT": "%s",
     "TZ": "UTC0",
@@ -18,9 +18,9 @@ FIXED = {
 
 - Without a named time zone, the C library opens the host's time zone file for each printed time. That takes most of the
   CPU time of a squeue that prints thousands of jobs.
-- While scontrol reads commands, no file of the user may bind keys.
+- While scontrol reads commands, the user's readline settings must not bind keys.
 """
-_DROPPED = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
+_DROPPED_PREFIXES = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
 def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -31,6 +31,6 @@ def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in (os.environ if own is None else own).items()
-        if name in KEPT or name.startswith("SLURM_SACK") or not name.startswith(_DROPPED)
+        if name in KEPT_VARIABLES or name.startswith("SLURM_SACK") or not name.startswith(_DROPPED_PREFIXES)
     }
-    return kept | FIXED
+    return kept | FIXED_ENVIRONMENT

@@ -17,18 +17,18 @@ from cpsched.parsing.hostlist import expand_if_valid
 from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_record
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
-TOPOCONF = ("scontrol", "show", "topoconf")
+TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
 """Command that prints the topologies in use, the default first; not used before Slurm 25.05."""
 TOPOCONF_SINCE = (25, 5)
-COMMAND = ("scontrol", "show", "topology")
-"""Command that prints the switches or blocks of the default topology, or of the topology named after it."""
-PARTITIONS = ("scontrol", "--all", "--oneliner", "show", "partitions")
-"""Command whose output includes the topology that a partition names, which pyslurm lacks."""
-PERIOD_S = 60.0
+TOPOLOGY_COMMAND = ("scontrol", "show", "topology")
+"""Command that prints the switches or blocks of the default topology, or of a topology whose name is appended."""
+PARTITIONS_COMMAND = ("scontrol", "--all", "--oneliner", "show", "partitions")
+"""Command that prints the topology that each partition names, which pyslurm lacks."""
+QUERY_INTERVAL_S = 60.0
 """Seconds between queries, because a reconfiguration of slurmctld may change any of this."""
-UNREADABLE = "a topology.yaml that cannot be read"
+UNREADABLE_TOPOLOGY = "unreadable topology.yaml"
 
-_UNIT = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
+_SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
 _PARTITION = re.compile(r"(?:^| )(PartitionName|Topology)=(\S+)")
 _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
@@ -40,13 +40,13 @@ _UNSET: tuple[object, ...] = ({}, "", "false")
 def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
     """Return the topologies in the form of `SlurmRecords.topologies`.
 
-    `named` is the output of `TOPOCONF`, or empty before Slurm 25.05. `ask` returns the output of a command, or "" if
-    the command fails.
+    `named` is the output of `TOPOCONF_COMMAND`, or empty before Slurm 25.05. `ask` returns the output of a command, or
+    "" if the command fails.
     """
     known = parse_topoconf(named)
 
     def networks_of(name: str) -> dict[str, str]:
-        return parse_topology(ask((*COMMAND, name) if name and known else COMMAND))
+        return parse_topology(ask((*TOPOLOGY_COMMAND, name) if name and known else TOPOLOGY_COMMAND))
 
     plugins = deciding_plugins(config, known)
     return {name: make_topology_record(plugin, networks_of(name) if plugin else {}) for name, plugin in plugins.items()}
@@ -61,22 +61,22 @@ def parse_topoconf(printed: str) -> dict[str, str]:
             for each in read
         }
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return {"": UNREADABLE}
+        return {"": UNREADABLE_TOPOLOGY}
     return {name: f"topology/{found[0]}" for name, found in types.items() if found}
 
 
 def parse_partitions(printed: str) -> dict[str, str]:
-    """Return, by partition, the topology that the partition names, from the output of `PARTITIONS`."""
+    """Return the topology that each partition names, by partition, from the output of `PARTITIONS_COMMAND`."""
     records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
     return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
 
 def parse_topology(printed: str) -> dict[str, str]:
-    """Return, by node, the topmost switch above it or its block.
+    """Return the topmost switch above each node, or its block, by node.
 
     A node below several of them is omitted.
     """
-    units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _UNIT.findall(printed)}
+    units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _SWITCH_OR_BLOCK.findall(printed)}
     below = {name for lists in units.values() for name in expand_if_valid(lists.get("Switches", ""))}
     found: dict[str, str] = {}
     for (kind, name), lists in units.items():

@@ -1,6 +1,6 @@
 """Find users who do not belong to given Unix groups on this host.
 
-Queries are rare and short.
+Answers are cached, and queries have a time limit.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-KEPT_S = 60.0
+CACHE_S = 60.0
 """Seconds for which an answer is valid; Slurm itself caches group members for ten minutes."""
-BUDGET_S = 0.5
+MAX_QUERY_TIME_S = 0.5
 """Maximum query time in seconds per reading. Users not queried within it remain unknown in that reading."""
 
 
 @dataclass(slots=True)
-class UnixGroupLookup:
+class CachingUnixGroupLookup:
     """A cache of the host's answers about the groups of users."""
 
     clock: Callable[[], float] = time.monotonic
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
-    """By user, the time of the query and the user's group ids; None for an unknown user."""
+    """Time of the query and the user's group ids, by user; the ids of an unknown user are None."""
 
     def find_missing_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
-        """Return, by user, the groups among `groups` that the user is known not to belong to.
+        """Return the groups among `groups` that users are known not to belong to, by user.
 
         Unknown users and groups are omitted.
         """
         known = {name: group_id for name in groups if (group_id := get_group_id(name)) is not None}
-        until_s = self.clock() + BUDGET_S
+        until_s = self.clock() + MAX_QUERY_TIME_S
         wanted = set(users)
         for user in self._ids.keys() - wanted:
             del self._ids[user]
         found = {}
         for user in sorted(wanted, key=lambda user: (self._ids.get(user, (0.0, None))[0], user)):
-            theirs = self._groups_of(user, until_s)
+            theirs = self._get_cached_group_ids(user, until_s)
             if theirs is not None:
                 found[user] = [name for name, group_id in known.items() if group_id not in theirs]
         return found
 
-    def _groups_of(self, user: str, until_s: float) -> frozenset[int] | None:
+    def _get_cached_group_ids(self, user: str, until_s: float) -> frozenset[int] | None:
         now_s = self.clock()
         asked_s, theirs = self._ids.get(user, (None, None))
-        if asked_s is not None and (now_s - asked_s < KEPT_S or now_s >= until_s):
+        if asked_s is not None and (now_s - asked_s < CACHE_S or now_s >= until_s):
             return theirs
         if now_s >= until_s:
             return None

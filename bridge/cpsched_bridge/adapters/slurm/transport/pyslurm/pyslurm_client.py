@@ -1,7 +1,7 @@
 """Call the pyslurm child with deadlines, and replace a child that hangs or has exited.
 
-A deadline applies to an answer. Importing pyslurm in the child may take long on a slow machine. The import has its own
-limit, and no call waits for all of that time.
+A call's deadline applies only to its answer. Importing pyslurm in the child may take long on a slow machine. The import
+has its own limit, and no call waits for all of that time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from select import select
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.child_processes import STALL_TIMEOUT_S, ChildProcess
 from cpsched_bridge.errors import (
     BackendDied,
     BackendError,
@@ -24,12 +23,13 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
+from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProcess
 
-CHILD = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
+CHILD_MODULE = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
-BEGINNING_S = 20.0
+START_TIMEOUT_S = 20.0
 """Maximum wait in seconds of a call for a child that is starting; the next call continues to wait."""
-READING_S = 5.0
+READ_TIMEOUT_S = 5.0
 """Time limit in seconds for reading an answer that has begun to arrive."""
 
 ERRORS: dict[str, type[BackendError]] = {
@@ -48,7 +48,7 @@ class PyslurmClient:
     def __init__(self, module: str = "pyslurm", environment: dict[str, str] | None = None) -> None:
         self._module = module
         self._environment = environment
-        self._child: ChildProcess | None = None
+        self._child: SocketChildProcess | None = None
         self._asked, self._deadline_s, self._until_s = "", 0.0, 0.0
         self._started_s, self._has_begun = 0.0, False
         self.starts = 0
@@ -73,13 +73,13 @@ class PyslurmClient:
 
         `receive_answer` returns the result within `deadline_s` seconds.
         """
-        if not self.wait_until_ready(BEGINNING_S):
-            raise BackendStarting(f"{name}: not asked yet: {self.not_ready_reason()}")
+        if not self.wait_until_ready(START_TIMEOUT_S):
+            raise BackendStarting(f"{name}: not sent yet: {self.not_ready_reason()}")
         self._asked = name
         self._deadline_s, self._until_s = deadline_s, time.monotonic() + deadline_s
-        with self._ending():
+        with self._stop_child_and_raise():
             if self._child is None:
-                raise wire_protocol.WorkerChannelClosed("it has ended before")
+                raise wire_protocol.WorkerChannelClosed("the process has already ended")
             self._child.channel.settimeout(deadline_s)
             wire_protocol.send(self._child.channel, {"call": name, "arguments": arguments})
 
@@ -90,25 +90,27 @@ class PyslurmClient:
         """
         if self.wait_until_ready(0.0):
             return None
-        return f"the pyslurm process imports pyslurm, for {time.monotonic() - self._started_s:.0f} s now"
+        return f"the pyslurm process has been importing pyslurm for {time.monotonic() - self._started_s:.0f} s"
 
     def wait_until_ready(self, wait_s: float) -> bool:
         """Return whether the child is ready within `wait_s` seconds; start a child if needed.
 
         Raise `BackendStartFailed` if the child cannot start, or is not ready within `STALL_TIMEOUT_S` seconds.
         """
-        channel = self._running()
+        channel = self._live_channel()
         if self._has_begun:
             return True
         left_s = self._started_s + STALL_TIMEOUT_S - time.monotonic()
         if select([channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             try:
-                self._has_begun = wire_protocol.receive(channel, time.monotonic() + READING_S) == wire_protocol.BEGUN
+                self._has_begun = (
+                    wire_protocol.receive(channel, time.monotonic() + READ_TIMEOUT_S) == wire_protocol.READY_FRAME
+                )
             except (wire_protocol.WorkerChannelClosed, OSError, ValueError) as error:
                 raise BackendStartFailed(f"the pyslurm process ended (exit status {self.close()}): {error}") from error
         elif left_s <= wait_s:
             self.close()
-            raise BackendStartFailed(f"the pyslurm process has not imported pyslurm in {STALL_TIMEOUT_S:g} s: killed")
+            raise BackendStartFailed(f"the pyslurm process did not import pyslurm within {STALL_TIMEOUT_S:g} s; killed")
         return self._has_begun
 
     def wait_for_answer(self, wait_s: float) -> bool:
@@ -119,22 +121,22 @@ class PyslurmClient:
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
             return self._child is None or left_s <= wait_s
-        # An answer that has arrived in time counts, no matter how late it is read.
-        self._until_s = max(self._until_s, time.monotonic() + READING_S)
+        # An answer that arrived in time counts even if it is read late.
+        self._until_s = max(self._until_s, time.monotonic() + READ_TIMEOUT_S)
         return True
 
     def receive_answer(self) -> Any:
-        """Return the result of the last call by its deadline; raise the same errors as `call`."""
-        with self._ending():
+        """Return the result of the last call by its deadline. Raise the same errors as `call`."""
+        with self._stop_child_and_raise():
             if self._child is None:
-                raise wire_protocol.WorkerChannelClosed("it has ended before")
+                raise wire_protocol.WorkerChannelClosed("the process has already ended")
             reply = wire_protocol.receive(self._child.channel, self._until_s)
         if "error" in reply:
             raise ERRORS[reply["error"]](f"{self._asked}: {reply['detail']}")
         return reply["result"]
 
     @contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _stop_child_and_raise(self) -> Iterator[None]:
         """Stop a child that fails to answer, and raise the corresponding error for the call."""
         name = self._asked
         try:
@@ -142,30 +144,30 @@ class PyslurmClient:
         except TimeoutError:
             self.close()
             raise BackendTimeout(
-                f"{name}: no answer from the pyslurm process in {self._deadline_s:g} s: killed"
+                f"{name}: no response from the pyslurm process within {self._deadline_s:g} s; killed"
             ) from None
         except (wire_protocol.WorkerChannelClosed, OSError) as error:
             status = self.close()
             raise BackendDied(f"{name}: the pyslurm process died (exit status {status}): {error}") from error
         except ValueError as error:
             self.close()
-            raise BackendUnavailable(f"{name}: the pyslurm process sent no message: {error}") from error
+            raise BackendUnavailable(f"{name}: the pyslurm process sent an invalid message: {error}") from error
 
-    def _running(self) -> socket.socket:
+    def _live_channel(self) -> socket.socket:
         """Return the channel to a live child; start a child if needed."""
         if self._child is not None and not self._child.is_alive():
             self.close()
         if self._child is None:
             try:
-                self._child = ChildProcess(CHILD, self._module, environment=self._environment)
+                self._child = SocketChildProcess(CHILD_MODULE, self._module, environment=self._environment)
             except OSError as error:
-                raise BackendStartFailed(f"the pyslurm process cannot be started: {error}") from error
+                raise BackendStartFailed(f"the pyslurm process cannot start: {error}") from error
             self._started_s, self._has_begun = time.monotonic(), False
             self.starts += 1
         return self._child.channel
 
     def close(self) -> int | None:
-        """Kill the child and return its exit status; return None if there is no child."""
+        """Kill the child and return its exit status. Return None if there is no child."""
         if self._child is None:
             return None
         status = self._child.kill()

@@ -10,31 +10,31 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME
 from cpsched_bridge.adapters.slurm.transport import CommandReply
-from cpsched_bridge.adapters.slurm.transport.programs import command_rules
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import (
+from cpsched_bridge.adapters.slurm.transport.programs import job_command_rules
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
     ControllerCallError,
     JobCommandRefused,
     has_plugin,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.job_commands import (
-    LOOKED_AT_TOGETHER,
-    SlurmJobCommands,
-    SlurmJobControl,
+    COMMANDS_PER_READING,
+    SingleJobActions,
+    SlurmOrderExecutor,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseReservationCommands
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error, run_scontrol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import to_lookup_record, value_of
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, run_scontrol
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import read_field_value, to_lookup_record
 
-RELEASE = 0xFFFFFFFF
+RELEASE_PRIORITY = 0xFFFFFFFF
 """Priority INFINITE, which releases a held job; Slurm then computes the job's priority."""
 
 
-class PyslurmJobControl(SlurmJobControl):
+class PyslurmJobActions(SingleJobActions):
     """Actions on jobs by pyslurm."""
 
-    alone_below = LOOKED_AT_TOGETHER  # reading all jobs costs as much as ten single readings
+    alone_below = COMMANDS_PER_READING  # reading all jobs costs as much as ten single readings
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
@@ -43,42 +43,44 @@ class PyslurmJobControl(SlurmJobControl):
 
     @override
     def has_submit_plugin(self) -> bool:
-        with self._calling():
+        with self._translate_rpc_errors():
             return has_plugin(self._pyslurm.slurmctld.Config.load().job_submit_plugins)
 
     @override
     def read_jobs(self, numbers: Collection[int]) -> list[Record]:
         """Read all jobs, and return the records of the requested ones."""
-        with self._calling():
+        with self._translate_rpc_errors():
             loaded = self._pyslurm.Jobs.load().values()
         return [to_lookup_record(job) for job in loaded if job.id in numbers or job.array_id in numbers]
 
     @override
     def read_job(self, number: int) -> Record:
-        with self._calling():
+        with self._translate_rpc_errors():
             return to_lookup_record(self._pyslurm.Job.load(number))
 
     @override
     def start(self, job: Record, order: Record) -> None:
         if complaint := self.complaints.get(order["job"]):
-            raise JobCommandRefused(f"the number of its nodes is not taken: {complaint}")
-        changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE}
+            raise JobCommandRefused(f"Slurm rejected its number of nodes: {complaint}")
+        changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE_PRIORITY}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]
         if "nice" in order:
             changes["nice"] = order["nice"]
-        self._modify(job, **changes)
+        if "partition" in order:
+            changes["partitions"] = order["partition"]
+        self._modify_job(job, **changes)
 
     @override
     def hold(self, job: Record) -> None:
-        self._modify(job, priority=0)
+        self._modify_job(job, priority=0)
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
         answers: list[CommandReply] = []
         for job in jobs:
             try:
-                self._modify(job, priority=RELEASE)
+                self._modify_job(job, priority=RELEASE_PRIORITY)
             except ControllerCallError as error:
                 answers.append(CommandReply("unknown" if error.lost else "refused", str(error), error.code))
             else:
@@ -89,53 +91,57 @@ class PyslurmJobControl(SlurmJobControl):
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         return run_scontrol(commands)
 
-    def _modify(self, job: Record, **changes: Any) -> None:
-        with self._calling():
+    def _modify_job(self, job: Record, **changes: Any) -> None:
+        with self._translate_rpc_errors():
             self._pyslurm.Job(job["id"]).modify(self._pyslurm.JobSubmitDescription(**changes))
 
     @contextmanager
-    def _calling(self) -> Iterator[None]:
+    def _translate_rpc_errors(self) -> Iterator[None]:
         try:
             yield
         except self._pyslurm.RPCError as error:
-            raise ControllerCallError(str(error), lost=is_unreachable_error(str(error))) from error
+            raise ControllerCallError(str(error), lost=may_have_taken_effect(str(error))) from error
 
 
-class PyslurmCommands(SlurmJobCommands):
-    """The commands of `SlurmJobCommands`, with the number of nodes set by scontrol.
+class PyslurmOrderExecutor(SlurmOrderExecutor):
+    """The commands of `SlurmOrderExecutor`, with the number of nodes set by scontrol.
 
     pyslurm cannot change the number of nodes.
     """
 
     def __init__(self, pyslurm: Any) -> None:
-        self._own = PyslurmJobControl(pyslurm)
+        self._own = PyslurmJobActions(pyslurm)
         super().__init__(self._own)
 
     @override
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
         """Set `num_nodes` of the orders that have it with one scontrol process, then start the jobs."""
-        numbers = self._numbers(orders, separate=True)
+        numbers = self._find_record_numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
-        outcomes = self._each(lambda job, _: command_rules.require_held(job, self._guarded), counted, numbers)
+        outcomes = self._run_for_each_job(
+            lambda job, _: job_command_rules.require_held(job, self._guarded), counted, numbers
+        )
         held = [order for order, each in zip(counted, outcomes, strict=True) if each.result == "done"]
-        said = run_scontrol(
+        output = run_scontrol(
             [
                 f"update JobId={slurm_job_ids.format_job_id(order['job'])} NumNodes={order['num_nodes']}"
                 for order in held
             ]
         )
-        self._own.complaints = {order["job"]: words for order, words in zip(held, said, strict=True) if words}
-        return self._each(self._start, orders, numbers)
+        self._own.complaints = {
+            order["job"]: complaint for order, complaint in zip(held, output, strict=True) if complaint
+        }
+        return self._run_for_each_job(self._start_job, orders, numbers)
 
 
 def make_lease_commands(pyslurm: Any) -> LeaseReservationCommands:
     """Return the commands for the lease reservation, which use pyslurm for reading."""
 
-    def words() -> str | None:
-        found = (each for each in pyslurm.Reservations.load().values() if each.name == NAME)
-        return next((value_of(each, "comment") or "" for each in found), None)
+    def read_lease_text() -> str | None:
+        found = (each for each in pyslurm.Reservations.load().values() if each.name == LEASE_RESERVATION_NAME)
+        return next((read_field_value(each, "comment") or "" for each in found), None)
 
-    def node() -> str:
+    def find_any_node() -> str:
         return str(min(node.name for node in pyslurm.Nodes.load().values()))
 
-    return LeaseReservationCommands(words, node, run_scontrol)
+    return LeaseReservationCommands(read_lease_text, find_any_node, run_scontrol)

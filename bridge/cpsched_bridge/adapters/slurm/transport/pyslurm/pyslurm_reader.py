@@ -11,25 +11,25 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import (
     CONFIG_FIELDS,
+    ENDED_JOB_FIELDS,
     JOB_FIELDS,
     NODE_FIELDS,
     PARTITION_FIELDS,
-    PAST_FIELDS,
     RESERVATION_FIELDS,
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.programs import topology
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import parse_rate_limit, rate_limit_facts
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import has_plugin
-from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import JobLayoutReader
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import read_output
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import UnixGroupLookup
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import has_plugin
+from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import CachingJobLayoutReader
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import parse_rate_limit, rate_limit_facts
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, from_table, job_table, to_table
 
 _NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
 _STATE = JOB_FIELDS.index("state")
-_CONFIGURATION = ["scontrol", "show", "config"]
+_CONFIG_COMMAND = ["scontrol", "show", "config"]
 _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTILINE)
 
 
@@ -38,16 +38,16 @@ class PyslurmReader:
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
-        self._groups = UnixGroupLookup()
-        self._layouts = JobLayoutReader()
+        self._groups = CachingUnixGroupLookup()
+        self._layouts = CachingJobLayoutReader()
         self._singletons = SingletonJobLookup()
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
         """Return the process, its user, its call limit, and the controller's configuration."""
-        return self._hello(read_output(_CONFIGURATION) or "")
+        return self._build_hello(read_output(_CONFIG_COMMAND) or "")
 
-    def _hello(self, printed: str) -> Record:
+    def _build_hello(self, printed: str) -> Record:
         """Return the facts of `hello`; `printed` is the output of `scontrol show config`."""
         config = from_table(to_table([self._pyslurm.slurmctld.Config.load()], CONFIG_FIELDS))[0]
         defaults = _JOB_DEFAULTS.search(printed)  # pyslurm has no field for the job defaults
@@ -67,11 +67,11 @@ class PyslurmReader:
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
         nodes = self._pyslurm.Nodes.load().values()
-        printed = read_output(_CONFIGURATION) or ""
-        told = self._hello(printed)
+        printed = read_output(_CONFIG_COMMAND) or ""
+        hello = self._build_hello(printed)
         return {
-            **told,
-            "topology_plugins": topology.list_deciding_plugins(self._topologies_now(told["config"])[0]),
+            **hello,
+            "topology_plugins": topology.list_deciding_plugins(self._get_topologies(hello["config"])[0]),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": read_version(["scontrol", "--version"]),
@@ -84,9 +84,9 @@ class PyslurmReader:
         config = slurm.slurmctld.Config.load()
         guarded = has_plugin(config.job_submit_plugins)
         jobs = job_table(slurm.Jobs.load().values())
-        placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING]}
+        placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING_STATES]}
         partitions = to_table(slurm.Partitions.load().values(), PARTITION_FIELDS)
-        topologies, named = self._topologies_now(from_table(to_table([config], CONFIG_FIELDS))[0])
+        topologies, named = self._get_topologies(from_table(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])
         reservations = to_table(slurm.Reservations.load().values(), RESERVATION_FIELDS)
@@ -100,26 +100,30 @@ class PyslurmReader:
             "layouts": self._layouts.read(from_table(placed)),
             "singletons": self._singletons.read(from_table(jobs)),
             "guarded": guarded,
-            "outside": self._outside(jobs, partitions),
+            "outside": self._find_missing_groups(jobs, partitions),
             "topologies": topologies,
         }
 
-    def _topologies_now(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
+    def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
         """Return the topologies, and the topology that each partition names; pyslurm lacks both."""
-        if self._topology is None or time.monotonic() - self._topology[0] >= topology.PERIOD_S:
+        if self._topology is None or time.monotonic() - self._topology[0] >= topology.QUERY_INTERVAL_S:
 
             def ask(command: Sequence[str]) -> str:
                 return read_output(list(command)) or ""
 
-            found = topology.read_topologies(config, ask(topology.TOPOCONF), ask)
-            named = topology.parse_partitions(ask(topology.PARTITIONS)) if topology.list_deciding_plugins(found) else {}
+            found = topology.read_topologies(config, ask(topology.TOPOCONF_COMMAND), ask)
+            named = (
+                topology.parse_partitions(ask(topology.PARTITIONS_COMMAND))
+                if topology.list_deciding_plugins(found)
+                else {}
+            )
             self._topology = time.monotonic(), found, named
         return self._topology[1], self._topology[2]
 
-    def _outside(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
-        """Return, by user with pending jobs, the groups allowed by partitions that the user does not belong to.
+    def _find_missing_groups(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
+        """Return the groups that partitions allow and that users with pending jobs are not in, by user.
 
-        A group of unknown membership is omitted.
+        Groups with unknown membership are omitted.
         """
         allowed = {name for row in from_table(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
@@ -129,10 +133,10 @@ class PyslurmReader:
         return self._groups.find_missing_groups(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
-        """Return jobs of the accounting database that ended after `since_s`."""
+        """Return jobs in the accounting database that ended after `since_s`."""
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
-        return to_table(found.values(), PAST_FIELDS)
+        return to_table(found.values(), ENDED_JOB_FIELDS)
 
 
 def read_version(command: list[str]) -> str | None:
@@ -141,16 +145,16 @@ def read_version(command: list[str]) -> str | None:
     return words[-1] if words else None
 
 
-SHOW = ["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A %E"]
-_SINGLE = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
+SQUEUE_COMMAND = ["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A %E"]
+_SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
 class SingletonJobLookup:
-    """A lookup of waiting jobs that depend on `singleton`, by squeue, because pyslurm does not report it.
+    """A squeue lookup of waiting jobs that depend on `singleton`, which pyslurm does not report.
 
-    pyslurm shows the word only once the dependency is satisfied. Each job is queried once, and again if its
-    dependencies change. This squeue command prints no users' text. `show` runs a command and returns its output, or
-    None if the command fails.
+    pyslurm shows it only once the dependency is satisfied. Each job is queried once, and again if its dependencies
+    change. This squeue command prints no users' text. `show` runs a command and returns its output, or None if the
+    command fails.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:
@@ -158,7 +162,7 @@ class SingletonJobLookup:
         self._known: dict[int, tuple[str, bool]] = {}
 
     def read(self, jobs: Iterable[Record]) -> dict[int, bool]:
-        """Return, by job number, whether `singleton` is among the dependencies.
+        """Return whether `singleton` is among a job's dependencies, by job number.
 
         Jobs that squeue did not list are missing.
         """
@@ -168,11 +172,11 @@ class SingletonJobLookup:
             if job["state"] == slurm_states.PENDING and job["dependencies"]
         }
         self._known = {number: known for number, known in self._known.items() if keys.get(number) == known[0]}
-        if keys.keys() - self._known.keys() and (shown := self._show(SHOW)) is not None:
-            told = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
+        if keys.keys() - self._known.keys() and (shown := self._show(SQUEUE_COMMAND)) is not None:
+            records = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
             self._known |= {
-                number: (key, _SINGLE.search(told[str(number)].strip()) is not None)
+                number: (key, _SINGLETON.search(records[str(number)].strip()) is not None)
                 for number, key in keys.items()
-                if str(number) in told
+                if str(number) in records
             }
         return {number: single for number, (_, single) in self._known.items()}

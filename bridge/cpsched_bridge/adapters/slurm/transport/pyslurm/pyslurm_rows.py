@@ -12,22 +12,22 @@ from operator import attrgetter
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import (
-    ALWAYS,
+    COMMON_JOB_FIELDS,
     JOB_FIELDS,
+    PENDING_JOB_FIELDS,
+    PLACED_JOB_FIELDS,
     TROUBLE,
-    WHILE_PENDING,
-    WHILE_PLACED,
     Record,
     SlurmRecords,
     to_closed_node,
     to_closed_reservation,
 )
-from cpsched_bridge.adapters.slurm.translation import task_ranges
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import LOOKED_AT
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import CHECKED_FIELDS
 
 Table = dict[str, Any]
 
-FLAGS = {
+FLAG_NAMES = {
     "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
     "MAINTENANCE": "MAINT",
     "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
@@ -41,7 +41,7 @@ FLAGS = {
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` as JSON types; raise `TypeError` for an unknown type."""
+    """Return `value` as JSON types. Raise `TypeError` for an unknown type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):
@@ -49,58 +49,60 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     if isinstance(value, Flag):
-        return sorted(FLAGS.get(flag.name, flag.name) for flag in value if flag.name)
+        return sorted(FLAG_NAMES.get(flag.name, flag.name) for flag in value if flag.name)
     if hasattr(value, "gres") and hasattr(value, "cpu"):
-        return _resources(value)
+        return _convert_resources(value)
     if hasattr(value, "count"):
         return int(value.count)
     raise TypeError(f"{type(value).__name__} cannot be sent")
 
 
-def _resources(tres: Any) -> Record:
+def _convert_resources(tres: Any) -> Record:
     amounts = {name: getattr(tres, name, None) for name in ("cpu", "mem", "node", "billing")}
     found = {name: int(amount.count) for name, amount in amounts.items() if amount is not None}
     return found | {f"gres/{name}": int(item.count) for name, item in tres.gres.items()}
 
 
-def row_of(source: Any, fields: Sequence[str]) -> list[Any]:
+def object_to_row(source: Any, fields: Sequence[str]) -> list[Any]:
     """Return the values of `fields`; missing and unreadable values are None.
 
-    Only unreadable fields are named in the record's `unreadable`, if it has that field.
+    Only unreadable fields are listed in the record's `unreadable`, if it has that field.
     """
-    values = {field: _read(source, field) for field in fields if field not in TROUBLE}
-    failed = {field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has(source, field)}
+    values = {field: _read_field(source, field) for field in fields if field not in TROUBLE}
+    failed = {
+        field: "pyslurm cannot read it" for field, (_, ok) in values.items() if not ok and _has_field(source, field)
+    }
     trouble = {"unreadable": failed or None, "unknown": None}
     return [trouble[field] if field in trouble else values[field][0] for field in fields]
 
 
-def _has(source: Any, field: str) -> bool:
+def _has_field(source: Any, field: str) -> bool:
     """Return whether the library has this field."""
     return hasattr(type(source), field) or field in getattr(source, "__dict__", ())
 
 
-def _read(source: Any, field: str) -> tuple[Any, bool]:
+def _read_field(source: Any, field: str) -> tuple[Any, bool]:
     try:
         return to_plain(getattr(source, field)), True
     except UnicodeDecodeError as error:
         # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
     except Exception:
-        # A property of the library failed on this record, so the field is reported as unreadable.
+        # The library cannot read this field of the record, so the field is reported as unreadable.
         return None, False
 
 
 _SCALARS = (int, str, type(None), bool, float)
-_NAMED_ONCE = "user_name"
+_CACHED_NAME_FIELD = "user_name"
 _user_names: dict[int, str] = {}
-"""User names by user id; pyslurm queries the system for every job, which costs more than all other fields together."""
+"""Cache of user names by id: pyslurm queries the system per job, which costs more than all other fields."""
 
 
-class _Reader:
+class _JobFieldReader:
     """A reader of all fields that apply to jobs in one state, with a single getter call."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
-        self.fields = [field for field in wanted if field != _NAMED_ONCE]
+        self.fields = [field for field in wanted if field != _CACHED_NAME_FIELD]
         self.places = [JOB_FIELDS.index(field) for field in self.fields]
         self.get = attrgetter(*self.fields)
 
@@ -111,12 +113,12 @@ class _Reader:
         try:
             values = self.get(job)
         except Exception:
-            values = (_Unread,) * len(self.fields)  # one field failed, so each is read separately
+            values = (_UnreadValue,) * len(self.fields)  # one field failed, so each is read separately
         for field, place, value in zip(self.fields, self.places, values, strict=True):
             if type(value) in _SCALARS:
                 row[place] = value
                 continue
-            row[place], ok = _read(job, field)
+            row[place], ok = _read_field(job, field)
             if not ok:
                 unreadable.append(field)
         row[-1] = unreadable or None
@@ -124,46 +126,46 @@ class _Reader:
         return row
 
 
-class _Unread:
+class _UnreadValue:
     """Placeholder for a value that is still to be read."""
 
 
 def _user_name(job: Any) -> str | None:
     name = _user_names.get(job.user_id)
     if name is None:
-        name = _read(job, _NAMED_ONCE)[0]
+        name = _read_field(job, _CACHED_NAME_FIELD)[0]
         if name is not None:
             _user_names[job.user_id] = name
     return name
 
 
-_NAME_PLACE = JOB_FIELDS.index(_NAMED_ONCE)
-_WAITING = _Reader((*ALWAYS, *WHILE_PENDING))
-_PLACED = _Reader((*ALWAYS, *WHILE_PLACED))
+_NAME_PLACE = JOB_FIELDS.index(_CACHED_NAME_FIELD)
+_PENDING_READER = _JobFieldReader((*COMMON_JOB_FIELDS, *PENDING_JOB_FIELDS))
+_PLACED_READER = _JobFieldReader((*COMMON_JOB_FIELDS, *PLACED_JOB_FIELDS))
 
 
-_GET_LOOKED_AT = attrgetter(*LOOKED_AT)
+_GET_CHECKED_FIELDS = attrgetter(*CHECKED_FIELDS)
 
 
 def to_lookup_record(job: Any) -> Record:
-    """Return a record of the fields that `programs.command_rules` uses.
+    """Return a record of the fields that `programs.job_command_rules` uses.
 
     That module describes "unreadable".
     """
     try:
-        values = _GET_LOOKED_AT(job)
+        values = _GET_CHECKED_FIELDS(job)
     except Exception:
-        values = (_Unread,)  # one field failed, so each is read separately
+        values = (_UnreadValue,)  # one field failed, so each is read separately
     if all(type(value) in _SCALARS for value in values):
-        return dict(zip(LOOKED_AT, values, strict=True))
-    read = {field: _read(job, field) for field in LOOKED_AT}
+        return dict(zip(CHECKED_FIELDS, values, strict=True))
+    read = {field: _read_field(job, field) for field in CHECKED_FIELDS}
     unreadable = [field for field, (_, ok) in read.items() if not ok]
     return {**{field: value for field, (value, _) in read.items()}, "unreadable": unreadable}
 
 
-def value_of(source: Any, field: str) -> Any:
+def read_field_value(source: Any, field: str) -> Any:
     """Return the value of a field, or raise `ValueError` with its name if it is unreadable."""
-    value, ok = _read(source, field)
+    value, ok = _read_field(source, field)
     if not ok:
         raise ValueError(f"its {field} cannot be read")
     return value
@@ -174,12 +176,12 @@ def job_row(job: Any) -> list[Any]:
 
     Fields that do not apply to the job's state, and unreadable ones, are None.
     """
-    return (_WAITING if job.state == "PENDING" else _PLACED).row(job)
+    return (_PENDING_READER if job.state == "PENDING" else _PLACED_READER).row(job)
 
 
 def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
     """Return a table of `fields` with a row for each source object."""
-    return {"fields": list(fields), "rows": [row_of(source, fields) for source in sources]}
+    return {"fields": list(fields), "rows": [object_to_row(source, fields) for source in sources]}
 
 
 def job_table(jobs: Iterable[Any]) -> Table:
@@ -199,10 +201,12 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
         if job["dependencies"] and not job["dependencies"].get("singleton"):
-            job["dependencies"]["singleton"] = singletons.get(job["id"])  # pyslurm shows the word only once satisfied
-    tables["nodes"] = [to_closed_node(_with_trouble(node)) for node in tables["nodes"]]
-    tables["partitions"] = [_with_trouble(partition) for partition in tables["partitions"]]
-    tables["reservations"] = [to_closed_reservation(_with_trouble(each)) for each in tables["reservations"]]
+            job["dependencies"]["singleton"] = singletons.get(
+                job["id"]
+            )  # pyslurm shows `singleton` only once it is satisfied
+    tables["nodes"] = [to_closed_node(_validate_node_list(node)) for node in tables["nodes"]]
+    tables["partitions"] = [_validate_node_list(partition) for partition in tables["partitions"]]
+    tables["reservations"] = [to_closed_reservation(_validate_node_list(each)) for each in tables["reservations"]]
     layouts = {int(number): layout for number, layout in snapshot.get("layouts", {}).items()}
     guarded, outside = snapshot.get("guarded", True), snapshot.get("outside", {})
     topologies = snapshot.get("topologies", {})
@@ -211,14 +215,14 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
     )
 
 
-def _with_trouble(record: Record) -> Record:
+def _validate_node_list(record: Record) -> Record:
     """Return the record; if its node list is invalid, add that to `unreadable`.
 
     pyslurm passes on Slurm's list unchecked.
     """
     record = {**dict.fromkeys(TROUBLE), **record}
     try:
-        task_ranges.expand_hostlist(record.get("nodes"))
+        node_and_task_lists.expand_hostlist(record.get("nodes"))
     except ValueError as error:
         unreadable = {**(record["unreadable"] or {}), "nodes": str(error)}
         return {**record, "nodes": None, "unreadable": unreadable}

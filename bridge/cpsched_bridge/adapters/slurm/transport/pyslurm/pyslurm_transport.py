@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import Pyslu
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
 from cpsched_bridge.errors import BackendTimeout
 
-NAME = "pyslurm"
+TRANSPORT_NAME = "pyslurm"
 
 
 class PyslurmTransport(SlurmTransport):
@@ -54,7 +54,7 @@ class PyslurmTransport(SlurmTransport):
 
     @override
     def transport_choice(self) -> tuple[str, str]:
-        return NAME, self._why
+        return TRANSPORT_NAME, self._why
 
     def hello(self) -> Record:
         """Return the child's `hello`.
@@ -62,8 +62,8 @@ class PyslurmTransport(SlurmTransport):
         It contains "config", the controller's configuration; "pyslurm", the version; and "rate_limit" as in
         `gather_facts`.
         """
-        said: Record = self._call("hello")
-        return said
+        reply: Record = self._call("hello")
+        return reply
 
     @override
     def read_config(self) -> Record:
@@ -86,16 +86,18 @@ class PyslurmTransport(SlurmTransport):
     def read_accounting(self, since_s: int) -> Sequence[Record]:
         """Return ended jobs; only the first call waits, for at most the controller's time limit.
 
-        Not even the first call waits if `gather_facts` found that accounting does not answer.
+        If `gather_facts` found that accounting does not answer, the first call does not wait either.
         """
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if not self._past_asked:
             if not self.accounting.wait_until_ready(wait_s):
-                raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s: {self.accounting.not_ready_reason()}")
+                raise BackendTimeout(
+                    f"ended jobs: no response yet after {wait_s:g} s: {self.accounting.not_ready_reason()}"
+                )
             self.accounting.send_call("past", self._history_deadline_s, since_s=since_s)
             self._past_asked = True
         if not self.accounting.wait_for_answer(wait_s):
-            raise BackendTimeout(f"past: no answer yet, after {wait_s:g} s")
+            raise BackendTimeout(f"ended jobs: no response yet after {wait_s:g} s")
         self._past_asked = False
         found = self.accounting.receive_answer()
         self.accounting.close()  # this child is used only once
@@ -106,13 +108,13 @@ class PyslurmTransport(SlurmTransport):
         return [CommandReply(*each) for each in self._call(kind, orders=list(orders))]
 
     @override
-    def acquire_lease(self, words: str, instead_of: str | None) -> bool:
-        taken: bool = self._call("acquire_lease", words=words, instead_of=instead_of)
+    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+        taken: bool = self._call("acquire_lease", text=text, instead_of=instead_of)
         return taken
 
     @override
-    def release_lease(self, words: str) -> None:
-        self._call("release_lease", words=words)
+    def release_lease(self, text: str) -> None:
+        self._call("release_lease", text=text)
 
     @override
     def close(self) -> None:

@@ -19,25 +19,32 @@ from functools import cache
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import is_unreachable_error
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmCommands, make_lease_commands
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import PyslurmOrderExecutor, make_lease_commands
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
-from cpsched_bridge.child_processes import enter_child
+from cpsched_bridge.socket_child_process import enter_child
 
 Calls = dict[str, Callable[..., Any]]
 
 
-def calls(module: str) -> Calls:
+def load_pyslurm_calls(module: str) -> Calls:
     """Import pyslurm, and return the calls available to the parent, by name.
 
     Each call takes and returns plain values.
     """
     pyslurm = importlib.import_module(module)
-    reading, commands, claims = PyslurmReader(pyslurm), PyslurmCommands(pyslurm), make_lease_commands(pyslurm)
-    asked = (reading.hello, reading.facts, reading.snapshot, reading.past)
-    told = (commands.start, commands.hold, commands.release, commands.unpin, claims.acquire_lease, claims.release_lease)
-    return {call.__name__: call for call in (*asked, *told)}
+    reading, commands, claims = PyslurmReader(pyslurm), PyslurmOrderExecutor(pyslurm), make_lease_commands(pyslurm)
+    queries = (reading.hello, reading.facts, reading.snapshot, reading.past)
+    changing = (
+        commands.start,
+        commands.hold,
+        commands.release,
+        commands.unpin,
+        claims.acquire_lease,
+        claims.release_lease,
+    )
+    return {call.__name__: call for call in (*queries, *changing)}
 
 
 def handle_request(known: Callable[[], Calls], request: Record) -> Record:
@@ -50,10 +57,10 @@ def handle_request(known: Callable[[], Calls], request: Record) -> Record:
     except ImportError as error:
         return {"error": "refused", "detail": f"pyslurm cannot be imported: {error}"}
     except Exception as error:
-        words = str(error) or type(error).__name__
-        if "timed out" in words.lower():
-            return {"error": "timeout", "detail": words}
-        return {"error": "unavailable" if is_unreachable_error(words) else "refused", "detail": words}
+        text = str(error) or type(error).__name__
+        if "timed out" in text.lower():
+            return {"error": "timeout", "detail": text}
+        return {"error": "unavailable" if may_have_taken_effect(text) else "refused", "detail": text}
 
 
 def serve(channel: socket.socket, module: str) -> None:
@@ -61,11 +68,11 @@ def serve(channel: socket.socket, module: str) -> None:
 
     If the import fails, each answer reports the failure.
     """
-    known = cache(lambda: calls(module))
+    known = cache(lambda: load_pyslurm_calls(module))
     with contextlib.suppress(Exception):
         known()
     with contextlib.suppress(wire_protocol.WorkerChannelClosed):
-        wire_protocol.send(channel, wire_protocol.BEGUN)
+        wire_protocol.send(channel, wire_protocol.READY_FRAME)
         while True:
             wire_protocol.send(channel, handle_request(known, wire_protocol.receive(channel)))
 

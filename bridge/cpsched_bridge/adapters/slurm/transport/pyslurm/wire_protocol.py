@@ -13,7 +13,7 @@ from typing import Any
 
 HEADER = struct.Struct(">I")
 CHUNK_BYTES = 1 << 20
-BEGUN = {"begun": True}
+READY_FRAME = {"begun": True}
 """A child's first frame: pyslurm has been imported, and the child answers calls."""
 
 
@@ -38,11 +38,11 @@ def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
 
     Raise `WorkerChannelClosed` or `TimeoutError`.
     """
-    (length,) = HEADER.unpack(_exactly(channel, HEADER.size, deadline_s))
-    return json.loads(_exactly(channel, length, deadline_s))
+    (length,) = HEADER.unpack(_receive_exactly(channel, HEADER.size, deadline_s))
+    return json.loads(_receive_exactly(channel, length, deadline_s))
 
 
-def _exactly(channel: socket.socket, count: int, deadline_s: float | None) -> bytes:
+def _receive_exactly(channel: socket.socket, count: int, deadline_s: float | None) -> bytes:
     parts: list[bytes] = []
     while count:
         if deadline_s is not None:

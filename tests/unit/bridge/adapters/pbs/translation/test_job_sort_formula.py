@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
-    MOST_SIGNS,
+    MAX_FORMULA_CHARS,
     FormulaNotComputable,
     JobSortFormula,
     compute_terms,
@@ -42,52 +42,52 @@ def value(text: str) -> float:
         ("(1 if ncpus > 4 else 2) + (10 if ncpus >= 4 else 20) + (100 if ncpus != 4 else 200)", 212),
     ],
 )
-def test_a_formula_is_computed_as_pbs_does_it(text: str, found: float) -> None:
+def test_evaluates_formula_like_pbs(text: str, found: float) -> None:
     assert value(text) == pytest.approx(found)
 
 
 @pytest.mark.parametrize(
     "text", ["1 / ngpus", "log(ngpus)", "note + 1 / 0", "10.0 ** 1000", "1e308 * 10", "sqrt(-1)", "sqrt(1, 2)"]
 )
-def test_a_value_that_cannot_be_computed_is_0(text: str) -> None:
+def test_uncomputable_value_is_0(text: str) -> None:
     assert value(text) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("fairshare_perc + cpsched_points", "uses fairshare_perc, which PBS's scheduler alone knows"),
+        ("fairshare_perc + cpsched_points", "uses fairshare_perc, which only PBS's scheduler can compute"),
         ("100 * fairshare_factor", "uses fairshare_factor"),
-        ("__import__('os').system('true')", "is no arithmetic"),
-        ("ncpus.real", "is no arithmetic"),
-        ("[ncpus][0]", "is no arithmetic"),
-        ("eval(1)", "is no arithmetic"),
-        ("'a' * 10", "is no arithmetic"),
-        ("ncpus << 40", "is no arithmetic"),
-        ("1 < ncpus < 3", "is no arithmetic"),
-        ("not ncpus", "is no arithmetic"),
-        ("~ncpus", "is no arithmetic"),
-        ("ncpus +", "is no arithmetic"),
-        ("", "is no arithmetic"),
-        ("(" * 900, "is no arithmetic"),
-        ("1+" * 600 + "1", "is longer than 1024 signs"),
+        ("__import__('os').system('true')", "is not an arithmetic expression"),
+        ("ncpus.real", "is not an arithmetic expression"),
+        ("[ncpus][0]", "is not an arithmetic expression"),
+        ("eval(1)", "is not an arithmetic expression"),
+        ("'a' * 10", "is not an arithmetic expression"),
+        ("ncpus << 40", "is not an arithmetic expression"),
+        ("1 < ncpus < 3", "is not an arithmetic expression"),
+        ("not ncpus", "is not an arithmetic expression"),
+        ("~ncpus", "is not an arithmetic expression"),
+        ("ncpus +", "is not an arithmetic expression"),
+        ("", "is not an arithmetic expression"),
+        ("(" * 900, "is not an arithmetic expression"),
+        ("1+" * 600 + "1", "is longer than 1024 characters"),
     ],
 )
-def test_a_formula_that_is_not_known_outside_of_pbs_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_rejects_formula_with_unknown_terms(text: str, why: str) -> None:
     with pytest.raises(FormulaNotComputable, match=why):
         JobSortFormula.parse(text)
 
 
-def test_the_longest_formula_is_read() -> None:
-    assert value("1".ljust(MOST_SIGNS)) == 1
+def test_parses_longest_formula() -> None:
+    assert value("1".ljust(MAX_FORMULA_CHARS)) == 1
 
 
-def test_what_neither_job_nor_queue_says_is_0() -> None:
+def test_missing_term_is_0() -> None:
     formula = JobSortFormula.parse("accrue_type + job_priority + queue_priority + eligible_time + ncpus")
     assert formula.evaluate(compute_terms(formula, {}, {})) == 0
 
 
-def test_functions_are_no_terms() -> None:
+def test_function_names_are_not_terms() -> None:
     assert JobSortFormula.parse("min(ncpus, 2) + max(mem, 1)").names == {"ncpus", "mem"}
 
 
@@ -106,12 +106,12 @@ def test_functions_are_no_terms() -> None:
         ("-cpsched_points", False),
     ],
 )
-def test_points_count_only_where_each_of_them_is_one_more(text: str, adds: bool) -> None:
+def test_detects_unit_boost_weight(text: str, adds: bool) -> None:
     assert JobSortFormula.parse(text).has_unit_boost_weight is adds
 
 
 @given(st.text(st.sampled_from("ncpus eligible_time()+-*/%.,0129 if else<>=!'\"[]{}\\\n\x00"), max_size=60))
-def test_no_text_is_more_than_a_number_or_a_refusal(text: str) -> None:
+def test_any_text_gives_number_or_rejection(text: str) -> None:
     try:
         found = JobSortFormula.parse(text)
     except FormulaNotComputable:

@@ -9,8 +9,8 @@ import pytest
 
 from cpsched.model import Job
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.translation.pbs_jobs import FOREVER_S, MOST_WALLTIMES
-from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsPrograms
+from cpsched_bridge.adapters.pbs.translation.pbs_jobs import MAX_TRIED_WALLTIMES, UNLIMITED_WALLTIME_S
+from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.errors import BackendError, BackendTimeout, CommandRefused
 from cpsched_bridge.ports import Hold, PendingJob, StartOrder
 from tests.builders import words
@@ -47,7 +47,7 @@ def members(site: Site, label: str = "19") -> str:
     return "".join(name for name, member in zip("-012", mask, strict=True) if member).removeprefix("-")
 
 
-def test_a_job_that_shrinks_may_run_as_long_as_it_allows() -> None:
+def test_shrinkable_job_has_maximum_walltime() -> None:
     assert seen(Site()).job.walltime_s == 600
     assert seen(Site()).job.ineligible is None
 
@@ -59,21 +59,21 @@ def test_a_job_that_shrinks_may_run_as_long_as_it_allows() -> None:
         (119, 60, False), (60, 60, False), (59, 600, True), (-5, 600, True),
     ],
 )  # fmt: skip
-def test_it_shrinks_to_what_reservations_leave_in_whole_minutes(begins_in_s: int, walltime_s: int, waits: bool) -> None:
+def test_shrinks_to_whole_minutes_before_reservation(begins_in_s: int, walltime_s: int, waits: bool) -> None:
     site = Site()
     reserve(site, begins_in_s)
     job = seen(site).job
     assert (job.walltime_s, job.ineligible is not None) == (walltime_s, waits)
 
 
-def test_the_least_walltime_needs_not_be_whole_minutes() -> None:
+def test_minimum_walltime_may_have_seconds() -> None:
     site = Site()
     site.wishes(STF)["min_walltime"] = "00:01:30"
     reserve(site, 100)
     assert seen(site).job.walltime_s == 90
 
 
-def test_it_shrinks_only_where_that_makes_it_start_now() -> None:
+def test_shrinks_only_to_start_now() -> None:
     site = Site()
     reserve(site, 330, "vm[0]")
     assert (seen(site).job.walltime_s, members(site)) == (600, "12")
@@ -83,7 +83,7 @@ def test_it_shrinks_only_where_that_makes_it_start_now() -> None:
     assert (seen(site).job.walltime_s, members(site)) == (600, "12")
 
 
-def test_room_for_all_of_its_chunks_makes_it_start_now() -> None:
+def test_shrinks_if_all_chunks_then_fit_now() -> None:
     """Two chunks of three processors: each vnode has room for one of them."""
     site = Site()
     site.seen.jobs[STF]["schedselect"] = "2:ncpus=3"
@@ -93,7 +93,7 @@ def test_room_for_all_of_its_chunks_makes_it_start_now() -> None:
     assert seen(site).job.walltime_s == 300, "vm[0] and vm[2] hold it, if it is short"
 
 
-def test_of_several_reservations_it_shrinks_before_the_latest_that_leaves_room() -> None:
+def test_shrinks_for_latest_reservation_that_leaves_capacity() -> None:
     site = Site()
     for at, name in enumerate(ALL):
         reserve(site, 180 + 120 * at, name, name=f"R{at}.vm")
@@ -102,34 +102,34 @@ def test_of_several_reservations_it_shrinks_before_the_latest_that_leaves_room()
     assert (seen(site).job.walltime_s, members(site)) == (300, "12")
 
 
-def test_however_many_reservations_there_are_the_longest_and_the_least_are_tried() -> None:
+def test_tries_longest_and_minimum_walltime_of_many() -> None:
     site = Site()
     site.wishes(STF)["max_walltime"] = "10:00:00"
-    for at in range(5 * MOST_WALLTIMES):
+    for at in range(5 * MAX_TRIED_WALLTIMES):
         reserve(site, 600 * (at + 1), name=f"R{at}.vm")
     assert seen(site).job.walltime_s == 60
     reserve(site, 7200 * 10)
     assert seen(site).job.ineligible is None
 
 
-def test_without_a_greatest_walltime_its_own_counts_and_else_none() -> None:
+def test_uses_own_walltime_if_maximum_is_missing() -> None:
     site = Site()
     del site.wishes(STF)["max_walltime"]
-    assert seen(site).job.walltime_s == FOREVER_S
+    assert seen(site).job.walltime_s == UNLIMITED_WALLTIME_S
     site.wishes(STF)["walltime"] = "00:05:00"
     assert seen(site).job.walltime_s == 300
     site.wishes(STF)["walltime"] = "00:00:30"
     assert seen(site).job.walltime_s == 60, "not less than it needs"
 
 
-def test_a_walltime_that_was_written_before_does_not_bind_it() -> None:
+def test_ignores_previously_written_walltime() -> None:
     site = Site()
     site.wishes(STF)["walltime"] = "00:02:00"
     assert seen(site).job.walltime_s == 600
 
 
 @pytest.mark.parametrize("name", ["min_walltime", "max_walltime"])
-def test_a_walltime_that_cannot_be_read_leaves_the_job_to_pbs(name: str) -> None:
+def test_leaves_job_with_unreadable_walltime(name: str) -> None:
     site = Site()
     site.wishes(STF)[name] = "soon"
     left = {each.label: words(each.reason) for each in site.backend().observe().left}
@@ -145,13 +145,13 @@ def ordered(site: Site, change: Any = lambda: None) -> tuple[Any, list[tuple[str
     return outcome, site.told
 
 
-def test_a_job_that_may_run_for_more_than_a_year_is_told_so() -> None:
+def test_writes_walltime_longer_than_one_year() -> None:
     site = Site()
     site.wishes(STF).update({"min_walltime": "9000:00:00", "max_walltime": "90000:00:00"})
     assert ordered(site)[1][0] == ("walltime", STF, str(90000 * 3600))
 
 
-def test_the_walltime_is_written_before_the_start_and_only_for_such_a_job() -> None:
+def test_writes_walltime_before_start_of_shrinkable_job_only() -> None:
     site = Site()
     outcome, told = ordered(site)
     assert (outcome.result, told) == ("done", [("walltime", STF, "600"), ("run", STF, "(vm[0]:ncpus=1)")])
@@ -162,14 +162,14 @@ def test_the_walltime_is_written_before_the_start_and_only_for_such_a_job() -> N
     assert [words[0] for words in plain.told] == ["run"]
 
 
-def test_a_job_without_any_end_starts_without_a_walltime_as_pbs_would_start_it() -> None:
+def test_starts_unlimited_job_without_walltime() -> None:
     site = Site()
     del site.wishes(STF)["max_walltime"]
     outcome, told = ordered(site)
     assert (outcome.result, [words[0] for words in told]) == ("done", ["run"])
 
 
-def test_a_reservation_that_has_come_nearer_shortens_a_job_that_was_decided_on() -> None:
+def test_nearer_reservation_shortens_decided_job() -> None:
     site = Site()
     reserve(site, 330)
     outcome, told = ordered(site, lambda: reserve(site, 290))
@@ -177,7 +177,7 @@ def test_a_reservation_that_has_come_nearer_shortens_a_job_that_was_decided_on()
 
 
 @pytest.mark.parametrize("begins_in_s", [30, 420])
-def test_a_reservation_that_leaves_too_little_or_more_has_it_decided_on_anew(begins_in_s: int) -> None:
+def test_refuses_start_if_reservation_change_needs_new_decision(begins_in_s: int) -> None:
     site = Site()
     reserve(site, 330)
     outcome, told = ordered(site, lambda: reserve(site, begins_in_s))
@@ -187,13 +187,13 @@ def test_a_reservation_that_leaves_too_little_or_more_has_it_decided_on_anew(beg
 @pytest.mark.parametrize(
     ("error", "code"), [(BackendTimeout("no answer"), "not_sent"), (CommandRefused("Unauthorized Request"), "")]
 )
-def test_a_job_whose_walltime_is_not_written_is_not_started(error: BackendError, code: str) -> None:
+def test_refuses_start_if_walltime_write_fails(error: BackendError, code: str) -> None:
     outcome, told = ordered(Site(fails={"walltime": error}))
     assert (outcome.result, outcome.code) == ("refused", code)
     assert [words[0] for words in told] == ["walltime"]
 
 
-def test_after_a_walltime_without_an_answer_no_start_is_sent() -> None:
+def test_sends_no_start_after_unanswered_walltime() -> None:
     site = Site(fails={"walltime": BackendTimeout("no answer")})
     backend = site.backend()
     jobs = {each.label: each.job for each in backend.observe().pending}
@@ -202,17 +202,17 @@ def test_after_a_walltime_without_an_answer_no_start_is_sent() -> None:
     assert [words[0] for words in site.told] == ["walltime"]
 
 
-def test_a_job_moved_into_another_queue_of_the_bridges_is_decided_on_anew() -> None:
+def test_refuses_start_of_job_moved_to_another_managed_queue() -> None:
     site = Site()
     site.seen.queues["second"] = dict(site.seen.queues["managed"])  # type: ignore[index]
-    backend = PbsBackend(PbsPrograms(), ("managed", "second"), "leftq", reader=site, tells=site)  # type: ignore[arg-type]
+    backend = PbsBackend(PbsProgramRunner(), ("managed", "second"), "leftq", reader=site, commands=site)  # type: ignore[arg-type]
     job = next(each.job for each in backend.observe().pending if each.label == "0")
     site.seen.jobs["0.vm"]["queue"] = "second"
     assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "refused"
     assert not site.told
 
 
-def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
+def test_running_job_has_current_walltime() -> None:
     """A manager may lengthen it, and a job that shrinks gets it when it starts."""
     site = Site()
     backend = site.backend()
@@ -231,7 +231,7 @@ def test_a_running_job_has_the_walltime_that_pbs_says_now() -> None:
 @pytest.mark.parametrize(
     ("status", "runs"), [("-3", False), ("-16", False), ("-22", False), ("0", True), ("-11", True), ("271", True)]
 )
-def test_a_job_that_exits_has_run_unless_its_host_refused_it(status: str, runs: bool) -> None:
+def test_exiting_job_has_run_unless_host_rejected_it(status: str, runs: bool) -> None:
     site = Site()
     site.seen.jobs["0.vm"] |= {"job_state": "E", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": status}
     found = site.backend().observe()
@@ -239,14 +239,14 @@ def test_a_job_that_exits_has_run_unless_its_host_refused_it(status: str, runs: 
     assert [each.hold for each in found.pending if each.label == "0"] == ([] if runs else [Hold.NONE])
 
 
-def test_a_job_that_was_refused_before_runs_once_its_host_has_taken_it_on() -> None:
+def test_rejected_job_runs_after_host_accepts_it() -> None:
     """Its exit status is still that of the time before."""
     site = Site()
     site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42", "exec_vnode": "(vm[0]:ncpus=2)", "Exit_status": "-3"}
     assert 0 in {each.job.id for each in site.backend().observe().running}
 
 
-def test_a_running_job_that_cannot_be_read_has_an_amount_of_each_resource() -> None:
+def test_unreadable_running_job_has_amount_of_each_resource() -> None:
     """Else no decision could be made beside it."""
     site = Site()
     site.seen.jobs["0.vm"].update({"job_state": "R", "substate": "42", "exec_vnode": "(gone:ncpus=2)"})
@@ -255,7 +255,7 @@ def test_a_running_job_that_cannot_be_read_has_an_amount_of_each_resource() -> N
     assert (len(run.job.request.per_unit), run.placement) == (len(found.cluster.resources), ())
 
 
-def test_where_the_server_counts_eligible_time_that_is_how_long_a_job_has_waited() -> None:
+def test_submit_time_follows_eligible_time() -> None:
     site = Site()
     submitted_s = seen(site, "0").job.submit_s
     site.seen.jobs["0.vm"]["eligible_time"] = "00:01:00"
@@ -268,7 +268,7 @@ def test_where_the_server_counts_eligible_time_that_is_how_long_a_job_has_waited
     assert seen(site, "0").job.submit_s == 0
 
 
-def test_jobs_come_in_the_order_of_their_eligible_time() -> None:
+def test_sorts_jobs_by_eligible_time() -> None:
     site = Site()
     site.seen.server["eligible_time_enable"] = "True"
     for name, record in site.seen.jobs.items():
@@ -276,7 +276,7 @@ def test_jobs_come_in_the_order_of_their_eligible_time() -> None:
     assert site.backend().observe().pending[0].label == "19"
 
 
-def test_subjobs_have_the_eligible_time_of_their_array_unless_they_say_one() -> None:
+def test_subjobs_inherit_eligible_time_of_array() -> None:
     site = Site()
     site.seen.server["eligible_time_enable"] = "True"
     site.seen.jobs["3[].vm"]["eligible_time"] = "00:02:00"
@@ -286,7 +286,7 @@ def test_subjobs_have_the_eligible_time_of_their_array_unless_they_say_one() -> 
 
 
 @pytest.mark.parametrize(("later_s", "moves"), [(-3, True), (-2, False), (0, False), (2, False), (3, True)])
-def test_a_second_more_or_less_of_it_changes_nothing(later_s: int, moves: bool) -> None:
+def test_one_second_of_eligible_time_changes_no_job(later_s: int, moves: bool) -> None:
     """Clocks of two hosts always differ, and a planner would take the job for a changed one."""
     site = Site()
     site.seen.server["eligible_time_enable"] = "True"

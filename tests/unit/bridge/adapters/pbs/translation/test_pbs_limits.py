@@ -22,7 +22,7 @@ def told(server: dict[str, object], queues: dict[str, dict[str, object]], runnin
     return dict(found)
 
 
-def test_without_limits_there_are_none():
+def test_no_limits_without_settings():
     assert PbsRunLimitTable.from_records({}, {"work": {}}).compute_queue_limits([job("ada")], {1: job("bob")}) is None
 
 
@@ -38,12 +38,12 @@ def test_without_limits_there_are_none():
         ({"max_group_run": "3"}, "max_run group staff", 2),
     ],
 )
-def test_limits_on_jobs_count_those_of_whom_they_are_about(server, whose, used):
+def test_job_limits_count_jobs_of_their_subject(server, whose, used):
     found = told(server, {}, [job("ada"), job("bob", "other")], [job("ada")])
     assert found == {(0, whose): (used, 1, 3)}
 
 
-def test_limits_on_amounts_sum_what_jobs_ask_for():
+def test_resource_limits_sum_requests():
     server = {"max_run_res": {"ncpus": "[u:PBS_GENERIC=16]", "mem": "[o:PBS_ALL=4gb]"}}
     found = told(server, {}, [job("ada", mem="1gb"), job("bob")], [job("ada", mem="512mb")])
     assert found == {
@@ -52,7 +52,7 @@ def test_limits_on_amounts_sum_what_jobs_ask_for():
     }
 
 
-def test_who_has_an_entry_of_his_own_is_not_each_one():
+def test_own_entry_replaces_generic_limit():
     found = told({"max_run": "[u:PBS_GENERIC=1], [u:ada=5]"}, {}, [], [job("ada"), job("bob")])
     assert {key: limit for key, (_, _, limit) in found.items()} == {
         (0, "max_run user ada"): 5,
@@ -60,7 +60,7 @@ def test_who_has_an_entry_of_his_own_is_not_each_one():
     }
 
 
-def test_a_queues_limit_is_about_its_own_jobs_and_stands_beside_the_servers():
+def test_queue_limit_counts_own_jobs_besides_server_limit():
     queues = {"work": {"max_run": "[o:PBS_ALL=2]", "resources_available": {"ncpus": "8", "arch": "linux"}}, "other": {}}
     found = told(
         {"max_run": "[o:PBS_ALL=9]"}, queues, [job("ada"), job("bob", "other")], [job("cyd"), job("dan", "other")]
@@ -74,13 +74,13 @@ def test_a_queues_limit_is_about_its_own_jobs_and_stands_beside_the_servers():
 
 
 @pytest.mark.parametrize("value", ["[x:ada=1]", "u:ada=1", "[u:ada=many]", "[u:ada=1] and more"])
-def test_an_entry_that_cannot_be_read_is_told(value):
+def test_reports_unreadable_limit_entry(value):
     found = PbsRunLimitTable.from_records({"max_run": value}, {})
     assert found.limits == ()
     assert len(found.notes) == 1
     assert found.notes[0].startswith("max_run of the server cannot be read")
 
 
-def test_a_jobs_owner_is_a_user_without_the_host():
+def test_job_owner_is_user_without_host():
     waiting = {key: value for key, value in job("").items() if key != "euser"} | {"Job_Owner": "ada@login1"}
     assert told({"max_run": "[u:ada=5]"}, {}, [job("ada")], [waiting]) == {(0, "max_run user ada"): (1, 1, 5)}

@@ -10,7 +10,7 @@ import pytest
 
 from cpsched_bridge.adapters.pbs.pbs_records import PbsCustomResource, PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import PbsTranslator, translate_ended_jobs
-from cpsched_bridge.adapters.pbs.translation.pbs_units import FOREVER_S
+from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S
 from cpsched_bridge.ports import Hold, Observation, Outage
 from tests.builders import words
 
@@ -91,7 +91,7 @@ def seen_of(reading: PbsRecords, before: PbsRecords | None = None) -> Observatio
     return translator.observe(reading, translator.interpret_reading(reading))
 
 
-def test_one_rich_reading_as_a_whole() -> None:
+def test_reads_complete_observation() -> None:
     seen = seen_of(a_reading())
     names, resources = seen.cluster.node_names, seen.cluster.resources
     assert (names, resources) == (tuple("abcdefgh"), ("ncpus", "mem", "lic", "ngpus", "scr"))
@@ -107,8 +107,8 @@ def test_one_rich_reading_as_a_whole() -> None:
     ] == [
         (1, NOW - 50, ((0, 1),), 1, (2, 0, 0, 0, 0), 600, "workq"),
         (2, NOW, ((0, 1),), 1, (1, 1, 0, 0, 0), 3600, "workq"),
-        (3, NOW, ((1, 1),), 2, (2, 0, 0, 1, 0), FOREVER_S, "other"),
-        (4, NOW, (), 1, (1, 1, 1, 1, 1), FOREVER_S, ""),
+        (3, NOW, ((1, 1),), 2, (2, 0, 0, 1, 0), UNLIMITED_WALLTIME_S, "other"),
+        (4, NOW, (), 1, (1, 1, 1, 1, 1), UNLIMITED_WALLTIME_S, ""),
         (7, NOW - 9, (), 1, (1, 0, 0, 0, 0), 600, "workq"),
     ]
     assert [
@@ -143,7 +143,7 @@ def test_one_rich_reading_as_a_whole() -> None:
     ("(a:ncpus=1:mem=5mb)+(a:ncpus=1)", ((0, 1),), True), ("(a:ncpus=1)", ((0, 1),), True),
     ("(a:ncpus=3)", ((0, 1),), True), ("(a:ncpus=2)", ((0, 2),), None),
 ])  # fmt: skip
-def test_a_job_that_was_seen_waiting_has_what_it_asked_for_or_else(
+def test_running_job_keeps_request_seen_while_pending(
     where: str, units: tuple[tuple[int, int], ...], otherwise: bool | None
 ) -> None:
     """Chunks on one vnode add up."""
@@ -153,7 +153,7 @@ def test_a_job_that_was_seen_waiting_has_what_it_asked_for_or_else(
     assert (found.placement, 6 in seen.otherwise or None) == (units, otherwise)
 
 
-def test_ended_jobs_of_the_history_as_a_whole() -> None:
+def test_reads_complete_history_of_ended_jobs() -> None:
     past = {
         "1.s": run("(a:ncpus=2:mem=1mb)", NOW, job_state="F", resources_used={"walltime": "61"}, ctime=str(NOW + 5)),
         "2.s": run("(a:ncpus=2)", NOW, job_state="F"),

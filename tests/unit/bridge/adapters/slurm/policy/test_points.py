@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from cpsched.site.accounts import AccountingLimits, Association, AssociationTree, Qos, SiteLimitPolicy
-from cpsched.site.multifactor import ClusterSize, PriorityPolicy, PriorityWeights
+from cpsched.site.multifactor_priority import ClusterSize, PriorityPolicy, PriorityWeights
 from cpsched_bridge.adapters.slurm.policy import priority_ranking as rankings
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityPolicy, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import (
-    EligibleTimes,
+    JobEligibleTimes,
     PriorityRanker,
     PriorityRankingInput,
     RankedJobs,
     compute_age_start_s,
-    priority_points_of,
+    compute_priority_points,
     tres_of_record,
 )
 from cpsched_bridge.ports import Hold, Observation, PendingJob
@@ -44,7 +44,7 @@ PICTURE = SitePolicySnapshot(
     SITE,
     PriorityPolicy("multifactor", WEIGHTS),
     fair_share={1: 0.25, 3: 0.75},
-    partitions={"main": PartitionPriorityPolicy(3, 2, "", {"cpu": 32}), "other": PartitionPriorityPolicy(1, 8)},
+    partitions={"main": PartitionPriorityProperties(3, 2, "", {"cpu": 32}), "other": PartitionPriorityProperties(1, 8)},
 )
 MACHINE = ClusterSize(nodes=10, cpus=320)
 
@@ -57,8 +57,8 @@ def a_record(**facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(picture: SitePolicySnapshot = PICTURE, **facts: Any) -> dict[str, float]:
-    found = priority_points_of([a_record(**facts)], picture, MACHINE, NOW_S, [0])
+def told(policy_snapshot: SitePolicySnapshot = PICTURE, **facts: Any) -> dict[str, float]:
+    found = compute_priority_points([a_record(**facts)], policy_snapshot, MACHINE, NOW_S, [0])
     return {name: float(getattr(found, name)[0]) for name in found.__slots__}
 
 
@@ -91,15 +91,15 @@ PLAIN = {
         ({"requested_tres": None}, {"tres": 160.0}),
     ],
 )
-def test_each_fact_counts_for_its_factor(facts: dict[str, Any], changed: dict[str, float]) -> None:
+def test_each_fact_changes_its_priority_factor(facts: dict[str, Any], changed: dict[str, float]) -> None:
     assert told(**facts) == pytest.approx(PLAIN | changed)
 
 
 @pytest.mark.parametrize(("limit", "minutes"), [(60, 60), (1, 1), (None, 1), ("UNLIMITED", 1), (0, 1)])
-def test_a_time_limit_that_is_no_number_counts_as_a_minute(limit: Any, minutes: int) -> None:
+def test_non_numeric_time_limit_counts_as_one_minute(limit: Any, minutes: int) -> None:
     weights = dataclasses.replace(WEIGHTS, size_over_time=True)
-    picture = dataclasses.replace(PICTURE, rules=PriorityPolicy("multifactor", weights))
-    assert told(picture, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
+    policy_snapshot = dataclasses.replace(PICTURE, rules=PriorityPolicy("multifactor", weights))
+    assert told(policy_snapshot, time_limit=limit)["job_size"] == pytest.approx(1000 * 64 / minutes / 320)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,11 @@ def test_a_time_limit_that_is_no_number_counts_as_a_minute(limit: Any, minutes: 
         ({"requested_tres": {"cpu": 3, "node": 9}}, {"cpu": 3, "node": 9}),
         ({"requested_tres": {"billing": "many"}, "cpus": None, "num_nodes": None}, {"cpu": 1, "node": 1}),
         ({"requested_tres": {}, "cpus": 0, "num_nodes": 0}, {"cpu": 1, "node": 1}),
+        ({"licenses": ["a:2", "b", "a=1"]}, {"cpu": 16, "node": 2, "license/a": 3, "license/b": 1}),
+        ({"licenses": ["a:2|b:2"]}, {"cpu": 16, "node": 2}),
     ],
 )
-def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: dict[str, int]) -> None:
+def test_computes_requested_tres(facts: dict[str, Any], expected: dict[str, int]) -> None:
     assert tres_of_record(a_record(**facts)) == expected
 
 
@@ -129,8 +131,8 @@ def test_what_a_job_asks_for_of_each_resource(facts: dict[str, Any], expected: d
         ({"submit_time": None}, 0, 0),
     ],
 )
-def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
-    clearances = EligibleTimes()
+def test_computes_start_of_age(facts: dict[str, Any], freed_s: int, since_s: int) -> None:
+    clearances = JobEligibleTimes()
     if freed_s:
         clearances.record_reading([{"id": 1, "dependencies": {"afterok": ["2"]}}], freed_s - 10)
         clearances.record_reading([{"id": 1, "dependencies": None}], freed_s)
@@ -138,8 +140,8 @@ def test_since_when_age_counts(facts: dict[str, Any], freed_s: int, since_s: int
     assert compute_age_start_s(a_record(**facts), PICTURE, clearances) == since_s
 
 
-def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
-    clearances = EligibleTimes()
+def test_forgets_eligible_time_of_job_that_left_queue() -> None:
+    clearances = JobEligibleTimes()
     waiting = {"id": 1, "dependencies": {"afterok": ["2"]}}
     clearances.record_reading([waiting], 10)
     assert clearances.get_eligible_s(1) == 0
@@ -154,19 +156,22 @@ def test_a_job_that_has_left_the_queue_is_freed_of_nothing_any_more() -> None:
 
 
 def ranked(
-    picture: SitePolicySnapshot, *records: dict[str, Any], exclusive: bool = False, machine: ClusterSize = MACHINE
+    policy_snapshot: SitePolicySnapshot,
+    *records: dict[str, Any],
+    exclusive: bool = False,
+    machine: ClusterSize = MACHINE,
 ) -> RankedJobs:
     pending = [
         PendingJob(a_job(r["id"], user="ada", account="lab", queue="main", exclusive=exclusive), Hold.PLUGIN)
         for r in records
     ]
-    ranks = RankedJobs.for_policy(picture)
-    around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, EligibleTimes())
+    ranks = RankedJobs.for_policy(policy_snapshot)
+    around = PriorityRankingInput(pending, {r["id"]: r for r in records}, machine, NOW_S, JobEligibleTimes())
     ranks.rank(around, pending)
     return ranks
 
 
-def test_in_order_of_arrival_nice_counts_too() -> None:
+def test_submission_order_respects_nice() -> None:
     basic = dataclasses.replace(PICTURE, rules=PriorityPolicy("basic"))
     ranks = ranked(basic, a_record(id=1, nice=None), a_record(id=2, nice=100), a_record(id=3, nice=0))
     found = [ranks.known[id][1].job.priority for id in (1, 2, 3)]
@@ -178,12 +183,10 @@ def test_in_order_of_arrival_nice_counts_too() -> None:
     ("exclusive", "nodes", "cpus", "held"),
     [(False, 10, 320, 16), (True, 10, 320, 64), (True, 10, 321, 66), (True, 0, 320, 16), (True, 10, 10, 16)],
 )
-def test_a_job_that_has_its_nodes_for_itself_holds_all_of_their_processors(
-    exclusive: bool, nodes: int, cpus: int, held: int
-) -> None:
+def test_exclusive_job_holds_all_cpus_of_nodes(exclusive: bool, nodes: int, cpus: int, held: int) -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
-    picture = dataclasses.replace(PICTURE, site=site)
-    ranks = ranked(picture, a_record(), exclusive=exclusive, machine=ClusterSize(nodes, cpus))
+    policy_snapshot = dataclasses.replace(PICTURE, site=site)
+    ranks = ranked(policy_snapshot, a_record(), exclusive=exclusive, machine=ClusterSize(nodes, cpus))
     assert [amount for _, amount in ranks.standings[1].takes] == [held]
 
 
@@ -194,10 +197,12 @@ def running(**facts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("end_s", "minutes"), [(NOW_S + 600, 10), (NOW_S + 659, 10), (NOW_S, 0), (NOW_S - 60, 0), (None, 0)]
 )
-def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int | None, minutes: int) -> None:
+def test_running_minutes_count_until_time_limit(end_s: int | None, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"cpu": 10**6})
-    picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
-    ranks = RankedJobs.for_policy(picture)
+    policy_snapshot = dataclasses.replace(
+        PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)})
+    )
+    ranks = RankedJobs.for_policy(policy_snapshot)
     used = ranks.compute_counter_usage([running(end_time=end_s)], NOW_S)
     assert sum(used) == 4 * minutes
     assert sum(ranks.compute_counter_usage([running(end_time=end_s)], NOW_S + 60)) == 4 * max(0, minutes - 1), (
@@ -205,7 +210,7 @@ def test_minutes_of_running_jobs_are_those_to_the_end_of_their_limits(end_s: int
     )
 
 
-def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_ended() -> None:
+def test_running_jobs_count_their_tres_until_they_end() -> None:
     site = dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=AccountingLimits(group_tres={"cpu": 999}))})
     ranks = RankedJobs.for_policy(dataclasses.replace(PICTURE, site=site))
     rows = [running(id=1), running(id=2), a_record(id=3), {**running(id=4), "state": "COMPLETING"}]
@@ -216,16 +221,18 @@ def test_running_jobs_count_by_what_they_hold_and_are_forgotten_when_they_have_e
 
 
 @pytest.mark.parametrize(("walltime_s", "minutes"), [(1, 1), (59, 1), (60, 1), (61, 2), (120, 2), (6000, 100)])
-def test_a_time_limit_counts_in_minutes_rounded_up(walltime_s: int, minutes: int) -> None:
+def test_rounds_time_limit_up_to_minutes(walltime_s: int, minutes: int) -> None:
     limits = AccountingLimits(group_running_minutes={"node": 10**6})
-    picture = dataclasses.replace(PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)}))
+    policy_snapshot = dataclasses.replace(
+        PICTURE, site=dataclasses.replace(SITE, qos={"normal": Qos("normal", limits=limits)})
+    )
     pending = [PendingJob(a_job(1, walltime_s=walltime_s), Hold.PLUGIN)]
-    ranks = RankedJobs.for_policy(picture)
-    ranks.rank(PriorityRankingInput(pending, {1: a_record()}, MACHINE, NOW_S, EligibleTimes()), pending)
+    ranks = RankedJobs.for_policy(policy_snapshot)
+    ranks.rank(PriorityRankingInput(pending, {1: a_record()}, MACHINE, NOW_S, JobEligibleTimes()), pending)
     assert [check.amount for check in ranks.standings[1].checks] == [2 * minutes]
 
 
-def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_their_rank() -> None:
+def test_keeps_ranks_of_pending_jobs_for_period() -> None:
     ranking = PriorityRanker()
     ranking.set_policy(PICTURE)
     cluster = a_cluster()
@@ -252,9 +259,9 @@ def test_jobs_that_have_left_the_queue_are_forgotten_and_those_that_stay_keep_th
     assert sorted(last) == [2, 3, 4]
 
 
-def test_ranks_that_take_longer_than_a_period_are_finished_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continues_ranking_longer_than_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """One job a cycle, and a cycle a period: a begun ranking is continued, not restarted."""
-    monkeypatch.setattr(rankings, "A_CYCLE", 1)
+    monkeypatch.setattr(rankings, "RANKED_PER_CYCLE", 1)
     ranking, cluster = PriorityRanker(), a_cluster()
     ranking.set_policy(dataclasses.replace(PICTURE, period_s=1))
     waiting = tuple(PendingJob(a_job(id, queue="main"), Hold.PLUGIN) for id in (1, 2, 3))

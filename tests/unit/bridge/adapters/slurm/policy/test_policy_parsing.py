@@ -1,4 +1,4 @@
-"""Slurm's replies as a picture of a site's policy."""
+"""Slurm's replies as a snapshot of a site's policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched.site.accounts import AccountingLimits
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import (
-    PartitionPriorityPolicy,
+    PartitionPriorityProperties,
     UnreadablePolicyOutput,
     parse_site_policy,
 )
@@ -17,7 +17,7 @@ from cpsched_sim.site.fair_share import FairShareTree, fair_tree
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, SHARES_TEXT, STATE, association
 
 
-def test_weights_and_flags() -> None:
+def test_parses_weights_and_flags() -> None:
     rules = parse_site_policy(ALL | {"config": CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS,"  # noqa: E501
                                                        "SMALL_RELATIVE_TO_TIME,NO_NORMAL_QOS")}).rules  # fmt: skip
     weights = rules.weights
@@ -34,7 +34,7 @@ def test_weights_and_flags() -> None:
     )
 
 
-def test_basic_is_told_from_multifactor() -> None:
+def test_distinguishes_basic_from_multifactor() -> None:
     assert parse_site_policy(ALL).rules.kind == "multifactor"
     assert (
         parse_site_policy(ALL | {"config": CONFIG.replace("priority/multifactor", "priority/basic")}).rules.kind
@@ -42,17 +42,17 @@ def test_basic_is_told_from_multifactor() -> None:
     )
 
 
-def test_partitions() -> None:
+def test_parses_partitions() -> None:
     found = parse_site_policy(ALL)
     present = {"cpu": 32, "mem": 64_000, "node": 4, "billing": 32, "gres/gpu": 4}
-    assert found.partitions["main"] == PartitionPriorityPolicy(1, 1, "", present)
+    assert found.partitions["main"] == PartitionPriorityProperties(1, 1, "", present)
     assert found.partitions["fast"].qos == "part-fast"
     assert found.partitions["fast"].tier == 5
     assert found.highest_factor == 10
     assert found.site.partition_qos == {"fast": "part-fast"}
 
 
-def test_associations_come_parents_first_whatever_the_order_of_the_lines() -> None:
+def test_parses_associations_with_parents_first() -> None:
     accounts = parse_site_policy(ALL).site.accounts
     ada, bob = accounts.find("physics", "ada"), accounts.find("biology", "bob")
     assert ada is not None
@@ -70,7 +70,7 @@ def test_associations_come_parents_first_whatever_the_order_of_the_lines() -> No
     assert accounts.highest_priority == 40
 
 
-def test_what_is_spent_is_what_stands_in_brackets_and_not_in_the_limits_of_users() -> None:
+def test_reads_usage_in_brackets_except_in_user_limits() -> None:
     found = parse_site_policy(ALL)
     ada = found.site.accounts.find("physics", "ada")
     assert found.spent.association_minutes[ada]["cpu"] == 40
@@ -79,7 +79,7 @@ def test_what_is_spent_is_what_stands_in_brackets_and_not_in_the_limits_of_users
     assert found.spent.qos_wall_min["normal"] == 33.25
 
 
-def test_qos_and_what_of_it_is_not_modelled() -> None:
+def test_reads_qos_and_reports_unmodelled_settings() -> None:
     found = parse_site_policy(ALL)
     normal, fast = found.site.qos["normal"], found.site.qos["part-fast"]
     assert normal.limits == AccountingLimits(tres_a_user={"cpu": 16}, jobs_a_user=2)
@@ -89,7 +89,7 @@ def test_qos_and_what_of_it_is_not_modelled() -> None:
 
 
 @pytest.mark.parametrize("shares", [ALL["shares"], SHARES_TEXT])
-def test_factors_of_fair_share_as_json_and_as_text(shares: str) -> None:
+def test_reads_fair_share_factors_from_json_and_text(shares: str) -> None:
     found = parse_site_policy(ALL | {"shares": shares})
     accounts = found.site.accounts
     assert found.fair_share[accounts.find("physics", "ada")] == 0.25
@@ -101,12 +101,12 @@ def test_factors_of_fair_share_as_json_and_as_text(shares: str) -> None:
     [("associations,limits,qos", True, False), ("associations,limits,safe", True, True), ("associations", False, False),
      ("none", False, False), ("all", True, False), ("safe", True, True), ("limits", True, False), ("", False, False)],
 )  # fmt: skip
-def test_whether_limits_are_enforced(enforced: str, limits_hold: bool, safe: bool) -> None:
+def test_reads_whether_limits_are_enforced(enforced: str, limits_hold: bool, safe: bool) -> None:
     site = parse_site_policy(ALL | {"config": CONFIG.replace("associations,limits,qos", enforced)}).site
     assert (site.limits_hold, site.safe) == (limits_hold, safe)
 
 
-def test_without_accounting_there_is_an_order_and_no_limits() -> None:
+def test_ranks_without_limits_if_accounting_is_missing() -> None:
     found = parse_site_policy({"config": CONFIG, "partitions": ALL["partitions"]})
     assert not found.site.limits_hold
     assert found.partitions["fast"].tier == 5
@@ -115,25 +115,25 @@ def test_without_accounting_there_is_an_order_and_no_limits() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config", "no configuration", "names no PriorityType"),
-        ("config", CONFIG.replace("CPU=100", "CPU=much"), "CPU=much has no weight"),
-        ("state", "slurm_load_assoc_mgr_info error", "shows no root account"),
+        ("config", "no configuration", "PriorityType is missing"),
+        ("config", CONFIG.replace("CPU=100", "CPU=much"), "'CPU=much' must have the form NAME=WEIGHT"),
+        ("state", "slurm_load_assoc_mgr_info error", "the root account is missing"),
         ("shares", '{"shares": []}', "sshare --json: TypeError"),
         ("shares", "{", "sshare --json: "),
-        ("shares", "Account|User\nroot|\n", "no column FairShare"),
+        ("shares", "Account|User\nroot|\n", "column FairShare is missing"),
     ],
 )
-def test_what_has_another_form_is_told(name: str, text: str, message: str) -> None:
+def test_rejects_reply_of_unknown_form(name: str, text: str, message: str) -> None:
     with pytest.raises((UnreadablePolicyOutput, InvalidValue), match=message):
         parse_site_policy(ALL | {name: text})
 
 
 def left_out(**texts: str) -> tuple[list[str], list[str]]:
     """What cannot be used of the site with other texts, and whose jobs are left to Slurm for it."""
-    picture = parse_site_policy(ALL | texts)
+    policy_snapshot = parse_site_policy(ALL | texts)
     jobs = [("ada", "physics", "main", "normal"), ("bob", "biology", "fast", "normal"), ("eve", "art", "main", "quick")]
-    whose = [job[0] for job in jobs if picture.trouble.find_for_job(*job, picture.site) is not None]
-    return [str(each) for each in picture.trouble.list_objects()], whose
+    whose = [job[0] for job in jobs if policy_snapshot.trouble.find_for_job(*job, policy_snapshot.site) is not None]
+    return [str(each) for each in policy_snapshot.trouble.list_objects()], whose
 
 
 PART_FAST = "QOS=part-fast(1) UsageRaw=240.000000 GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(1) GrpWall=N(33.25)"
@@ -160,7 +160,7 @@ NO_NUMBER = "must be a whole number"
          ["association user ada in account physics: FairShare cannot be read: "], ["ada"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_of_one_object_leaves_its_jobs_alone(
+def test_unreadable_object_excludes_only_its_jobs(
     name: str, before: str, after: str, told: list[str], whose: list[str]
 ) -> None:
     assert before in ALL[name]
@@ -170,17 +170,20 @@ def test_what_cannot_be_read_of_one_object_leaves_its_jobs_alone(
     assert left == whose
 
 
-def test_a_qos_without_its_flags_leaves_its_jobs_alone() -> None:
-    assert left_out(qos=ALL["qos"] + "quick|3\n") == (["qos quick: Flags cannot be read: sacctmgr shows none"], ["eve"])
+def test_qos_without_flags_excludes_its_jobs() -> None:
+    assert left_out(qos=ALL["qos"] + "quick|3\n") == (
+        ["qos quick: Flags cannot be read: sacctmgr prints no value"],
+        ["eve"],
+    )
 
 
-def test_limits_that_do_not_hold_matter_to_no_job() -> None:
+def test_unreadable_unenforced_limits_exclude_no_job() -> None:
     config = CONFIG.replace("associations,limits,qos", "associations")
     broken = {"config": config, "state": STATE.replace("cpu=64(", "?("), "qos": ALL["qos"].replace("cpu=16", "cpu=?")}
     assert left_out(**broken) == ([], [])
 
 
-def test_names_may_hold_blanks_brackets_and_any_sign_of_a_resource() -> None:
+def test_names_may_contain_blanks_brackets_and_signs() -> None:
     rows = [
         association("my lab", id=70, parent="root(1)", minutes="9"),
         association("my lab", "a (b)", 71, cpu="8", per_job="gres/gpu:1g.10gb+me=2"),
@@ -205,7 +208,7 @@ def recorded(shares: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shares", ["shares.json", "shares.txt"])
-def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
+def test_parses_recorded_slurm_replies(shares: str) -> None:
     found = parse_site_policy(recorded(shares))
     accounts = found.site.accounts
     alice = accounts.find("lab", "alice")
@@ -226,7 +229,7 @@ def test_recorded_replies_of_a_real_slurm(shares: str) -> None:
     assert found.unmodelled == ()
 
 
-def test_fair_tree_worked_out_here_is_what_that_slurm_showed() -> None:
+def test_fair_tree_matches_recorded_slurm_factors() -> None:
     found = parse_site_policy(recorded("shares.txt"))
     tree = FairShareTree.from_accounts(found.site.accounts)
     used = {"alice": 5949.85, "bob": 49.94}
@@ -253,7 +256,7 @@ def configured(**settings: str) -> dict[str, str]:
         ("NO_NORMAL_QOS,NO_NORMAL_TRES", (False, True, False, True)),
     ],
 )
-def test_which_factors_are_taken_as_they_are(flags: str, raw: tuple[bool, ...]) -> None:
+def test_reads_which_factors_are_raw(flags: str, raw: tuple[bool, ...]) -> None:
     found = parse_site_policy(configured(PriorityFlags=flags)).rules
     weights = found.weights
     assert (weights.raw_partition, weights.raw_qos, weights.raw_association, weights.raw_tres) == raw
@@ -264,7 +267,7 @@ def test_which_factors_are_taken_as_they_are(flags: str, raw: tuple[bool, ...]) 
     ("said", "small"),
     [("Yes", True), ("YES", True), ("1", True), ("true", True), ("No", False), ("0", False), ("", False)],
 )
-def test_whether_small_jobs_are_favoured(said: str, small: bool) -> None:
+def test_reads_favor_small_setting(said: str, small: bool) -> None:
     assert parse_site_policy(configured(PriorityFavorSmall=said)).rules.weights.favor_small is small
 
 
@@ -279,7 +282,7 @@ def test_whether_small_jobs_are_favoured(said: str, small: bool) -> None:
         ({"PriorityWeightFairShare": "5", "PriorityWeightFairshare": "3"}, 1000, 5, 0, 7 * 86_400, 300),
     ],
 )
-def test_settings_and_what_they_are_where_slurm_names_none(
+def test_uses_settings_or_slurm_defaults(
     settings: dict[str, str], age: int, fair_share: int, association: int, max_age_s: int, period_s: int
 ) -> None:
     found = parse_site_policy(configured(**settings))
@@ -288,7 +291,7 @@ def test_settings_and_what_they_are_where_slurm_names_none(
     assert (weights.max_age_s, found.period_s) == (max_age_s, period_s)
 
 
-def test_what_is_not_modelled_is_told_where_limits_hold() -> None:
+def test_reports_unmodelled_settings_if_limits_are_enforced() -> None:
     odd = {"state": STATE.replace("MaxJobsAccrue= ", "MaxJobsAccrue=3 ", 1)}
     words = "UsageThreshold=0.250000 of QOS part-fast"
     found = parse_site_policy(ALL | odd).unmodelled
@@ -299,7 +302,7 @@ def test_what_is_not_modelled_is_told_where_limits_hold() -> None:
 
 
 @pytest.mark.parametrize("flag", ["Relative", "EnforceUsageThreshold"])
-def test_a_flag_of_a_qos_that_is_not_modelled_is_told(flag: str) -> None:
+def test_reports_unmodelled_qos_flag(flag: str) -> None:
     found = parse_site_policy(ALL | {"qos": ALL["qos"].replace("normal|10||", f"normal|10|{flag}|")})
     assert f"flag {flag.lower()} of QOS normal" in found.unmodelled
 
@@ -307,13 +310,13 @@ def test_a_flag_of_a_qos_that_is_not_modelled_is_told(flag: str) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("PartitionName=x", PartitionPriorityPolicy(1, 1, "", {})),
-        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPriorityPolicy(1, 1, "", {})),
-        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPriorityPolicy(7, 0, "", {})),
-        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPriorityPolicy(0, 1, "q", {"cpu": 3})),
+        ("PartitionName=x", PartitionPriorityProperties(1, 1, "", {})),
+        ("PartitionName=x QoS=(null) TRES=(null)", PartitionPriorityProperties(1, 1, "", {})),
+        ("PartitionName=x PriorityTier=7 PriorityJobFactor=0 TRES=N/A", PartitionPriorityProperties(7, 0, "", {})),
+        ("PartitionName=x QoS=q PriorityTier=many TRES=cpu=3", PartitionPriorityProperties(0, 1, "q", {"cpu": 3})),
     ],
 )
-def test_what_a_partition_does_not_say_is_as_slurm_has_it(line: str, found: PartitionPriorityPolicy) -> None:
+def test_missing_partition_settings_have_slurm_defaults(line: str, found: PartitionPriorityProperties) -> None:
     seen = parse_site_policy(ALL | {"partitions": f"a line without a name\n{line}"})
     assert seen.partitions == {"x": found}
     assert seen.highest_factor == found.factor
@@ -338,25 +341,25 @@ def shares(factor: str) -> dict[int, float]:
         ("-1", None),
     ],
 )
-def test_a_factor_of_fair_share_is_a_number_or_wrapped_in_whether_it_is_set(factor: str, value: float | None) -> None:
+def test_reads_plain_or_wrapped_fair_share_factor(factor: str, value: float | None) -> None:
     found = shares(factor)
     assert list(found.values()) == ([] if value is None else [value])
 
 
 @pytest.mark.parametrize(("said", "value"), [("0.5", 0.5), (" 0.5", 0.5), ("0", 0.0), ("", None), ("none", None)])
-def test_a_factor_of_fair_share_as_text(said: str, value: float | None) -> None:
+def test_reads_fair_share_factor_from_text(said: str, value: float | None) -> None:
     found = parse_site_policy(ALL | {"shares": f"ID|FairShare\n 3|{said}\n"}).fair_share
     assert list(found.values()) == ([] if value is None else [value])
     assert parse_site_policy(ALL | {"shares": ""}).fair_share == {}
 
 
-def test_without_a_state_there_is_no_fair_share_and_nothing_spent() -> None:
+def test_missing_state_means_no_fair_share_and_no_usage() -> None:
     found = parse_site_policy(ALL | {"state": ""})
     assert (found.site.limits_hold, found.fair_share, found.unmodelled, found.period_s) == (False, {}, (), 300)
     assert found.spent.qos_minutes == {}
 
 
-def test_an_account_that_is_named_twice_or_hangs_on_nothing_is_there_once_or_not_at_all() -> None:
+def test_ignores_duplicate_and_orphan_accounts() -> None:
     more = [
         association("physics", id=77, parent="root(1)"),
         association("lost", id=78, parent="nowhere(9)"),
@@ -370,7 +373,23 @@ def test_an_account_that_is_named_twice_or_hangs_on_nothing_is_there_once_or_not
 @pytest.mark.parametrize(
     ("said", "spent"), [("N(12.50)", 12.5), ("60(7)", 7.0), ("N", 0.0), ("", 0.0), ("N(none)", 0.0)]
 )
-def test_wall_time_that_is_spent_stands_in_brackets_or_is_nothing(said: str, spent: float) -> None:
+def test_reads_wall_time_usage_in_brackets(said: str, spent: float) -> None:
     text = STATE.replace("GrpWall=N(12.50)", f"GrpWall={said}").replace("GrpWall=N(33.25)", f"GrpWall={said}")
     found = parse_site_policy(ALL | {"state": text}).spent
     assert set(found.association_wall_min.values()) == set(found.qos_wall_min.values()) == {spent}
+
+
+def test_counts_licences_that_jobs_may_hold() -> None:
+    text = """
+LicenseName=matlab Total=8 Used=2 Free=5 Reserved=1 Remote=no
+LicenseName=flex@server Total=4 Used=0 Free=4 Reserved=0 Remote=yes
+LicenseName=perNode Total=4 Used=0 Free=4 Reserved=0 Remote=no Mode=1
+LicenseName=twice Total=4 Used=0 Free=4
+LicenseName=twice Total=4 Used=0 Free=4
+LicenseName=odd Total=4 Used=none Free=4
+No licenses configured in Slurm.
+"""
+    expected = {"matlab": 7, "flex@server": 4}
+    assert parse_site_policy(ALL | {"licenses": text}).site.licenses == expected
+    assert parse_site_policy(ALL | {"licenses": text, "state": ""}).site.licenses == expected
+    assert parse_site_policy(ALL).site.licenses == {}

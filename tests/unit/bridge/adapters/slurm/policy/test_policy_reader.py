@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommands, SitePolicyOutput
-from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput, SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
 
 
@@ -19,13 +19,13 @@ class Played:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ready: list[SitePolicyOutput | None] = []
+        self.ready: list[SitePolicyCommandOutput | None] = []
         self.waited: list[bool] = []
 
     def start(self) -> None:
         self.asked += 1
 
-    def collect_output(self, wait: bool = False) -> SitePolicyOutput | None:
+    def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
         self.waited.append(wait)
         return self.ready.pop(0) if self.ready else None
 
@@ -51,28 +51,26 @@ def asking() -> Played:
 
 
 @pytest.fixture
-def reader(asking: Played, clock: Clock) -> SitePolicyReader:
-    return SitePolicyReader(asking, clock)
+def reader(asking: Played, clock: Clock) -> PeriodicSitePolicyReader:
+    return PeriodicSitePolicyReader(asking, clock)
 
 
-def answers(without: Mapping[str, str] | None = None, **changed: str) -> SitePolicyOutput:
+def answers(without: Mapping[str, str] | None = None, **changed: str) -> SitePolicyCommandOutput:
     lost = without or {}
-    return SitePolicyOutput({name: text for name, text in (ALL | changed).items() if name not in lost}, lost)
+    return SitePolicyCommandOutput({name: text for name, text in (ALL | changed).items() if name not in lost}, lost)
 
 
-def test_the_first_reading_is_waited_for_and_later_ones_never(
-    reader: SitePolicyReader, asking: Played, clock: Clock
-) -> None:
+def test_waits_for_first_reading_only(reader: PeriodicSitePolicyReader, asking: Played, clock: Clock) -> None:
     asking.ready = [answers(), None, answers()]
     assert reader.poll() == []
-    assert reader.picture is not None
+    assert reader.policy_snapshot is not None
     clock.now_s += 301
     assert reader.poll() == []
     assert reader.poll() == []
     assert asking.waited == [True, False, False]
 
 
-def test_the_version_grows_only_with_a_new_picture(reader: SitePolicyReader, asking: Played, clock: Clock) -> None:
+def test_version_changes_only_with_new_policy(reader: PeriodicSitePolicyReader, asking: Played, clock: Clock) -> None:
     asking.ready = [answers(), answers(), answers(config=CONFIG.replace("= 1000\n", "= 2000\n"))]
     versions = []
     for _ in range(3):
@@ -82,61 +80,63 @@ def test_the_version_grows_only_with_a_new_picture(reader: SitePolicyReader, ask
     assert versions == [1, 1, 2]
 
 
-def test_a_lost_answer_is_told_once_and_the_last_one_stands_in(
-    reader: SitePolicyReader, asking: Played, clock: Clock
+def test_reports_lost_reply_once_and_uses_previous_one(
+    reader: PeriodicSitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     down = {"qos": "sacctmgr: connection refused"}
     asking.ready = [answers(), answers(down), answers(down), answers()]
     told, most = [], []
     for _ in range(4):
         told += reader.poll()
-        assert reader.picture is not None
-        most.append(reader.picture.site.qos["normal"].limits.jobs_a_user)
+        assert reader.policy_snapshot is not None
+        most.append(reader.policy_snapshot.site.qos["normal"].limits.jobs_a_user)
         clock.now_s += 301
     assert most == [2, 2, 2, 2]
     assert told == [
-        "site policy: no qos: sacctmgr: connection refused; the last known stands in",
-        "site policy: qos is read again",
+        "site policy: qos is not available: sacctmgr: connection refused; the previous data is used",
+        "site policy: qos is available again",
     ]
 
 
-def test_an_answer_of_an_unknown_form_leaves_the_picture_as_it_was(
-    reader: SitePolicyReader, asking: Played, clock: Clock
+def test_reply_of_unknown_form_keeps_previous_policy(
+    reader: PeriodicSitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     asking.ready = [answers(), answers(state="slurm_load_assoc_mgr_info: Invalid protocol")]
     reader.poll()
-    before = reader.picture
+    before = reader.policy_snapshot
     clock.now_s += 301
     (told,) = reader.poll()
-    assert "no picture: scontrol show assoc_mgr: shows no root account" in told
-    assert reader.picture is before
+    assert "snapshot is not available: scontrol show assoc_mgr: the root account is missing" in told
+    assert reader.policy_snapshot is before
 
 
-def test_without_any_answer_at_all_jobs_go_by_arrival(reader: SitePolicyReader, asking: Played) -> None:
-    asking.ready = [SitePolicyOutput({}, {"config": "scontrol: No such file", "partitions": "scontrol: No such file"})]
+def test_orders_jobs_by_arrival_without_any_reply(reader: PeriodicSitePolicyReader, asking: Played) -> None:
+    asking.ready = [
+        SitePolicyCommandOutput({}, {"config": "scontrol: No such file", "partitions": "scontrol: No such file"})
+    ]
     told = reader.poll()
-    assert any("jobs go by arrival until there is one" in line for line in told)
-    assert reader.picture is None
+    assert any("jobs are ordered by arrival until it is available" in line for line in told)
+    assert reader.policy_snapshot is None
 
 
 def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-S", "-c", code)
 
 
-def test_commands_are_run_together_and_what_stands_in_is_tried(tmp_path: Path) -> None:
+def test_runs_commands_in_parallel_and_tries_fallback(tmp_path: Path) -> None:
     failing = python(f"open({str(tmp_path / 'asked')!r}, 'a').write('x'); raise SystemExit(1)")
-    commands = SitePolicyCommands(30.0, {"a": (python("print('one')"),), "b": (failing, python("print(2)"))})
+    commands = SitePolicyCommandQuery(30.0, {"a": (python("print('one')"),), "b": (failing, python("print(2)"))})
     commands.start()
     found = commands.collect_output(wait=True)
-    assert found == SitePolicyOutput({"a": "one\n", "b": "2\n"}, {})
+    assert found == SitePolicyCommandOutput({"a": "one\n", "b": "2\n"}, {})
     commands.start()
     assert commands.collect_output(wait=True) == found
     assert (tmp_path / "asked").read_text() == "x", "what failed before is not asked again"
 
 
-def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> None:
+def test_reports_first_line_of_failed_or_missing_command() -> None:
     failing = python("import sys; print('sinfo: error: no', file=sys.stderr); sys.exit(3)")
-    commands = SitePolicyCommands(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
+    commands = SitePolicyCommandQuery(30.0, {"a": (failing,), "b": (("/nowhere/sshare",),)})
     commands.start()
     found = commands.collect_output(wait=True)
     assert found is not None
@@ -144,17 +144,17 @@ def test_a_command_that_fails_or_is_not_there_is_told_by_its_first_line() -> Non
     assert found.failures["b"] == "/nowhere/sshare: No such file or directory"
 
 
-def test_a_command_that_hangs_is_ended_at_the_deadline_and_nobody_waits_for_it() -> None:
-    commands = SitePolicyCommands(0.3, {"a": (python("import time; time.sleep(600)"),)})
+def test_kills_hung_command_at_deadline_without_waiting() -> None:
+    commands = SitePolicyCommandQuery(0.3, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process  # noqa: SLF001
     assert commands.collect_output() is None
     found = commands.collect_output(wait=True)
-    assert found == SitePolicyOutput({}, {"a": "no answer in 0.3 s"})
+    assert found == SitePolicyCommandOutput({}, {"a": "no response within 0.3 s"})
     assert process.poll() is not None
 
 
-def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> None:
+def test_counts_each_started_command_in_its_time_limit() -> None:
     """Also the one that stands in for another; what is not there makes no call."""
     counted: list[Sequence[str]] = []
 
@@ -164,7 +164,7 @@ def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> Non
 
     failing, slow = python("raise SystemExit(1)"), python("import time; time.sleep(0.2)")
     asked = {"a": (failing, slow), "b": (("/nowhere/sshare",),)}
-    commands = SitePolicyCommands(0.0, asked, count)
+    commands = SitePolicyCommandQuery(0.0, asked, count)
     commands.start()
     found = commands.collect_output(wait=True)
     assert found is not None
@@ -172,8 +172,8 @@ def test_each_command_that_begins_is_counted_and_may_take_longer_for_it() -> Non
     assert counted == [list(failing), list(slow)]
 
 
-def test_closing_leaves_no_process_behind() -> None:
-    commands = SitePolicyCommands(60.0, {"a": (python("import time; time.sleep(600)"),)})
+def test_close_leaves_no_process() -> None:
+    commands = SitePolicyCommandQuery(60.0, {"a": (python("import time; time.sleep(600)"),)})
     commands.start()
     process = commands._running["a"].process  # noqa: SLF001
     commands.close()
@@ -181,46 +181,44 @@ def test_closing_leaves_no_process_behind() -> None:
     time.sleep(0)
 
 
-def test_what_was_begun_is_not_begun_again_and_after_a_picture_there_is_nothing_to_begin(
-    reader: SitePolicyReader, asking: Played, clock: Clock
-) -> None:
+def test_starts_first_reading_only_once(reader: PeriodicSitePolicyReader, asking: Played, clock: Clock) -> None:
     for _ in range(3):
         reader.start_reading()
     assert asking.asked == 1
     asking.ready = [None, answers()]
     reader.poll()
     reader.poll()
-    assert (asking.asked, reader.picture is not None) == (1, True)
+    assert (asking.asked, reader.policy_snapshot is not None) == (1, True)
     reader.start_reading()
-    assert asking.asked == 1, "the next picture is asked for when it is due"
+    assert asking.asked == 1, "the next snapshot is asked for when it is due"
     clock.now_s += 301
     reader.poll()
     assert asking.asked == 2
 
 
 @pytest.mark.parametrize("name", ["config", "partitions"])
-def test_an_answer_that_nothing_can_be_made_without_is_named(
-    reader: SitePolicyReader, asking: Played, name: str
-) -> None:
+def test_names_missing_reply_that_is_required(reader: PeriodicSitePolicyReader, asking: Played, name: str) -> None:
     asking.ready = [answers({name: "refused"})]
     told = reader.poll()
     assert told == [
-        f"site policy: no {name}: refused; jobs go by arrival until there is one",
-        f"site policy: no picture: no {name}; jobs go by arrival until there is one",
+        f"site policy: {name} is not available: refused; jobs are ordered by arrival until it is available",
+        f"site policy: snapshot is not available: missing data: {name}; "
+        "jobs are ordered by arrival until it is available",
     ]
-    assert (reader.picture, reader.version) == (None, 0)
+    assert (reader.policy_snapshot, reader.version) == (None, 0)
 
 
-def test_all_answers_that_are_missing_are_named(reader: SitePolicyReader, asking: Played) -> None:
-    asking.ready = [SitePolicyOutput({}, {})]
+def test_names_all_missing_replies(reader: PeriodicSitePolicyReader, asking: Played) -> None:
+    asking.ready = [SitePolicyCommandOutput({}, {})]
     assert reader.poll() == [
-        "site policy: no picture: no config and no partitions; jobs go by arrival until there is one"
+        "site policy: snapshot is not available: missing data: config, partitions; "
+        "jobs are ordered by arrival until it is available"
     ]
 
 
 @pytest.mark.parametrize(("ahead_s", "asked"), [(29.9, 1), (30.0, 2)])
-def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
-    reader: SitePolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
+def test_retries_failed_reading_after_30_seconds(
+    reader: PeriodicSitePolicyReader, asking: Played, clock: Clock, ahead_s: float, asked: int
 ) -> None:
     asking.ready = [answers({"qos": "refused"})]
     reader.poll()
@@ -230,8 +228,8 @@ def test_a_reading_that_failed_is_tried_again_after_half_a_minute(
 
 
 @pytest.mark.parametrize(("period", "ahead_s"), [("00:01:00", 60.0), ("00:05:00", 300.0), ("01:00:00", 300.0)])
-def test_a_picture_is_renewed_at_the_pace_of_the_site_but_every_five_minutes_at_least(
-    reader: SitePolicyReader, asking: Played, clock: Clock, period: str, ahead_s: float
+def test_refreshes_policy_at_site_period_of_at_most_300_seconds(
+    reader: PeriodicSitePolicyReader, asking: Played, clock: Clock, period: str, ahead_s: float
 ) -> None:
     asking.ready = [answers(config=CONFIG.replace("00:05:00", period))]
     reader.poll()
@@ -243,15 +241,15 @@ def test_a_picture_is_renewed_at_the_pace_of_the_site_but_every_five_minutes_at_
     assert asking.asked == 2
 
 
-def test_what_is_on_its_way_ends_with_the_reader(reader: SitePolicyReader, asking: Played) -> None:
+def test_close_ends_running_commands(reader: PeriodicSitePolicyReader, asking: Played) -> None:
     closed: list[bool] = []
     asking.close = lambda: closed.append(True)  # type: ignore[method-assign]
     reader.close()
     assert closed == [True]
 
 
-def test_what_is_lost_and_what_is_back_are_told_when_they_are(
-    reader: SitePolicyReader, asking: Played, clock: Clock
+def test_reports_each_loss_and_recovery_when_it_occurs(
+    reader: PeriodicSitePolicyReader, asking: Played, clock: Clock
 ) -> None:
     asking.ready = [
         answers(),
@@ -264,4 +262,10 @@ def test_what_is_lost_and_what_is_back_are_told_when_they_are(
         told.append([line.removeprefix("site policy: ").partition(":")[0] for line in reader.poll()])
         clock.now_s += 301
         asking.ready = asking.ready or [answers()]
-    assert told == [[], ["no qos"], ["no shares"], ["qos is read again"], ["shares is read again"]]
+    assert told == [
+        [],
+        ["qos is not available"],
+        ["shares is not available"],
+        ["qos is available again"],
+        ["shares is available again"],
+    ]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cpsched.site.admission import first_exceeded_limit
-from cpsched.site.multifactor import ClusterSize
+from cpsched.site.multifactor_priority import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyOutput
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
-from cpsched_bridge.adapters.slurm.policy.policy_reader import SitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.priority_ranking import EligibleTimes, compute_age_start_s
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_doctor import check_unmanaged_jobs, run_policy_checks
@@ -41,7 +41,7 @@ def state(**limits: object) -> str:
          "qos normal: MaxTRESPU cannot be read: ?: must be a whole number, optionally with K, M, G or T"),
     ],
 )  # fmt: skip
-def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str | None], why: str) -> None:
+def test_leaves_jobs_with_unreadable_policy(texts: dict[str, str | None], why: str) -> None:
     """Those of others are ranked as ever."""
     scene = Scene().only("first", "after")
     scene.job("first").update(account="lab", user_name="alice", qos="normal")
@@ -49,7 +49,7 @@ def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str
     replies = {name: state(jobs="some(1)") if text is None else text for name, text in texts.items()}
     seen = observed(scene, **replies)
     numbers = [scene.job(name)["id"] for name in ("first", "after")]
-    assert [(left.job_id, words(left.reason), left.held_for_us) for left in seen.left] == [(numbers[0], why, True)]
+    assert [(left.job_id, words(left.reason), left.held_for_bridge) for left in seen.left] == [(numbers[0], why, True)]
     assert [pending.job.id for pending in seen.pending] == [numbers[1]]
     assert [str(each) for each in seen.unusable] == [why]
     assert seen.limits is not None
@@ -59,8 +59,8 @@ def test_jobs_whose_policy_cannot_be_read_are_left_to_slurm(texts: dict[str, str
 def observed(scene: Scene, **texts: str) -> Observation:
     asking = PlayedAsking()
     lab = {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
-    asking.ready = [SitePolicyOutput(ALL | lab | texts, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyCommandOutput(ALL | lab | texts, {})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     return backend.observe()
 
 
@@ -79,7 +79,7 @@ def first_of(scene: Scene, seen: Observation, name: str) -> Any:
     return next(p.job for p in seen.pending if p.job.id == number)
 
 
-def test_jobs_have_the_priority_that_slurm_would_give_them(scene: Scene) -> None:
+def test_computes_priority_like_slurm(scene: Scene) -> None:
     record = scene.only("six").job("six")
     config = CONFIG.replace("CPU=100,GRES/gpu=300", "(null)").replace("= 500\n", "= 0\n")
     seen = observed(scene, config=config)
@@ -90,14 +90,27 @@ def test_jobs_have_the_priority_that_slurm_would_give_them(scene: Scene) -> None
     assert (job.tier, job.qos) == (1, "normal")
 
 
-def test_nice_is_taken_off(scene: Scene) -> None:
+def test_job_has_priority_of_planned_partition(scene: Scene) -> None:
+    """`fast` has ten times the job factor of `main`."""
+    scene.only("several").job("several")["partition"] = "main,fast"
+    scene.partition("short").update(name="fast", nodes="n[1-4]")
+    found, config = {}, CONFIG.replace("CPU=100,GRES/gpu=300", "(null)")
+    for tier in (0, 5):
+        scene.partition("fast")["priority_tier"] = tier
+        job = first_of(scene, observed(scene, config=config), "several")
+        found[job.queue] = job.tier, job.priority
+    assert (found["main"][0], found["fast"][0]) == (1, 5)
+    assert found["fast"][1] == found["main"][1] + 200 * 9 // 10
+
+
+def test_subtracts_nice(scene: Scene) -> None:
     record = scene.only("six").job("six")
     plain = first_of(scene, observed(scene), "six").priority
     record["nice"] = 300
     assert first_of(scene, observed(scene), "six").priority == plain - 300
 
 
-def test_a_limit_of_the_association_keeps_jobs_waiting_and_running_ones_count(scene: Scene) -> None:
+def test_association_limit_delays_jobs_and_counts_running_ones(scene: Scene) -> None:
     for record in scene.rows["jobs"]:
         record["state"] = "COMPLETING" if record["id"] == 150 else record["state"]
     running = [r for r in scene.rows["jobs"] if r["state"] == "RUNNING" and r["user_name"] == "alice"]
@@ -110,38 +123,54 @@ def test_a_limit_of_the_association_keeps_jobs_waiting_and_running_ones_count(sc
         assert (check.reason if check else None) == reason
 
 
-def test_without_a_reader_nothing_changes(scene: Scene) -> None:
+def test_running_jobs_hold_licences_at_first_reading(scene: Scene) -> None:
+    running = next(r for r in scene.rows["jobs"] if r["state"] == "RUNNING")
+    number = scene.job("first")["id"]
+    for record in (running, scene.job("first")):
+        record["licenses"] = ["matlab:2"]
+    for total, reason in ((3, "Licenses"), (4, None)):
+        shown = f"LicenseName=matlab Total={total} Used=2 Free={total - 2} Reserved=0\n"
+        seen = observed(scene, licenses=shown, qos="Name|Priority|Flags\nnormal|1|\n")
+        assert seen.limits is not None
+        check = first_exceeded_limit(seen.limits.standings[number], seen.limits.used)
+        assert (check.reason if check else None) == reason
+
+
+def test_observes_without_policy_reader(scene: Scene) -> None:
     plain = SlurmBackend(PyslurmTransport(client=Played(scene))).observe()
     assert plain.limits is None
     assert all(p.job.priority == 0 for p in plain.pending)
 
 
-def test_where_nothing_could_be_read_jobs_are_observed_all_the_same(scene: Scene) -> None:
+def test_observes_jobs_if_policy_cannot_be_read(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [SitePolicyOutput({}, {"config": "scontrol: refused"})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyCommandOutput({}, {"config": "scontrol: refused"})]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     seen = backend.observe()
     assert seen.limits is None
     assert len(seen.pending) == len(SlurmBackend(PyslurmTransport(client=Played(scene))).observe().pending)
     assert "scontrol: refused" in seen.notes[0]
 
 
-def test_a_job_that_did_not_change_is_the_same_object_in_the_next_reading(scene: Scene) -> None:
+def test_unchanged_job_is_same_object_in_next_reading(scene: Scene) -> None:
     asking = PlayedAsking()
-    asking.ready = [SitePolicyOutput(ALL | {"state": state()}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, Clock()))
+    asking.ready = [SitePolicyCommandOutput(ALL | {"state": state()}, {})]
+    scene.job("several")["partition"] = "main"
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, Clock()))
     before, after = backend.observe(), backend.observe()
     assert all(a.job is b.job for a, b in zip(before.pending, after.pending, strict=True))
 
 
-def test_a_new_picture_takes_over_as_a_whole_after_as_many_cycles_as_its_jobs_need(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(priority_ranking, "A_CYCLE", 10)
+def test_applies_new_policy_only_after_ranking_all_jobs(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priority_ranking, "RANKED_PER_CYCLE", 10)
+    scene.job("several")["partition"] = "main"
     texts = ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}
     asking, clock = PlayedAsking(), Clock()
-    asking.ready = [SitePolicyOutput(texts, {}), SitePolicyOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {})]
-    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=SitePolicyReader(asking, clock))
+    asking.ready = [
+        SitePolicyCommandOutput(texts, {}),
+        SitePolicyCommandOutput(texts | {"shares": "ID|FairShare\n3|0.000000\n"}, {}),
+    ]
+    backend = SlurmBackend(PyslurmTransport(client=Played(scene)), policy=PeriodicSitePolicyReader(asking, clock))
     rounds = []
     for _ in range(8):
         rounds.append([p.job.priority for p in backend.observe().pending])
@@ -159,10 +188,10 @@ def test_basic_ranks_by_arrival(scene: Scene) -> None:
     assert ranks == sorted(ranks, reverse=True)
 
 
-def test_age_counts_from_the_submission_where_the_site_says_so() -> None:
+def test_age_starts_at_submission_with_accrue_always() -> None:
     record = {"id": 7, "submit_time": 100, "eligible_time": 120, "priority": 0}
     always = CONFIG.replace("PriorityFlags           =", "PriorityFlags = ACCRUE_ALWAYS")
-    assert compute_age_start_s(record, parse_site_policy(ALL | {"config": always}), EligibleTimes()) == 100
+    assert compute_age_start_s(record, parse_site_policy(ALL | {"config": always}), JobEligibleTimes()) == 100
 
 
 MACHINE = ClusterSize(4, 32)
@@ -175,43 +204,43 @@ SPRIO = "7 {priority} 0 0 {fair_share} 125 20 2000 0 0 cpu=25.00"
 
 
 def compared(**shown: float) -> Any:
-    picture = parse_site_policy(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.043500\n"})
+    policy_snapshot = parse_site_policy(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.043500\n"})
     text = SPRIO.format(**{"priority": 2605, "fair_share": 435} | shown)
-    return compare_with_sprio(parse_sprio(text), [RECORD], picture, MACHINE, 1000)
+    return compare_with_sprio(parse_sprio(text), [RECORD], policy_snapshot, MACHINE, 1000)
 
 
-def test_priorities_that_are_equal_to_sprio() -> None:
+def test_finds_no_difference_to_equal_sprio() -> None:
     found = compared()
     assert (found.jobs, found.differences) == (1, ())
 
 
-def test_a_difference_is_told_with_the_factor_that_makes_it() -> None:
+def test_reports_difference_with_its_factor() -> None:
     (difference,) = compared(priority=3170, fair_share=1000).differences
     assert str(difference) == ("job 7: 2,605 here, 3,170 in Slurm; fair_share is 435.0 here, 1,000.0 in Slurm")
 
 
-def test_sprio_shows_some_jobs_once_for_each_partition_and_these_are_left_out() -> None:
+def test_ignores_jobs_that_sprio_lists_per_partition() -> None:
     line = SPRIO.format(priority=1, fair_share=1)
     assert parse_sprio(f"{line}\n{line}\nJOBID nonsense\n") == {}
     assert parse_sprio(line)[7]["tres"] == 25.0
 
 
-def test_the_doctor_tells_what_it_could_compare(scene: Scene) -> None:
-    picture = parse_site_policy(ALL)
-    checks = {check.name: check for check in run_policy_checks(picture, {}, "", scene.read())}
+def test_doctor_reports_what_it_compared(scene: Scene) -> None:
+    policy_snapshot = parse_site_policy(ALL)
+    checks = {check.name: check for check in run_policy_checks(policy_snapshot, {}, "", scene.read())}
     assert checks["site policy"].detail == "multifactor, 5 associations, 2 QOS, limits enforced"
-    assert "nothing to compare" in checks["priorities"].detail or "equal to sprio" in checks["priorities"].detail
+    assert "not compared: every pending job" in checks["priorities"].detail
     assert checks["limits"].detail == "not modelled: UsageThreshold=0.250000 of QOS part-fast"
     assert not any(check.required for check in checks.values())
 
 
-def test_the_doctor_without_a_picture_says_why(scene: Scene) -> None:
+def test_doctor_reports_why_policy_is_missing(scene: Scene) -> None:
     (check,) = run_policy_checks(None, {"config": "scontrol: refused"}, "", scene.read())
     assert (check.ok, check.detail) == (False, "scontrol: refused")
 
 
-def test_the_doctor_warns_of_partitions_that_are_managed_in_part(scene: Scene) -> None:
-    assert not check_unmanaged_jobs(scene.only("six").read()).detail.startswith("held")
+def test_doctor_warns_of_partly_managed_partitions(scene: Scene) -> None:
+    assert not check_unmanaged_jobs(scene.only("six").read()).detail.startswith("with both held")
     record = scene.job("six")
     scene.rows["jobs"] = [{**record, "priority": 0}, {**record, "id": 99_999, "priority": 500}]
-    assert check_unmanaged_jobs(scene.read()).detail.startswith("held and free jobs wait side by side in")
+    assert check_unmanaged_jobs(scene.read()).detail.startswith("with both held and unmanaged jobs: ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.slurm_observation import SPARE_SETS, SlurmTranslator
+from cpsched_bridge.adapters.slurm.translation.slurm_observation import MAX_UNUSED_NODE_SETS, SlurmTranslator
 from cpsched_bridge.ports import Observation
 from tests.reach import entries
 from tests.unit.bridge.adapters.slurm.scenes import Scene
@@ -116,8 +116,9 @@ CHANGES: dict[str, Callable[[Scene], None]] = {
 }
 
 
-def test_a_translator_that_has_seen_other_readings_sees_what_a_fresh_one_sees() -> None:
+def test_used_translator_equals_fresh_one() -> None:
     scene, translator = Scene(), SlurmTranslator()
+    scene.job("several")["partition"] = "main"
     before = plain(translator.observe(scene.read()))
     for name, change in CHANGES.items():
         change(scene)
@@ -129,7 +130,7 @@ def test_a_translator_that_has_seen_other_readings_sees_what_a_fresh_one_sees() 
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT"])
-def test_an_end_is_told_once_with_the_times_of_the_record_however_often_it_is_read(state: str) -> None:
+def test_reports_each_end_once_with_recorded_times(state: str) -> None:
     scene, translator = Scene(), SlurmTranslator()
     translator.observe(scene.read())
     start_s, end_s = scene.now_s - 40, scene.now_s + 5
@@ -142,7 +143,7 @@ def test_an_end_is_told_once_with_the_times_of_the_record_however_often_it_is_re
     assert [e.end_s for e in again] == sorted(e.end_s for e in again)
 
 
-def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_kept_for_it() -> None:
+def test_forgets_all_data_of_jobs_purged_by_controller() -> None:
     scene, translator = Scene(), SlurmTranslator()
     translator.observe(scene.read())
     all_jobs = entries(translator)
@@ -156,10 +157,10 @@ def test_a_job_that_the_controller_has_forgotten_is_forgotten_with_all_that_was_
     fresh.observe(scene.read())
     assert no_job - entries(fresh) == 78, "the node sets that jobs once asked for stay for a while"
     assert all_jobs - no_job > 3000
-    assert one_job - no_job == 81
+    assert one_job - no_job == 83
 
 
-def test_node_lists_that_users_once_wrote_do_not_stay() -> None:
+def test_forgets_unused_node_sets() -> None:
     """Each reading another list of excluded nodes: what no job needs any more is given up now and then."""
     scene, translator = Scene().only("first"), SlurmTranslator()
     scene.rows["nodes"] = [{**scene.node("n1"), "name": f"m{at}"} for at in range(9)]
@@ -171,11 +172,11 @@ def test_node_lists_that_users_once_wrote_do_not_stay() -> None:
         seen = translator.observe(scene.read())
         assert plain(seen) == plain(SlurmTranslator().observe(scene.read()))
         sets.append(len(seen.cluster.node_sets))
-    assert max(sets) < SPARE_SETS + 10
+    assert max(sets) < MAX_UNUSED_NODE_SETS + 10
     assert sets.count(max(sets)) < 10, "and not at every reading"
 
 
-def test_jobs_come_in_order_of_arrival_and_of_their_numbers_within_a_second() -> None:
+def test_sorts_jobs_by_arrival_and_id() -> None:
     scene = Scene().only("first", "six", "memory")
     numbers = {name: scene.job(name)["id"] for name in ("first", "six", "memory")}
     scene.job("first")["submit_time"] = 300

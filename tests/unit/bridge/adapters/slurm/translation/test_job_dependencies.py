@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.job_dependencies import JobDependencyTargets
+from cpsched.model import PendingCode, PendingReason
+from cpsched_bridge.adapters.slurm.translation.job_dependencies import UNMET_DEPENDENCY_REASON, JobDependencyTargets
+from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 NOW_S = 10_000
 
@@ -46,26 +48,26 @@ def met(others: list[dict[str, Any]], facts: dict[str, Any] | None = None, **kin
         ("afterburstbuffer", {"COMPLETED": False, "RUNNING": False}),
     ],
 )
-def test_each_kind_by_the_state_of_the_other(kind: str, by_state: dict[str, bool]) -> None:
+def test_each_dependency_type_depends_on_target_state(kind: str, by_state: dict[str, bool]) -> None:
     seen = {state: met([job(7, state)], **{kind: ["7(unfulfilled)"]}) for state in by_state}
     assert seen == by_state
 
 
-def test_a_job_without_dependencies_depends_on_nothing() -> None:
+def test_job_without_dependencies_is_independent() -> None:
     own = job(50, "PENDING")
     assert JobDependencyTargets([own], NOW_S).are_dependencies_met(own)
 
 
-def test_what_slurm_has_forgotten_is_depended_on_no_more() -> None:
+def test_dependency_on_purged_job_is_met() -> None:
     assert all(met([], **{kind: ["7(unfulfilled)"]}) for kind in ("after", "afterany", "afterok", "afternotok"))
 
 
-def test_minutes_after_a_start() -> None:
+def test_after_with_delay_waits_for_minutes() -> None:
     others = [job(7, "RUNNING", start_time=NOW_S - 300)]
     assert [met(others, after=[f"7+{minutes}(unfulfilled)"]) for minutes in (4, 5, 6)] == [True, True, False]
 
 
-def test_all_of_them_or_any() -> None:
+def test_combines_dependencies_with_all_or_any() -> None:
     others = [job(7, "COMPLETED"), job(8, "RUNNING")]
     both = {"afterok": ["7(unfulfilled)"], "afterany": ["8(unfulfilled)"]}
     assert not met(others, **both)
@@ -77,7 +79,7 @@ def test_all_of_them_or_any() -> None:
     ("single", "satisfy", "expected"),
     [(True, "all", False), (False, "all", True), (None, "all", False), (True, "any", True), (None, "any", True)],
 )
-def test_singleton_counts_beside_other_kinds(single: bool | None, satisfy: str, expected: bool) -> None:
+def test_singleton_counts_with_other_dependencies(single: bool | None, satisfy: str, expected: bool) -> None:
     """None: the library has lost whether the word is there, so the job waits until Slurm has looked."""
     own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": single, "satisfy": satisfy})
     others = [job(7, "COMPLETED", name="y"), job(8, "RUNNING")]
@@ -85,24 +87,24 @@ def test_singleton_counts_beside_other_kinds(single: bool | None, satisfy: str, 
     assert JobDependencyTargets([others[0], own], NOW_S).are_dependencies_met(own)
 
 
-def test_singleton_alone_is_enough_where_any_will_do() -> None:
+def test_singleton_alone_satisfies_any() -> None:
     own = job(50, "PENDING", dependencies={**wishes(afterok=["7"]), "singleton": True, "satisfy": "any"})
     assert JobDependencyTargets([job(7, "RUNNING", name="y"), own], NOW_S).are_dependencies_met(own)
     assert not JobDependencyTargets([job(7, "RUNNING"), own], NOW_S).are_dependencies_met(own)
 
 
-def test_a_failed_one_is_never_met() -> None:
+def test_failed_dependency_is_never_met() -> None:
     assert not met([job(7, "COMPLETED")], afterok=["7(failed)"])
 
 
 @pytest.mark.parametrize("odd", ["7@other", "x", "", "7_", "7_[1-2]", "-7", "7" * 30, "7(unfulfilled) "])
-def test_what_cannot_be_read_is_left_to_slurm(odd: str) -> None:
+def test_leaves_unreadable_dependency_to_slurm(odd: str) -> None:
     assert not met([job(7, "COMPLETED")], afterok=[odd])
     own = job(50, "PENDING", dependencies="afterok:7")
     assert not JobDependencyTargets([job(7, "COMPLETED"), own], NOW_S).are_dependencies_met(own)
 
 
-def test_one_task_of_an_array_and_all_of_them() -> None:
+def test_dependency_on_one_task_or_all_tasks_of_array() -> None:
     waiting = job(7, "PENDING", array_id=7, array_tasks_waiting="3-9")
     others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "FAILED"), task(10, 7, 2, "RUNNING"), waiting]
     assert met(others, afterok=["7_0(unfulfilled)"])
@@ -121,12 +123,12 @@ def test_one_task_of_an_array_and_all_of_them() -> None:
     ("states", "failed"),
     [(("COMPLETED", "FAILED"), True), (("COMPLETED", "COMPLETED"), False), (("FAILED", "RUNNING"), False)],
 )
-def test_an_array_has_failed_where_all_is_over_and_one_task_failed(states: tuple[str, ...], failed: bool) -> None:
+def test_array_fails_if_all_tasks_ended_and_one_failed(states: tuple[str, ...], failed: bool) -> None:
     others = [task(8 + at, 7, at, state) for at, state in enumerate(states)]
     assert met(others, afternotok=["7_*(unfulfilled)"]) is failed
 
 
-def test_corresponding_tasks_of_two_arrays() -> None:
+def test_aftercorr_compares_corresponding_array_tasks() -> None:
     others = [task(8, 7, None, "COMPLETED"), task(9, 7, 1, "RUNNING")]
     own = [met(others, {"array_id": 60, "array_task_id": index}, aftercorr=["7_*(unfulfilled)"]) for index in (None, 1)]
     assert own == [True, False]
@@ -144,7 +146,7 @@ def test_corresponding_tasks_of_two_arrays() -> None:
         (job(7, "RUNNING", user_id=2), True),
     ],
 )
-def test_singleton(other: dict[str, Any], single: bool) -> None:
+def test_singleton_waits_for_unfinished_job_of_same_name(other: dict[str, Any], single: bool) -> None:
     """pyslurm loses the word while it is not fulfilled: nothing else is named then."""
     assert met([other]) is single
 
@@ -170,7 +172,7 @@ class Counted(dict[str, Any]):
     ],
     ids=["singleton", "many others", "corresponding tasks", "a whole array", "many tasks"],
 )
-def test_a_thousand_dependent_jobs_of_one_user_are_no_burden(wanted: dict[str, Any]) -> None:
+def test_dependency_checks_scale_to_1000_jobs(wanted: dict[str, Any]) -> None:
     """One more job costs a few more looks, not one at each of the others."""
     own = [job(1000 + at, "PENDING", name=f"x{at}", array_id=60, array_task_id=at) for at in range(400)]
     others = [job(number, "COMPLETED") for number in range(400, 800)]
@@ -182,3 +184,29 @@ def test_a_thousand_dependent_jobs_of_one_user_are_no_burden(wanted: dict[str, A
     seen = JobDependencyTargets(records, NOW_S)
     assert all(seen.are_dependencies_met(record) for record in records)
     assert Counted.looks < 30 * len(records)
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "expected"),
+    [
+        ({"afterok": ["12(unfulfilled)"]}, PendingReason(PendingCode.DEPENDS_ON, ("12",))),
+        ({"afterok": ["12(unfulfilled)", "99(unfulfilled)"]}, PendingReason(PendingCode.DEPENDS_ON, ("12",))),
+        (
+            {"afterok": ["13(failed)"], "satisfy": "any", "afterany": ["12"]},
+            PendingReason(PendingCode.DEPENDS_ON, ("12",)),
+        ),
+        ({"singleton": True}, UNMET_DEPENDENCY_REASON),
+        ("unknown", UNMET_DEPENDENCY_REASON),
+        ({"afterok": ["99(unfulfilled)"], "singleton": False}, None),
+    ],
+)
+def test_the_reason_names_the_jobs_that_must_end(dependencies, expected):
+    """Jobs 12 and 13 run, and Slurm has forgotten job 99."""
+    own = job(7, "PENDING", dependencies=dependencies)
+    assert JobDependencyTargets([job(12, "RUNNING"), job(13, "RUNNING"), own], NOW_S).unmet_reason(own) == expected
+
+
+def test_a_job_with_a_failed_dependency_can_never_start():
+    own = job(7, "PENDING", dependencies={"afterok": ["12(failed)"]})
+    reason = JobDependencyTargets([own], NOW_S).unmet_reason(own)
+    assert format_reason(reason) == "can never run here: it depends on job 12, which did not end as required"

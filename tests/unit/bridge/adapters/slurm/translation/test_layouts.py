@@ -27,19 +27,19 @@ RECORD = {"cpus": 17, "allocated_tres": {"cpu": 17, "mem": 17000}}
 PRIME = [["n0", 16, 16000, {}], ["n2", 1, 1000, {"gpu": 1}]]
 
 
-def test_a_layout_tells_what_a_job_has_on_each_node() -> None:
+def test_layout_gives_amounts_on_each_node() -> None:
     assert compute_amounts(RECORD, [0, 2], PRIME, a_machine()) == {0: (16, 16000, 0), 2: (1, 1000, 1)}
     assert compute_amounts(RECORD, [0, 1, 3], [["n[0-1,3]", 4, 100, {}]], a_machine()) == dict.fromkeys(
         (0, 1, 3), (4, 100, 0)
     )
 
 
-def test_of_a_job_on_one_node_the_sum_is_enough() -> None:
+def test_single_node_job_needs_no_layout() -> None:
     assert compute_amounts(RECORD, [1], None, a_machine()) == {1: (17, 17000, 0)}
 
 
 @pytest.mark.parametrize("layout", [None, [], [["n0", 16, 16000, {}]], [["n[0-3]", 16, 16000, {}]]])
-def test_a_layout_of_other_nodes_tells_nothing(layout: Any) -> None:
+def test_ignores_layout_of_other_nodes(layout: Any) -> None:
     assert compute_amounts(RECORD, [0, 2], layout, a_machine()) is None
 
 
@@ -61,11 +61,11 @@ def test_a_layout_of_other_nodes_tells_nothing(layout: Any) -> None:
         (Request(17, (1, 1, 0), exclusive=True), {1: (16, 9, 2)}, None),
     ],
 )
-def test_a_job_that_has_what_it_asked_for_stays_that_job(request_: Request, amounts: Amounts, placement: Any) -> None:
+def test_finds_requested_placement(request_: Request, amounts: Amounts, placement: Any) -> None:
     assert find_requested_placement(request_, amounts, a_machine()) == placement
 
 
-def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
+def test_unrequested_gpu_type_counts_as_any() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     assert machine.resources == ("cores", "memory_mib", "gpu", "gpu:a100")
     assert find_requested_placement(Request(1, (1, 5, 1, 0)), {0: (1, 5, 1, 1)}, machine) == ((0, 1),)
@@ -83,7 +83,7 @@ def test_a_type_of_gpu_that_was_not_asked_for_counts_as_any() -> None:
         ({1: (16, 50, 0), 2: (0, 50, 1)}, (Request(2, (0, 50, 1), True), ((1, 1), (2, 1)))),
     ],
 )
-def test_unequal_shares_are_equal_units_or_the_least_that_comes_free(amounts: Amounts, expected: Any) -> None:
+def test_request_from_unequal_shares_is_safe_lower_bound(amounts: Amounts, expected: Any) -> None:
     assert request_from_allocation(amounts, False) == expected
 
 
@@ -93,7 +93,7 @@ AMOUNTS = st.dictionaries(
 
 
 @given(AMOUNTS)
-def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts) -> None:
+def test_freed_amounts_never_exceed_allocation(amounts: Amounts) -> None:
     request, placement = request_from_allocation(amounts, False)
     used = amounts_used(request, placement, np.full((4, 3), 99))
     assert used.keys() == amounts.keys()
@@ -102,12 +102,12 @@ def test_nobody_counts_on_more_cores_and_memory_than_a_job_has(amounts: Amounts)
 
 
 @given(AMOUNTS)
-def test_a_job_as_allocated_has_what_it_asks_for(amounts: Amounts) -> None:
+def test_requested_amounts_give_same_placement(amounts: Amounts) -> None:
     request, placement = request_from_allocation(amounts, False)
     used = {node: tuple(took.tolist()) for node, took in amounts_used(request, placement, np.full((4, 3), 99)).items()}
     assert find_requested_placement(request, used, a_machine()) == placement
 
 
-def test_in_words_each_node_says_what_is_taken_of_it() -> None:
+def test_formats_allocation_of_each_node() -> None:
     found = describe_allocation({2: (1, 1000, 1), 0: (16, 16000, 0)}, a_machine())
     assert found == "n0: 16 cores, 16000 MiB; n2: 1 core, 1000 MiB, 1 gpu"

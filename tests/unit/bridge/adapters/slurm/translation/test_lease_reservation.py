@@ -15,13 +15,13 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 CLAIM = Lease("4be1c2d3", "00ff", 17, "login2:/var/lib/cpsched")
 
 
-def reservation(comment: str | None, name: str = lease_reservation.NAME) -> dict[str, Any]:
+def reservation(comment: str | None, name: str = lease_reservation.LEASE_RESERVATION_NAME) -> dict[str, Any]:
     times = {"start_time": 2_100_000_000, "end_time": 2_100_000_060}
     return {"name": name, "nodes": "n2", **times, "users": ["cpsched"], "accounts": None, "comment": comment}
 
 
 @pytest.mark.parametrize("where", ["login2:/var/lib/cpsched", "a:/with blank", 'b:/"&=%', "c:/\n\x1b[2J", "d:/ü"])
-def test_what_is_written_is_read_and_has_no_blanks_quotes_or_control_characters(where: str) -> None:
+def test_written_lease_is_read_and_has_only_safe_characters(where: str) -> None:
     words = lease_reservation.format_lease(dataclasses.replace(CLAIM, where=where))
     assert words.isprintable()
     assert not set(words) & set(" \"'")
@@ -31,24 +31,24 @@ def test_what_is_written_is_read_and_has_no_blanks_quotes_or_control_characters(
     assert lease_reservation.format_lease(found) == words
 
 
-def test_the_words_are_those_that_the_dead_man_script_reads() -> None:
+def test_lease_text_matches_deadman_script() -> None:
     assert lease_reservation.format_lease(CLAIM) == "bridge=4be1c2d3&run=00ff&beat=17&on=login2:/var/lib/cpsched"
 
 
 @pytest.mark.parametrize("comment", [None, "", "maintenance", "bridge=1&run=2&beat=x&on=y", "bridge=1&run=2&beat=3"])
-def test_a_reservation_of_that_name_with_other_words_is_a_claim_of_somebody_unknown(comment: str | None) -> None:
+def test_unknown_reservation_text_is_lease_of_unknown_bridge(comment: str | None) -> None:
     found = lease_reservation.lease_from_reservations([reservation(comment)])
     assert found is not None
     assert found.bridge == ""
-    assert lease_reservation.UNKNOWN in found.where
+    assert lease_reservation.UNKNOWN_OWNER in found.where
 
 
-def test_without_such_a_reservation_there_is_no_claim() -> None:
+def test_no_lease_without_lease_reservation() -> None:
     assert lease_reservation.lease_from_reservations([]) is None
     assert lease_reservation.lease_from_reservations([reservation("words", "other")]) is None
 
 
-def test_a_claim_keeps_no_node_from_a_job_and_is_no_outage() -> None:
+def test_lease_reservation_closes_no_node() -> None:
     scene = Scene()
     without = SlurmTranslator().observe(scene.read())
     read = scene.read()

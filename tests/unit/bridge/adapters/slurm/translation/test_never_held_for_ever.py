@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import why_infeasible
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings
-from cpsched_sim.testing.example_counts import tries
+from cpsched_sim.testing.example_counts import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ASKED = st.fixed_dictionaries(
@@ -44,23 +44,23 @@ def a_scene(asked: dict[str, Any], partition: dict[str, Any], busy: list[int]) -
     return scene
 
 
-@tries(400, suppress_health_check=[HealthCheck.too_slow])
+@scaled_example_settings(400, suppress_health_check=[HealthCheck.too_slow])
 @given(ASKED, PARTITION, BUSY)
-def test_a_job_that_is_kept_can_run_on_the_empty_machine(
+def test_every_managed_job_fits_on_empty_cluster(
     asked: dict[str, Any], partition: dict[str, Any], busy: list[int]
 ) -> None:
     translator = SlurmTranslator()
     seen = translator.observe(a_scene(asked, partition, busy).read())
     assert len(seen.pending) + len(seen.left) == 1
-    assert all(left.reason and left.held_for_us for left in seen.left)
+    assert all(left.reason and left.held_for_bridge for left in seen.left)
     for pending in seen.pending:
         assert pending.job.ineligible is None
         assert why_infeasible(pending.job.request, seen.cluster) is None
-        told = translator.queue.asked[pending.job.id].told
+        told = translator.queue.asked[pending.job.id].pins
         assert told == StartPinSettings(0, 0, "") or told.restore
 
 
-def test_seventeen_tasks_on_nodes_of_sixteen_cores_are_kept_and_so_is_every_prime() -> None:
+def test_manages_17_tasks_on_16_core_nodes_and_prime_counts() -> None:
     for tasks in (17, 19, 23, 31, 37, 38, 41, 61):
         asked = {"ntasks": tasks, "num_nodes": -(-tasks // 16), "max_nodes": tasks}
         seen = SlurmTranslator().observe(a_scene(asked, {}, [0] * 4).read())
@@ -69,7 +69,7 @@ def test_seventeen_tasks_on_nodes_of_sixteen_cores_are_kept_and_so_is_every_prim
         assert pending.job.request.units == tasks
 
 
-def test_tasks_leave_their_equal_shares_only_where_they_can_start_so_and_stay_so_on_their_way() -> None:
+def test_uses_unequal_shares_only_to_start_now_and_keeps_them() -> None:
     """Eight tasks in one share, else where nothing but cores on several nodes is free."""
     scene, translator = a_scene({"ntasks": 8, "num_nodes": 1, "max_nodes": 8}, {}, [16, 16, 16, 8]), SlurmTranslator()
 
@@ -95,7 +95,7 @@ def test_tasks_leave_their_equal_shares_only_where_they_can_start_so_and_stay_so
     assert units() == 1
 
 
-def test_a_job_on_its_way_from_an_earlier_bridge_is_not_taken_for_one_of_another_number_of_nodes() -> None:
+def test_pinned_job_of_earlier_bridge_keeps_its_node_count() -> None:
     asked = {"ntasks": 17, "num_nodes": 2, "max_nodes": 2, "required_nodes": "n[1-2]", "priority": 7}
     scene = a_scene(asked, {}, [0] * 4)
     (pending,) = SlurmTranslator().observe(scene.read(), {scene.job("six")["id"]}).pending

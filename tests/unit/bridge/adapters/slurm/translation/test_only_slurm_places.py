@@ -10,7 +10,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import make_topology_record
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.transport.programs.topology import (
-    UNREADABLE,
+    UNREADABLE_TOPOLOGY,
     parse_partitions,
     parse_topology,
     read_topologies,
@@ -18,9 +18,9 @@ from cpsched_bridge.adapters.slurm.transport.programs.topology import (
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
-ALONE = "nodes, which the topology plugin may not take"
-TOGETHER = "several nodes, which the topology plugin may not take together"
-IN_PARTS = "GPUs of nodes that give them out in parts (shard, mps), too"
+ALONE = "the topology plugin may reject its nodes"
+TOGETHER = "the topology plugin may reject its combination of nodes"
+IN_PARTS = "requests GPUs on nodes that also share parts of GPUs (shard, mps)"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ IN_PARTS = "GPUs of nodes that give them out in parts (shard, mps), too"
         ("topology/of_2030", [], True),
     ],
 )
-def test_which_topology_plugins_decide(plugin: str | None, parameters: Any, decides: bool) -> None:
+def test_decides_which_topology_plugins_choose_nodes(plugin: str | None, parameters: Any, decides: bool) -> None:
     """One that is not known does."""
     found = deciding_plugins({"topology_plugin": plugin, "topology_parameters": parameters}, {})
     assert found == dict.fromkeys(("", "default"), plugin if decides else "")
@@ -70,7 +70,7 @@ def reason(scene: Scene, name: str) -> str | None:
         ({}, {"ntasks": 20, "cpus": 20, "num_nodes": 1, "max_nodes": None}, True),
     ],
 )
-def test_several_nodes_are_slurms_to_choose_unless_they_are_below_one_switch(
+def test_leaves_multi_node_job_unless_below_one_switch(
     networks: dict[str, str], facts: dict[str, Any], left: bool
 ) -> None:
     scene = Scene().only("two-nodes")
@@ -81,7 +81,7 @@ def test_several_nodes_are_slurms_to_choose_unless_they_are_below_one_switch(
     assert reason(scene, "two-nodes") is None
 
 
-def test_tasks_that_could_be_on_one_node_are_kept_there() -> None:
+def test_topology_keeps_tasks_on_one_node() -> None:
     """Without a topology they would be taken task by task where no node has room for all."""
     scene = Scene().only("six")
     for node in scene.rows["nodes"]:
@@ -106,7 +106,7 @@ ONE_NODE = {"ntasks": 1, "cpus": 1, "num_nodes": 1, "max_nodes": 1}
         ("added now", ALONE, ALONE),
     ],
 )
-def test_the_topology_of_a_partition_decides(named: str | None, several: str | None, one: str | None) -> None:
+def test_uses_topology_of_partition(named: str | None, several: str | None, one: str | None) -> None:
     """One that Slurm has not shown yet may reject any node; so may one of a plugin that is not known."""
     scene = Scene().only("two-nodes")
     scene.topologies = {
@@ -122,7 +122,7 @@ def test_the_topology_of_a_partition_decides(named: str | None, several: str | N
     assert reason(scene, "two-nodes") == one
 
 
-def test_a_changed_topology_counts_from_the_next_reading_on() -> None:
+def test_changed_topology_applies_from_next_reading() -> None:
     """`scontrol reconfigure` makes another topology of topology.yaml the default."""
     scene, translator = Scene().only("two-nodes"), SlurmTranslator()
     for topology, left in (("topology/flat", 0), ("topology/tree", 1)):
@@ -131,10 +131,10 @@ def test_a_changed_topology_counts_from_the_next_reading_on() -> None:
         assert len(translator.observe(scene.read()).left) == left
 
 
-def test_a_partition_that_gives_parts_of_its_topology_to_one_job() -> None:
+def test_leaves_jobs_of_partition_with_exclusive_topology() -> None:
     scene = Scene().only("two-nodes")
     scene.partition("main")["is_topology_exclusive"] = True
-    assert reason(scene, "two-nodes") == "partition main: parts of the topology exclusive to a job"
+    assert reason(scene, "two-nodes") == "partition main: it gives each job exclusive parts of the topology"
 
 
 TREE = """\
@@ -160,7 +160,7 @@ AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4
         (TREE + "SwitchName=other Level=1 LinkSpeed=1 Nodes=n4\n", dict.fromkeys(("n1", "n2", "n3"), "top")),
     ],
 )
-def test_the_highest_switch_or_the_block_of_each_node(printed: str, networks: dict[str, str]) -> None:
+def test_parses_top_switch_or_block_of_each_node(printed: str, networks: dict[str, str]) -> None:
     """A node below two of them is below none alone."""
     assert parse_topology(printed) == networks
 
@@ -192,7 +192,7 @@ NAMED = """\
 
 
 @pytest.mark.parametrize("printed", [NAMED, NAMED.replace("flat: {}", "flat: false")])
-def test_topologies_of_topology_yaml_replace_the_configured_plugin(printed: str) -> None:
+def test_topology_yaml_replaces_configured_plugin(printed: str) -> None:
     """Each is asked for by its name, and `scontrol show config` has nothing to say."""
     asked = {("scontrol", "show", "topology", "trees"): TREE}
     config = {"topology_plugin": "topology/block"}
@@ -207,18 +207,18 @@ def test_topologies_of_topology_yaml_replace_the_configured_plugin(printed: str)
     [
         ("", "topology/block"),
         (NAMED[: NAMED.index("- topology")] + "- topology: default\n  tree: {}\n  flat: {}\n", "topology/block"),
-        ("[", UNREADABLE),
-        ("- 7", UNREADABLE),
-        ("topology", UNREADABLE),
+        ("[", UNREADABLE_TOPOLOGY),
+        ("- 7", UNREADABLE_TOPOLOGY),
+        ("topology", UNREADABLE_TOPOLOGY),
         ("- topology: new\n  flat: {}\n  of_2030:\n    size: 4\n", "topology/of_2030"),
     ],
 )
-def test_what_scontrol_prints_without_a_topology_yaml_or_in_another_form(printed: str, plugin: str) -> None:
+def test_reads_configured_or_unreadable_topology(printed: str, plugin: str) -> None:
     """Jobs are left to Slurm under a topology that cannot be read."""
     assert read_topologies({"topology_plugin": "topology/block"}, printed, lambda command: "")[""]["plugin"] == plugin
 
 
-def test_the_topologies_that_partitions_name() -> None:
+def test_parses_topologies_of_partitions() -> None:
     printed = "PartitionName=a Nodes=n1 Topology=blocks \nPartitionName=b Nodes=n2\n\nTopology=x\n"
     assert parse_partitions(printed) == {"a": "blocks"}
 
@@ -234,7 +234,7 @@ def test_the_topologies_that_partitions_name() -> None:
         ({"gpu:a100": 2, "shard": 8}, {"excluded_nodes": "n1"}, False),
     ],
 )
-def test_gpus_of_nodes_with_shards(gres: dict[str, int], facts: dict[str, Any], left: bool) -> None:
+def test_leaves_gpu_jobs_allowed_on_nodes_with_shards(gres: dict[str, int], facts: dict[str, Any], left: bool) -> None:
     """n1 alone has them; who may not go there is not concerned."""
     scene = Scene().only("gpu-task")
     scene.node("n1")["configured_gres"] = gres
@@ -244,7 +244,7 @@ def test_gpus_of_nodes_with_shards(gres: dict[str, int], facts: dict[str, Any], 
     assert reason(scene, "gpu-task") == (IN_PARTS if left else None)
 
 
-def test_preferred_features() -> None:
+def test_leaves_jobs_with_preferred_features() -> None:
     scene = Scene().only("first")
     scene.job("first")["preferred_features"] = "fast"
     assert reason(scene, "first") == "prefers features"

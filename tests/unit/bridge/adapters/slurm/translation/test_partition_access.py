@@ -23,10 +23,12 @@ TREE = {"root": "", "science": "root", "optics": "science", "arts": "root"}
 DOORS = PartitionAccessContext(True, True, TREE, {"alice": ["staff", "wheel"], "bob": []})
 
 
-def why(doors: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any) -> str | None:
+def why(
+    access_context: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, **partition: Any
+) -> str | None:
     lists = {name: frozenset(names) for name, names in partition.items()}
     whole = SlurmPartition("main", "UP", np.ones(1, np.bool_), None, None, None, 0, False, None, **lists)
-    return words(access_denied_reason(record, whole, doors))
+    return words(access_denied_reason(record, whole, access_context))
 
 
 @pytest.mark.parametrize(
@@ -34,36 +36,36 @@ def why(doors: PartitionAccessContext = DOORS, record: dict[str, Any] = RECORD, 
     [
         ({}, None),
         ({"allowed_qos": ["fast", "normal"]}, None),
-        ({"allowed_qos": ["fast"]}, "QOSNotAllowed: partition main takes QOS fast, not normal"),
-        ({"allowed_qos": []}, "QOSNotAllowed: partition main takes QOS none, not normal"),
+        ({"allowed_qos": ["fast"]}, "QOSNotAllowed: partition main allows QOS fast, not normal"),
+        ({"allowed_qos": []}, "QOSNotAllowed: partition main allows QOS none, not normal"),
         ({"denied_qos": ["fast"]}, None),
         ({"denied_qos": ["fast", "normal"]}, "QOSNotAllowed: partition main denies QOS normal"),
         ({"allowed_qos": ["normal"], "denied_qos": ["normal"]}, None),
         ({"allowed_accounts": ["optics"]}, None),
-        ({"allowed_accounts": ["arts"]}, "AccountNotAllowed: partition main takes accounts arts, not optics"),
+        ({"allowed_accounts": ["arts"]}, "AccountNotAllowed: partition main allows accounts arts, not optics"),
         ({"denied_accounts": ["arts"]}, None),
         ({"denied_accounts": ["optics"]}, "AccountNotAllowed: partition main denies account optics"),
         ({"allowed_accounts": ["optics"], "denied_accounts": ["optics"]}, None),
-        ({"allowed_groups": ["staff"]}, "AccountNotAllowed: partition main takes groups staff, not user alice"),
+        ({"allowed_groups": ["staff"]}, "AccountNotAllowed: partition main allows groups staff, not user alice"),
         ({"allowed_groups": ["staff", "students"]}, None),
     ],
 )  # fmt: skip
-def test_lists_of_a_partition(lists: dict[str, list[str]], reason: str | None) -> None:
+def test_applies_allow_and_deny_lists(lists: dict[str, list[str]], reason: str | None) -> None:
     """Allow lists precede deny lists; an unknown group allows every user."""
     assert why(**lists) == reason
 
 
-def test_an_account_stands_for_those_below_it() -> None:
+def test_account_in_list_includes_its_children() -> None:
     assert why(allowed_accounts=["science"]) is None
     assert why(allowed_accounts=["root"]) is None
     assert why(denied_accounts=["science"]) == "AccountNotAllowed: partition main denies account science"
-    before = replace(DOORS, by_tree=False)
+    before = replace(DOORS, includes_child_accounts=False)
     assert why(before, allowed_accounts=["science"]) is not None
     assert why(before, denied_accounts=["science"]) is None
 
 
 @pytest.mark.parametrize(
-    ("doors", "record"),
+    ("access_context", "record"),
     [
         (PartitionAccessContext(None, True, TREE), RECORD),
         (PartitionAccessContext(False, True, TREE), RECORD),
@@ -72,16 +74,16 @@ def test_an_account_stands_for_those_below_it() -> None:
         (PartitionAccessContext(True, True, {}), {**RECORD, "account": None}),
     ],
 )
-def test_where_nobody_knows_an_account_it_is_let_in(doors: PartitionAccessContext, record: dict[str, Any]) -> None:
+def test_admits_unknown_account(access_context: PartitionAccessContext, record: dict[str, Any]) -> None:
     """Slurm's answer to a start decides then."""
-    assert why(doors, record, allowed_accounts=["arts"]) is None
+    assert why(access_context, record, allowed_accounts=["arts"]) is None
 
 
-def test_accounts_that_are_denied_by_name_need_no_tree() -> None:
+def test_denies_listed_account_without_tree() -> None:
     assert why(PartitionAccessContext(True, True, None), denied_accounts=["optics"]) is not None
 
 
-def test_a_loop_of_accounts_ends() -> None:
+def test_account_loop_terminates() -> None:
     assert why(replace(DOORS, above={"optics": "science", "science": "optics"}), allowed_accounts=["arts"]) is not None
 
 
@@ -89,28 +91,28 @@ def test_a_loop_of_accounts_ends() -> None:
     "record",
     [{**RECORD, "user_name": "eve"}, {**RECORD, "user_id": 0}, {**RECORD, "user_name": None}],
 )
-def test_users_of_whom_no_groups_are_known_and_root_are_let_in(record: dict[str, Any]) -> None:
+def test_admits_users_of_unknown_groups_and_root(record: dict[str, Any]) -> None:
     assert why(record=record, allowed_groups=["staff"]) is None
     assert why(PartitionAccessContext(outside={"None": ["staff"]}), record, allowed_groups=["staff"]) is None
 
 
-def test_a_group_that_a_user_is_not_known_to_be_outside_of_lets_them_in() -> None:
+def test_admits_user_not_known_to_be_outside_group() -> None:
     assert why(record={**RECORD, "user_name": "bob"}, allowed_groups=["staff"]) is None
 
 
-def test_no_difference_is_made_between_large_and_small_letters() -> None:
+def test_ignores_case() -> None:
     record = {**RECORD, "account": "Optics", "qos": "Normal"}
     assert why(record=record, allowed_qos=["normal"], allowed_accounts=["optics"]) is None
     assert why(record=record, denied_qos=["normal"]) is not None
     assert why(record=record, denied_accounts=["optics"]) is not None
 
 
-def test_a_long_list_is_told_in_part() -> None:
+def test_truncates_long_list() -> None:
     found = why(allowed_qos=[f"q{number}" for number in range(9)])
-    assert found == "QOSNotAllowed: partition main takes QOS q0, q1, q2, q3, q4 and 4 more, not normal"
+    assert found == "QOSNotAllowed: partition main allows QOS q0, q1, q2, q3, q4 and 4 more, not normal"
 
 
-def test_what_is_told_cannot_steer_a_terminal() -> None:
+def test_escapes_control_characters() -> None:
     found = why(record={**RECORD, "qos": "\x1b[2J"}, allowed_qos=["fast"])
     assert found is not None
     assert "\x1b" not in found
@@ -134,7 +136,7 @@ def test_what_is_told_cannot_steer_a_terminal() -> None:
         ("26.x.1", ["associations"], (None, True)),
     ],
 )
-def test_whether_the_controller_checks_accounts(
+def test_reads_whether_controller_checks_accounts(
     version: object, enforced: object, expected: tuple[object, bool]
 ) -> None:
     assert parse_account_checks({"version": version, "accounting_storage_enforce": enforced}) == expected
@@ -147,7 +149,7 @@ def test_whether_the_controller_checks_accounts(
         ({"denied_qos": ["normal"]}, "QOSNotAllowed"),
     ],
 )
-def test_a_reading_marks_jobs_that_are_shut_out_and_no_others(change: dict[str, Any], name: str) -> None:
+def test_reading_marks_only_excluded_jobs(change: dict[str, Any], name: str) -> None:
     scene = Scene()
     scene.tables["partitions"]["fields"] += ["denied_qos", "allowed_groups"]
     for row in scene.rows["partitions"]:

@@ -8,10 +8,10 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import pending_reasons, slurm_states
 from cpsched_bridge.adapters.slurm.translation.pending_reasons import PendingReasonSubject
-from cpsched_bridge.equivalence import BackoffKey
+from cpsched_bridge.backoff_groups import BackoffGroupKey
 
 RECORD = {"array_id": 7, "user_name": "alice", "user_id": 2001, "account": "lab", "qos": "fast", "partition": "main"}
-ALIKE = BackoffKey("alike", ("alice", "", "main", "fast", "one node"))
+ALIKE = BackoffGroupKey("alike", ("alice", "", "main", "fast", "one node"))
 
 KINDS = ("CPU", "Mem", "Node", "Energy", "GRES", "License", "BB", "Billing", "Unknown")
 
@@ -25,7 +25,7 @@ WHOM = {
         *("Dependency", "DependencyNeverSatisfied", "BeginTime", "DeadLine", "JobHoldMaxRequeue"),
         *("Reservation", "ReservationDeleted", "ReservationInvalid", "BurstBufferResources", "BurstBufferStageIn"),
     ],
-    "jobs of user alice, QOS fast that ask for one node": [
+    "jobs of user alice, QOS fast that request one node": [
         *("AssocMaxCpuPerJobLimit", "AssocMaxCpuMinutesPerJobLimit", "AssocMaxNodePerJobLimit"),
         *("AssocMaxWallDurationPerJobLimit", "AssocMaxBBMinutesPerJob", "QOSMaxWallDurationPerJobLimit"),
         *("QOSMaxCpuPerJobLimit", "QOSMinCpuNotSatisfied", "QOSMaxCpuPerNode"),
@@ -36,7 +36,7 @@ WHOM = {
         *("BadConstraints", "Constraints", "PartitionNodeLimit", "PartitionTimeLimit", "MaxMemPerLimit", "Licenses"),
     ],
     "array 7": ["JobArrayTaskLimit"],
-    "user alice of account lab": [
+    "user alice in account lab": [
         *("AssocMaxJobsLimit", "AssocMaxSubmitJobLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit"),
         *("AssocGrpWallLimit", "AssociationJobLimit", "AssociationResourceLimit", "AssociationTimeLimit"),
         *(f"AssocGrp{kind}{what}" for kind in KINDS for what in ("", "Minutes", "RunMinutes")),
@@ -61,7 +61,7 @@ WHOM = {
 
 
 @pytest.mark.parametrize("whom", WHOM)
-def test_with_whom_a_reason_lies(whom: str) -> None:
+def test_maps_each_reason_to_its_owner(whom: str) -> None:
     """Names of limits that no version of Slurm has yet are among them: they are formed by rule."""
     found = {reason: pending_reasons.find_pending_reason(subject(reason)) for reason in WHOM[whom]}
     assert {reason: str(each.scope) if each else None for reason, each in found.items()} == dict.fromkeys(
@@ -71,25 +71,25 @@ def test_with_whom_a_reason_lies(whom: str) -> None:
 
 
 @pytest.mark.parametrize("reason", sorted(pending_reasons.REASONS))
-def test_no_reason_puts_off_jobs_of_anybody_else(reason: str) -> None:
+def test_reason_delays_no_job_of_other_users(reason: str) -> None:
     """What one user's job meets says nothing of another's: it may ask for too much."""
     alices = pending_reasons.find_pending_reason(subject(reason, array_id=None))
     others = {**RECORD, "array_id": None, "user_name": "bob", "user_id": 2002}
     bobs = pending_reasons.list_backoff_keys(
-        PendingReasonSubject("8", others, BackoffKey("alike", ("bob", "", "", "", "")))
+        PendingReasonSubject("8", others, BackoffGroupKey("alike", ("bob", "", "", "", "")))
     )
     assert alices is None or alices.scope not in bobs
 
 
-def test_every_name_stands_in_one_row() -> None:
-    names = [name for _, row in pending_reasons._NAMES for name in row.split()]  # noqa: SLF001
+def test_reason_table_has_219_unique_names() -> None:
+    names = [name for _, row in pending_reasons._NAMES_BY_MEANING for name in row.split()]  # noqa: SLF001
     assert len(names) == len(set(names)) == 219
-    assert len(pending_reasons.REASONS) == 219 + len(slurm_states.LAUNCH_FAILED)
+    assert len(pending_reasons.REASONS) == 219 + len(slurm_states.LAUNCH_FAILED_REASONS)
 
 
-def test_every_hold_of_slurms_own_is_in_the_table() -> None:
+def test_reason_table_contains_every_slurm_hold() -> None:
     assert (
-        slurm_states.OWN_HOLDS | {slurm_states.HELD_BY_ADMIN, slurm_states.HELD_BY_USER}
+        slurm_states.SLURM_HOLD_REASONS | {slurm_states.HELD_BY_ADMIN_REASON, slurm_states.HELD_BY_USER_REASON}
         <= pending_reasons.REASONS.keys()
     )
 
@@ -108,7 +108,7 @@ def test_every_hold_of_slurms_own_is_in_the_table() -> None:
         ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
         ("Reservation night was deleted", "ReservationDeleted"),
         ("Reservation night is invalid", "ReservationInvalid"),
-        *((sentence, sentence) for sentence in sorted(slurm_states.LAUNCH_FAILED)),
+        *((sentence, sentence) for sentence in sorted(slurm_states.LAUNCH_FAILED_REASONS)),
         ("job requeued in special exit state", "JobHeldUser"),
         ("License request 'a:1' is no longer valid, holding job", "JobHeldAdmin"),
         ("burst_buffer/lua: stage in failed", "BurstBufferOperation"),
@@ -116,7 +116,7 @@ def test_every_hold_of_slurms_own_is_in_the_table() -> None:
         ("something else that nobody has heard of", "something else that nobody has heard of"),
     ],
 )
-def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> None:
+def test_maps_reason_sentence_to_its_name(text: str, name: str) -> None:
     """scontrol writes the same sentence with underscores."""
     assert pending_reasons.reason_name(text) == name
     written = pending_reasons.reason_name(text.replace(" ", "_"))
@@ -131,23 +131,23 @@ def test_a_sentence_in_place_of_a_name_means_the_name(text: str, name: str) -> N
         "Priority",
     ],
 )
-def test_reasons_that_lie_with_the_cluster_or_the_bridge(reason: str) -> None:
+def test_cluster_and_bridge_reasons_block_no_job_group(reason: str) -> None:
     """A start that ends with one of these counts as failed; so does an unknown one."""
     assert pending_reasons.find_pending_reason(subject(reason)) is None
     assert pending_reasons.get_reason_meaning(reason).lower_priority == (reason == "Priority")
 
 
-def test_slurm_refuses_nodes_by_one_reason_alone() -> None:
+def test_only_req_node_not_avail_means_refused_nodes() -> None:
     """`Resources` may pass: what ended there may still be cleaned up."""
     assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.refused} == {"ReqNodeNotAvail"}
 
 
-def test_no_reason_at_all_lies_with_nobody() -> None:
+def test_missing_reason_has_no_owner() -> None:
     assert pending_reasons.find_pending_reason(subject(None)) is None
     assert pending_reasons.get_reason_meaning("Novelty") is pending_reasons.UNKNOWN
 
 
-def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
+def test_only_unevaluated_reasons_are_transient() -> None:
     assert {name for name, meaning in pending_reasons.REASONS.items() if meaning.transient} == {
         "Dependency",
         "BeginTime",
@@ -157,7 +157,7 @@ def test_only_what_the_scheduler_has_not_looked_at_yet_may_pass() -> None:
     assert found.transient
 
 
-def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
+def test_job_ends_clear_only_concurrency_limits() -> None:
     eased = {name for name, meaning in pending_reasons.REASONS.items() if meaning.clears_on_end}
     assert all(re.match(r"Assoc|QOS|Max|JobArray", name) for name in eased)
     assert not any(re.search(r"PerJob|PerNode|NotAllowed|QOSMin", name) for name in eased)
@@ -166,7 +166,7 @@ def test_ends_ease_limits_on_what_runs_at_once_and_nothing_else() -> None:
     assert found.clears_on_end
 
 
-def test_without_user_account_or_array_there_is_still_a_group() -> None:
+def test_groups_job_without_user_account_or_array() -> None:
     nobody = {"array_id": None, "user_name": None, "account": None}
     found = pending_reasons.find_pending_reason(subject("JobArrayTaskLimit", "9", **nobody))
     assert found is not None

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.model import NodeSetPart
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched.model import NodeSetCondition
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
-    EqualNodeShares,
-    JobSplitChoices,
+    EqualJobSplit,
+    PossibleJobSplits,
     allocated_per_node,
     find_equal_split,
     find_split_choices,
@@ -25,11 +25,11 @@ from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSetting
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
-EVENLY = "tasks do not divide evenly over nodes"
-TOO_MANY = "more tasks than its nodes may have"
+EVENLY = "its tasks cannot be divided evenly among nodes"
+TOO_MANY = "requests more tasks than its nodes may run"
 MORE_CPUS = "nodes with more CPUs than its tasks use"
-WHOLE_JOB = "GPUs counted for the whole job"
-NOT_UNDERSTOOD = "asks for generic resources in a way not understood"
+WHOLE_JOB = "requests a total number of GPUs"
+NOT_UNDERSTOOD = "requests generic resources in an unsupported way"
 
 
 def a_machine(nodes: int = 4, counts_memory: bool = True, **facts: Any) -> SlurmNodeTable:
@@ -88,20 +88,20 @@ def agrees(expected: object, call: Callable[[], object]) -> bool:
         (4, 1, None, 4, [1]),
         (4, 1, 2, 2, [2]),
         (4, 1, 4, 3, [2]),
-        (4, 1, 3, 3, "does not fill them"),
+        (4, 1, 3, 3, "that its tasks per node do not fill"),
         (4, 1, None, 5, [1]),
         (17, 1, 17, 5, [4]),
-        (17, 5, 6, 5, "does not fill them"),
+        (17, 5, 6, 5, "that its tasks per node do not fill"),
         (15, 2, 4, 5, [3]),
         (4, 2, 2, 1, TOO_MANY),
         (17, 2, 3, 5, TOO_MANY),
         (2, 2, 2, 3, [2]),
-        (2, 3, None, None, "more nodes than tasks"),
-        (4, 1, 0, None, "fewer nodes at most than at least"),
-        (4, 3, 2, None, "fewer nodes at most than at least"),
+        (2, 3, None, None, "requests more nodes than tasks"),
+        (4, 1, 0, None, "its maximum number of nodes is below its minimum"),
+        (4, 3, 2, None, "its maximum number of nodes is below its minimum"),
     ],
 )
-def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
+def test_lists_node_counts_with_equal_shares(
     tasks: int, low: int | None, high: int | None, per_node: int | None, expected: list[int] | str
 ) -> None:
     record = asked(ntasks=tasks, num_nodes=low, max_nodes=high, ntasks_per_node=per_node)
@@ -140,26 +140,26 @@ def test_on_how_many_nodes_a_record_can_be_in_equal_shares(
         ({"gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 1}}, 1, NOT_UNDERSTOOD),
         ({"ntasks": 2, "gres_per_node": {"gpu": 2}, "requested_tres": {"gres/gpu": 2}}, 2, NOT_UNDERSTOOD),
         ({"gres_per_node": {"fpga": 1}}, 1, "generic resources that no node has"),
-        ({"memory_per_cpu": None}, 1, "all memory of a node"),
+        ({"memory_per_cpu": None}, 1, "all of a node's memory"),
     ],
 )
-def test_what_one_share_takes(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
+def test_computes_amounts_of_one_share(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...] | str) -> None:
     assert agrees(amounts, lambda: requested_per_node(asked(**facts), a_machine(), nodes))
 
 
-def test_memory_of_which_nothing_is_said_is_none_where_slurm_does_not_count_it() -> None:
+def test_missing_memory_request_is_0_if_memory_is_uncounted() -> None:
     machine = a_machine(counts_memory=False)
     assert requested_per_node(asked(memory_per_cpu=None), machine, 1) == (1, 0, 0)
     assert requested_per_node(asked(), machine, 1) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(("tasks", "cores", "memory_mib"), [(1, 2, 200), (2, 2, 200), (3, 4, 400)])
-def test_cores_are_whole_and_memory_goes_with_them(tasks: int, cores: int, memory_mib: int) -> None:
+def test_rounds_to_whole_cores_with_their_memory(tasks: int, cores: int, memory_mib: int) -> None:
     """Nodes of two threads a core: a request per CPU includes the thread that no other job can use."""
     assert requested_per_node(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
 
 
-def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_have_types() -> None:
+def test_leaves_typed_gpus_counted_per_job() -> None:
     machine = a_machine(configured_gres={"gpu:a100": 2})
     with pytest.raises(JobNotModelled, match=r"pyslurm does not report their type"):
         requested_per_node(asked(requested_tres={"gres/gpu": 1}), machine, 1)
@@ -171,27 +171,25 @@ def test_gpus_of_a_type_counted_for_the_whole_job_are_left_to_slurm_where_nodes_
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, EqualNodeShares(1, (1, 100, 0), True)),
-        ({"ntasks": 8, "max_nodes": 8}, EqualNodeShares(1, (8, 800, 0), True)),
-        ({"ntasks": 9, "max_nodes": 9}, EqualNodeShares(3, (3, 300, 0), True)),
-        ({"ntasks": 12, "max_nodes": 12}, EqualNodeShares(2, (6, 600, 0), True)),
-        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, EqualNodeShares(3, (4, 400, 0), True)),
-        ({"ntasks": 11, "max_nodes": 11}, EqualNodeShares(1, (11, 1100, 0), False)),
-        ({"ntasks": 33, "max_nodes": 33}, EqualNodeShares(1, (33, 3300, 0), False)),
-        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (1, 100, 0), True)),
-        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, EqualNodeShares(5, (1, 100, 0), False)),
-        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (8, 800, 0), True)),
-        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, EqualNodeShares(4, (9, 900, 0), False)),
+        ({}, EqualJobSplit(1, (1, 100, 0), True)),
+        ({"ntasks": 8, "max_nodes": 8}, EqualJobSplit(1, (8, 800, 0), True)),
+        ({"ntasks": 9, "max_nodes": 9}, EqualJobSplit(3, (3, 300, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12}, EqualJobSplit(2, (6, 600, 0), True)),
+        ({"ntasks": 12, "max_nodes": 12, "num_nodes": 3}, EqualJobSplit(3, (4, 400, 0), True)),
+        ({"ntasks": 11, "max_nodes": 11}, EqualJobSplit(1, (11, 1100, 0), False)),
+        ({"ntasks": 33, "max_nodes": 33}, EqualJobSplit(1, (33, 3300, 0), False)),
+        ({"ntasks": 4, "num_nodes": 4, "max_nodes": 4}, EqualJobSplit(4, (1, 100, 0), True)),
+        ({"ntasks": 5, "num_nodes": 5, "max_nodes": 5}, EqualJobSplit(5, (1, 100, 0), False)),
+        ({"ntasks": 32, "num_nodes": 4, "max_nodes": 4}, EqualJobSplit(4, (8, 800, 0), True)),
+        ({"ntasks": 36, "num_nodes": 4, "max_nodes": 4}, EqualJobSplit(4, (9, 900, 0), False)),
         ({"ntasks": 3, "num_nodes": 2, "max_nodes": 2}, EVENLY),
-        ({"ntasks": 0}, "asks for no tasks"),
-        ({"ntasks": -3}, "asks for no tasks"),
-        ({"ntasks": 2, "num_nodes": 3, "max_nodes": None}, "more nodes than tasks"),
-        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, EqualNodeShares(2, (1, 100, 0), True)),
+        ({"ntasks": 0}, "requests no tasks"),
+        ({"ntasks": -3}, "requests no tasks"),
+        ({"ntasks": 2, "num_nodes": 3, "max_nodes": None}, "requests more nodes than tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": None}, EqualJobSplit(2, (1, 100, 0), True)),
     ],
 )
-def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hold_it(
-    facts: dict[str, Any], expected: EqualNodeShares | str
-) -> None:
+def test_splits_over_requested_or_fewest_nodes(facts: dict[str, Any], expected: EqualJobSplit | str) -> None:
     """Four nodes of 8 cores. What fits nowhere is reported for the fewest requested nodes."""
     assert agrees(expected, lambda: find_equal_split(asked(**facts), a_machine(), 0))
 
@@ -199,14 +197,14 @@ def test_a_job_is_split_over_the_nodes_it_asks_for_else_over_the_fewest_that_hol
 @pytest.mark.parametrize(
     ("tasks", "expected"),
     [
-        (16, EqualNodeShares(2, (8, 800, 0), True)),
-        (24, EqualNodeShares(1, (24, 2400, 0), False)),
-        (4, EqualNodeShares(1, (4, 400, 0), True)),
+        (16, EqualJobSplit(2, (8, 800, 0), True)),
+        (24, EqualJobSplit(1, (24, 2400, 0), False)),
+        (4, EqualJobSplit(1, (4, 400, 0), True)),
     ],
 )
-def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualNodeShares) -> None:
+def test_split_uses_only_allowed_nodes(tasks: int, expected: EqualJobSplit) -> None:
     machine = a_machine()
-    row = machine.intern_node_set(np.array([True, False, True, False]), NodeSetPart("feature", "two of four"))
+    row = machine.intern_node_set(np.array([True, False, True, False]), NodeSetCondition("feature", "two of four"))
     assert find_equal_split(asked(ntasks=tasks, max_nodes=tasks), machine, row) == expected
 
 
@@ -233,9 +231,7 @@ def test_only_nodes_of_the_node_set_count(tasks: int, expected: EqualNodeShares)
         ({"allocated_tres": {"gres/gpu": 1}, "gres_per_node": {"gpu": 2}}, 1, (8, 0, 1)),
     ],
 )
-def test_what_one_share_of_an_allocated_job_takes_rounded_up(
-    facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]
-) -> None:
+def test_rounds_share_of_allocated_job_up(facts: dict[str, Any], nodes: int, amounts: tuple[int, ...]) -> None:
     """Where accounting does not track what a job got, what it asked for counts."""
     record = {"cpus": 8, "allocated_tres": {"mem": 800}, "ntasks": 1, **facts}
     assert allocated_per_node(record, a_machine(), nodes) == amounts
@@ -261,7 +257,7 @@ def test_what_one_share_of_an_allocated_job_takes_rounded_up(
         (6, 2, 2, 2, None, (3, 0, "TasksPerNode=0 NumTasks=6")),
     ],
 )
-def test_the_changes_of_a_start_and_their_undo(
+def test_start_changes_node_settings_and_can_restore_them(
     tasks: int, low: int | None, high: int | None, nodes: int, most: int | None, expected: tuple[int, int, str]
 ) -> None:
     found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=high), nodes, most)
@@ -271,7 +267,7 @@ def test_the_changes_of_a_start_and_their_undo(
 @pytest.mark.parametrize(
     ("tasks", "low", "per_node", "expected"), [(4, 1, 2, (0, 0, "")), (6, 2, 3, (0, 2, "NumNodes=2-4 NumTasks=6"))]
 )
-def test_a_request_for_tasks_per_node_needs_no_change_of_them(
+def test_tasks_per_node_request_needs_no_task_pin(
     tasks: int, low: int, per_node: int, expected: tuple[int, int, str]
 ) -> None:
     found = make_start_pins(asked(ntasks=tasks, num_nodes=low, max_nodes=4, ntasks_per_node=per_node), 2, None)
@@ -291,7 +287,7 @@ def test_a_request_for_tasks_per_node_needs_no_change_of_them(
         ({"ntasks": 4, "cpus": 4, "min_cpus_per_node": None}, 4, (1, 4, "4-4 NumTasks=4 MinCPUsNode=1 NumCPUs=4")),
     ],
 )
-def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back(
+def test_pins_cpus_with_tasks_and_restores_all_changes(
     facts: dict[str, Any], nodes: int, expected: tuple[int, int, str]
 ) -> None:
     found = make_start_pins(asked(num_nodes=nodes, max_nodes=None, **facts), nodes, None)
@@ -299,7 +295,7 @@ def test_the_cpus_of_a_node_go_with_its_tasks_and_all_that_changes_is_given_back
     assert found.restore_all == f"TasksPerNode=0 NumNodes={expected[2]}"
 
 
-def test_a_start_without_tasks_per_node_sets_no_cpus() -> None:
+def test_start_without_tasks_per_node_sets_no_cpus() -> None:
     assert make_start_pins(asked(ntasks=1, max_nodes=1), 1, None) == StartPinSettings(0, 0, "")
 
 
@@ -309,13 +305,13 @@ TASK = (1, 100, 0)
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualNodeShares(17, TASK, True)),
-        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, EqualNodeShares(17, TASK, True)),
-        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, EqualNodeShares(17, TASK, True)),
-        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, EqualNodeShares(33, TASK, False)),
-        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, EqualNodeShares(7, (3, 300, 0), True)),
-        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, EqualNodeShares(9, (3, 300, 0), False)),
-        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, EqualNodeShares(2, (1, 100, 1), True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualJobSplit(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 3, "max_nodes": None}, EqualJobSplit(17, TASK, True)),
+        ({"ntasks": 17, "num_nodes": 1, "max_nodes": 20}, EqualJobSplit(17, TASK, True)),
+        ({"ntasks": 33, "num_nodes": 5, "max_nodes": 33}, EqualJobSplit(33, TASK, False)),
+        ({"ntasks": 7, "num_nodes": 1, "max_nodes": 7, "cpus_per_task": 3}, EqualJobSplit(7, (3, 300, 0), True)),
+        ({"ntasks": 9, "num_nodes": 1, "max_nodes": 9, "cpus_per_task": 3}, EqualJobSplit(9, (3, 300, 0), False)),
+        ({"ntasks": 2, "max_nodes": 2, "tres_per_task": {"gres/gpu": 1}}, EqualJobSplit(2, (1, 100, 1), True)),
         ({"ntasks": 1, "max_nodes": 1}, None),
         ({"ntasks": 17, "num_nodes": 3, "max_nodes": 3}, None),
         ({"ntasks": 17, "num_nodes": 3, "max_nodes": 16}, None),
@@ -326,38 +322,36 @@ TASK = (1, 100, 0)
         ({"ntasks": 17, "max_nodes": 17, "min_cpus_per_node": 2}, None),
     ],
 )
-def test_tasks_go_one_by_one_where_nothing_is_asked_of_a_node_and_no_number_of_nodes(
-    facts: dict[str, Any], expected: EqualNodeShares | None
-) -> None:
+def test_splits_by_task_without_per_node_request(facts: dict[str, Any], expected: EqualJobSplit | None) -> None:
     """Four nodes of 8 cores. Three nodes at least are what 17 tasks come to by themselves; four are a wish."""
     assert find_task_split(asked(**facts), a_machine(), 0) == expected
 
 
-def test_tasks_that_do_not_fill_their_cores_share_them_in_ways_that_only_slurm_knows() -> None:
+def test_leaves_tasks_that_share_cores_to_slurm() -> None:
     machine, record = a_machine(threads_per_core=2), asked(ntasks=5, max_nodes=5)
     assert find_task_split(record, machine, 0) is None
-    assert find_task_split({**record, "cpus_per_task": 2}, machine, 0) == EqualNodeShares(5, (2, 200, 0), True)
+    assert find_task_split({**record, "cpus_per_task": 2}, machine, 0) == EqualJobSplit(5, (2, 200, 0), True)
 
 
-PRIME, FOUR = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualNodeShares(4, TASK, True)
+PRIME, FOUR = {"ntasks": 17, "num_nodes": 3, "max_nodes": 17}, EqualJobSplit(4, TASK, True)
 
 
 @pytest.mark.parametrize(
     ("facts", "least", "most", "expected"),
     [
-        ({"ntasks": 4, "max_nodes": 4}, 0, None, JobSplitChoices(EqualNodeShares(1, (4, 400, 0), True), FOUR)),
-        (PRIME, 0, None, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
-        (PRIME, 3, 4, JobSplitChoices(None, EqualNodeShares(17, TASK, True))),
-        (PRIME, 0, 3, "more nodes than its partition allows"),
-        (PRIME, 4, None, "no 17 node"),
-        ({**PRIME, "memory_per_node": 10}, 0, None, "no 17 node"),
-        ({"ntasks": 37, "num_nodes": 5, "max_nodes": 37}, 0, None, "hold fewer than 37 tasks"),
-        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 0, 1, "more nodes than its partition allows"),
-        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 3, None, "fewer nodes than its partition asks for"),
+        ({"ntasks": 4, "max_nodes": 4}, 0, None, PossibleJobSplits(EqualJobSplit(1, (4, 400, 0), True), FOUR)),
+        (PRIME, 0, None, PossibleJobSplits(None, EqualJobSplit(17, TASK, True))),
+        (PRIME, 3, 4, PossibleJobSplits(None, EqualJobSplit(17, TASK, True))),
+        (PRIME, 0, 3, "requests more nodes than its partition allows"),
+        (PRIME, 4, None, "cannot hold it on 17 nodes"),
+        ({**PRIME, "memory_per_node": 10}, 0, None, "cannot hold it on 17 nodes"),
+        ({"ntasks": 37, "num_nodes": 5, "max_nodes": 37}, 0, None, "cannot hold 37 tasks"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 0, 1, "requests more nodes than its partition allows"),
+        ({"ntasks": 2, "num_nodes": 2, "max_nodes": 2}, 3, None, "requests fewer nodes than its partition requires"),
     ],
 )
-def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_too_large(
-    facts: dict[str, Any], least: int, most: int | None, expected: JobSplitChoices | str
+def test_finds_possible_split_or_reports_too_large_job(
+    facts: dict[str, Any], least: int, most: int | None, expected: PossibleJobSplits | str
 ) -> None:
     assert agrees(expected, lambda: find_split_choices(asked(**facts), a_machine(), 0, least, most))
 
@@ -371,7 +365,5 @@ def test_a_job_that_fits_in_some_way_has_that_way_and_one_that_fits_in_none_is_t
         ({"ntasks": 17, "num_nodes": 4, "max_nodes": 4, "ntasks_per_node": 5}, {}),
     ],
 )
-def test_a_number_of_nodes_that_only_a_pin_of_ours_can_have_set_is_not_the_owners(
-    facts: dict[str, Any], as_before: dict[str, Any]
-) -> None:
+def test_unpinned_record_drops_node_count_set_by_pin(facts: dict[str, Any], as_before: dict[str, Any]) -> None:
     assert to_unpinned(asked(**facts)) == asked(**facts) | as_before

@@ -29,7 +29,7 @@ def observed(asks: dict[str, Any], n1: str = "lustre:no_consume", n2: str = "lus
         {"requested_tres": {"cpu": 1, "mem": 1000, "node": 1, "gres/lustre": 2}},
     ],
 )
-def test_a_job_may_use_the_nodes_that_have_it_and_takes_nothing(asks: dict[str, Any]) -> None:
+def test_shared_gres_selects_nodes_and_takes_nothing(asks: dict[str, Any]) -> None:
     seen = observed(asks)
     (pending,) = seen.pending
     assert seen.cluster.resources == ("cores", "memory_mib", "gpu")
@@ -41,14 +41,14 @@ def test_a_job_may_use_the_nodes_that_have_it_and_takes_nothing(asks: dict[str, 
     ("asks", "other"),
     [({"gres_per_node": {"lustre": 3}}, "lustre:no_consume"), ({"gres_per_node": {"lustre": 1}}, "lustre")],
 )
-def test_what_nodes_do_not_have_alike_is_left_to_slurm(asks: dict[str, Any], other: str) -> None:
+def test_leaves_shared_gres_of_unequal_amounts(asks: dict[str, Any], other: str) -> None:
     seen = observed(asks, n2=other)
     assert [words(left.reason) for left in seen.left] == [
-        "asks for lustre, which jobs share (no_consume), but not on all nodes alike"
+        "requests lustre, which jobs share (no_consume), but whose amount differs between nodes"
     ]
 
 
-def test_the_general_name_stands_for_a_type() -> None:
+def test_general_name_matches_typed_shared_gres() -> None:
     seen = observed({"gres_per_node": {"lustre": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")
     assert seen.cluster.node_sets[seen.pending[0].job.request.node_set].tolist() == [True, True, False, False]
     seen = observed({"gres_per_node": {"lustre:fast": 1}}, n1="lustre:fast:no_consume", n2="lustre:slow:no_consume")

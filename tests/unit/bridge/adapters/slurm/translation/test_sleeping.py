@@ -1,4 +1,4 @@
-"""Nodes that power saving has switched off: Slurm wakes them, so what fits only there is left to it."""
+"""Nodes that power saving has switched off: Slurm wakes them for jobs that start there, so they are chosen last."""
 
 from __future__ import annotations
 
@@ -8,48 +8,44 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.translation.slurm_pending_jobs import ASLEEP
-from cpsched_bridge.ports import Observation, UnmanagedJob
+from cpsched_bridge.ports import Observation
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 OFF = "IDLE+CLOUD+POWERED_DOWN"
 
 
 @pytest.mark.parametrize(
-    ("state", "takes", "sleeps"),
+    ("state", "takes", "rank"),
     [
-        ("IDLE", True, False),
-        ("MIXED+PLANNED", True, False),
-        ("IDLE+CLOUD", True, False),
-        ("IDLE+POWERED_DOWN", False, True),
-        ("idle+cloud+powered_down", False, True),
-        ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", False, True),
-        ("MIXED+CLOUD+POWERING_UP", False, True),
-        ("IDLE+POWERING_DOWN", False, True),
-        ("IDLE+POWER_DOWN", False, True),
-        ("IDLE+DRAIN+POWERED_DOWN", False, False),
-        ("DOWN+POWERED_DOWN", False, False),
-        ("IDLE+MAINTENANCE+POWERED_DOWN", False, False),
-        ("IDLE+RESERVED+POWERED_DOWN", False, False),
-        *((f"IDLE+{flag}", False, False) for flag in ("NOT_RESPONDING", "FAIL", "BLOCKED", "INVALID_REG", "RESERVED")),
-        *((f"IDLE+{flag}", False, False) for flag in ("REBOOT_REQUESTED", "REBOOT_ISSUED", "MAINTENANCE", "EXTERNAL")),
-        ("FUTURE", False, False),
-        ("UNKNOWN", False, False),
+        ("IDLE", True, 0),
+        ("MIXED+PLANNED", True, 0),
+        ("IDLE+CLOUD", True, 0),
+        ("IDLE+POWERED_DOWN", True, 2),
+        ("idle+cloud+powered_down", True, 2),
+        ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", True, 1),
+        ("MIXED+CLOUD+POWERING_UP", True, 1),
+        ("IDLE+POWERED_DOWN+POWER_UP", True, 2),
+        ("IDLE+POWERING_DOWN", False, 0),
+        ("IDLE+POWER_DOWN", False, 0),
+        ("IDLE+DRAIN+POWERED_DOWN", False, 2),
+        ("DOWN+POWERED_DOWN", False, 2),
+        ("IDLE+MAINTENANCE+POWERED_DOWN", False, 2),
+        ("IDLE+RESERVED+POWERED_DOWN", False, 2),
+        *((f"IDLE+{flag}", False, 0) for flag in ("NOT_RESPONDING", "FAIL", "BLOCKED", "INVALID_REG", "RESERVED")),
+        *((f"IDLE+{flag}", False, 0) for flag in ("REBOOT_REQUESTED", "REBOOT_ISSUED", "MAINTENANCE", "EXTERNAL")),
+        ("FUTURE", False, 0),
+        ("UNKNOWN", False, 0),
     ],
 )
-def test_which_nodes_take_jobs_and_which_are_woken(state: str, takes: bool, sleeps: bool) -> None:
-    assert (slurm_states.node_takes_jobs(state), slurm_states.is_node_sleeping(state)) == (takes, sleeps)
+def test_node_state_gives_availability_and_rank(state: str, takes: bool, rank: int) -> None:
+    assert (slurm_states.node_takes_jobs(state), slurm_states.compute_wakeup_rank(state)) == (takes, rank)
 
 
-def scene_of(*jobs: dict[str, Any], **node_states: str) -> Scene:
-    """Jobs of one node of 16 cores unless they say otherwise; four nodes of 16 cores, idle unless said otherwise."""
+def scene_of(**node_states: str) -> Scene:
+    """One pending job, and four nodes of 16 cores, idle unless their states are given."""
     scene = Scene().only("first")
-    model = {**scene.job("first"), "cpus": 16, "cpus_per_task": 16, "min_cpus_per_node": 16, "memory_per_cpu": 100}
-    scene.rows["jobs"] = [{**model, "id": 500 + at, "submit_time": 10 + at, **job} for at, job in enumerate(jobs)]
     for name, state in node_states.items():
         scene.node(name)["state"] = state
-        if state == "ALLOCATED":
-            scene.node(name)["allocated_cpus"] = 16
     return scene
 
 
@@ -57,55 +53,41 @@ def observe(scene: Scene) -> Observation:
     return SlurmTranslator().observe(scene.read())
 
 
-def split(scene: Scene) -> tuple[list[int], list[int]]:
-    """The jobs that are decided on, and those left to Slurm, from 0."""
+def test_sleeping_nodes_are_free_but_chosen_last() -> None:
+    scene = scene_of(n1=OFF, n2="IDLE+POWERING_UP", n3="IDLE", n4="IDLE+POWERING_DOWN")
+    for name, weight in {"n1": 0, "n2": 5, "n3": 1 << 40, "n4": 1}.items():
+        scene.node(name)["weight"] = weight
     seen = observe(scene)
-    assert {each.reason for each in seen.left} <= {ASLEEP}
-    return [each.job.id - 500 for each in seen.pending], [each.job_id - 500 for each in seen.left]
+    assert (seen.free > 0).any(axis=1).tolist() == [True, True, True, False]
+    assert seen.cluster.weights is not None
+    assert [seen.cluster.node_names[at] for at in seen.cluster.weights.argsort()] == ["n4", "n3", "n2", "n1"]
+    assert seen.left == ()
 
 
-HALF = {"n1": "ALLOCATED", "n2": OFF, "n3": OFF, "n4": "IDLE"}
-THREE = {"ntasks": 3, "num_nodes": 3, "max_nodes": 3, "cpus": 48}
-FREE = {"priority": 9, "admin_comment": None, "comment": None, "state_reason": "Priority"}
+def test_order_follows_nodes_that_wake_up() -> None:
+    scene, translator = scene_of(n1=OFF), SlurmTranslator()
+    asleep = translator.observe(scene.read()).cluster
+    assert translator.observe(scene.read()).cluster is asleep
+    scene.node("n1")["state"] = "IDLE"
+    awake = translator.observe(scene.read()).cluster
+    assert (asleep.weights is not None, awake.weights is not None) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("jobs", "nodes", "managed", "left"),
-    [
-        ([{}], HALF, [0], []),
-        ([{}], {**HALF, "n4": "ALLOCATED"}, [], [0]),
-        ([{}, {}, {}], {**HALF, "n4": "ALLOCATED"}, [2], [0, 1]),
-        ([{}, {}, FREE], {**HALF, "n4": "ALLOCATED"}, [1], [0, 2]),
-        ([THREE], HALF, [], [0]),
-        ([THREE, {}], HALF, [1], [0]),
-        ([THREE], {**HALF, "n4": "ALLOCATED"}, [0], []),
-        ([THREE], {**HALF, "n1": "IDLE", "n3": "IDLE+DRAIN+POWERED_DOWN"}, [], [0]),
-        ([THREE], {**HALF, "n2": "IDLE", "n3": "IDLE+DRAIN+POWERED_DOWN"}, [0], []),
-        ([{"eligible_time": 2_000_000_000}], {**HALF, "n4": "ALLOCATED"}, [0], []),
-        ([{"admin_comment": None, "state_reason": "JobHeldUser"}], {**HALF, "n4": "ALLOCATED"}, [0], []),
-        ([{"partition": "short"}, {}], {**HALF, "n3": "ALLOCATED", "n4": "ALLOCATED"}, [0], [1]),
-        ([{"resource_sharing": "NO"}], {**HALF, "n4": "ALLOCATED"}, [], [0]),
-    ],
-)
-def test_a_job_that_fits_only_with_sleeping_nodes_is_left(
-    jobs: list[dict[str, Any]], nodes: dict[str, str], managed: list[int], left: list[int]
-) -> None:
-    """No more of them than there are such nodes, those first that Slurm may be waking nodes for already."""
-    assert split(scene_of(*jobs, **nodes)) == (managed, left)
+def test_time_of_job_counts_from_when_its_nodes_are_up() -> None:
+    scene, translator = scene_of(n1="ALLOCATED+CLOUD+NOT_RESPONDING+POWERING_UP"), SlurmTranslator()
+    facts: dict[str, Any] = {"allocated_nodes": "n1", "start_time": scene.now_s - 100, "cpus": 1}
+    scene.job("first").update(facts | {"state": "CONFIGURING", "allocated_tres": {"cpu": 1, "mem": 100}})
+    for later_s in (0, 7):
+        scene.now_s += later_s
+        (running,) = translator.observe(scene.read()).running
+        assert (running.start_s, [node for node, _ in running.placement]) == (scene.now_s, [0])
+    scene.rows["jobs"][0]["state"] = "RUNNING"
+    (running,) = translator.observe(scene.read()).running
+    assert running.start_s == facts["start_time"]
 
 
-def test_of_an_array_as_many_tasks_are_left_as_sleeping_nodes_take() -> None:
-    array = {"array_id": 500, "array_tasks_waiting": "0-4"}
-    seen = observe(scene_of(array, **{**HALF, "n4": "ALLOCATED"}))
-    assert seen.left == tuple(
-        UnmanagedJob(each, ASLEEP, f"500_{task}", "alice", held_for_us=True)
-        for task, each in enumerate(left.job_id for left in seen.left)
-    )
-    assert [each.label for each in seen.pending] == ["500_2", "500_3", "500_4"]
-
-
-def test_a_sleeping_node_under_a_reservation_is_not_woken() -> None:
-    scene = scene_of({}, n1="ALLOCATED", n2="IDLE+POWERED_DOWN+RESERVED", n3="ALLOCATED", n4="ALLOCATED")
+def test_reserved_sleeping_node_is_not_woken() -> None:
+    scene = scene_of(n2="IDLE+POWERED_DOWN+RESERVED")
     record = dict.fromkeys(scene.tables["reservations"]["fields"]) | {"flags": [], "name": "r", "nodes": "n2"}
     scene.rows["reservations"] = [record | {"start_time": scene.now_s - 5, "end_time": scene.now_s + 5}]
-    assert split(scene) == ([0], [])
+    assert not observe(scene).free[1].any()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cpsched.model import Request
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import (
-    FOREVER_S,
+    UNLIMITED_WALLTIME_S,
     find_allowed_node_set,
     get_walltime_s,
     partition_limit_reason,
@@ -66,15 +66,23 @@ def a_record(**facts: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("limit", "default", "most", "expected_s"),
-    [(10, 20, 30, 600), (None, 20, 30, 1200), (0, 20, 30, 1200), (None, None, 30, 1800), (None, None, None, FOREVER_S)],
+    [
+        (10, 20, 30, 600),
+        (None, 20, 30, 1200),
+        (0, 20, 30, 1200),
+        (None, None, 30, 1800),
+        (None, None, None, UNLIMITED_WALLTIME_S),
+    ],
 )
-def test_walltimes(limit: int | None, default: int | None, most: int | None, expected_s: int) -> None:
+def test_computes_walltime_from_limits(
+    limit: int | None, default: int | None, most: int | None, expected_s: int
+) -> None:
     partition = a_partition(default_time_min=default, max_time_min=most)
     assert get_walltime_s(a_record(time_limit=limit), partition) == expected_s
 
 
-def test_forever_is_a_year() -> None:
-    assert FOREVER_S == 31_536_000
+def test_unlimited_walltime_is_one_year() -> None:
+    assert UNLIMITED_WALLTIME_S == 31_536_000
 
 
 @pytest.mark.parametrize(
@@ -85,10 +93,10 @@ def test_forever_is_a_year() -> None:
         ({"state": "DOWN"}, 60, "PartitionDown: partition main is DOWN"),
         ({"state": "INACTIVE"}, 60, "PartitionInactive: partition main is INACTIVE"),
         ({"max_time_min": 10}, 600, None),
-        ({"max_time_min": 10}, 601, "PartitionTimeLimit: time limit above that of partition main"),
+        ({"max_time_min": 10}, 601, "PartitionTimeLimit: its time limit exceeds that of partition main"),
     ],
 )
-def test_limits_of_a_partition_on_both_sides(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
+def test_partition_limits_apply_at_boundary(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:
     assert words(partition_limit_reason(a_partition(**partition), walltime_s)) == reason
 
 
@@ -104,6 +112,8 @@ def reservation(name: str, *members: bool) -> SlurmReservation:
         ({"constraints": ["big&new"]}, (), [0], "main & big & new"),
         ({"constraints": ["big", "new"]}, (), [0], "main & big & new"),
         ({"constraints": ["nobody has this"]}, (), [], "main & nobody has this"),
+        ({"constraints": ["big|new"]}, (), [0, 1, 2], "main & big|new"),
+        ({"constraints": ["[big|new]"], "max_nodes": 1, "ntasks": 4}, (), [0, 1, 2], "main & [big|new]"),
         ({"excluded_nodes": "n[0-1],elsewhere"}, (), [2], "main & excluded nodes"),
         ({}, (reservation("maint", True, False, True, True),), [1], "main & not maint"),
         (
@@ -114,7 +124,7 @@ def reservation(name: str, *members: bool) -> SlurmReservation:
         ),
     ],
 )
-def test_nodes_that_a_job_may_use(
+def test_computes_allowed_nodes_of_job(
     facts: dict[str, Any], conflicts: tuple[SlurmReservation, ...], allowed: list[int], named: str
 ) -> None:
     machine = a_machine()
@@ -123,13 +133,15 @@ def test_nodes_that_a_job_may_use(
     assert machine.build_cluster().node_set_names[row] == named
 
 
-@pytest.mark.parametrize("sign", "|[]()*:")
-def test_features_that_are_more_than_a_list_are_left_to_slurm(sign: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["big*2", "[big|new]", "[big*1&new*1]", "big:new", "big|", "|big", "(big", "((big)|new)"]
+)
+def test_leaves_complex_feature_expression(text: str) -> None:
     with pytest.raises(JobNotModelled, match="features"):
-        find_allowed_node_set(a_record(constraints=[f"big{sign}new"]), a_machine(), a_partition(), ())
+        find_allowed_node_set(a_record(constraints=[text], max_nodes=2, ntasks=2), a_machine(), a_partition(), ())
 
 
-def test_an_empty_feature_is_left_to_slurm() -> None:
+def test_leaves_empty_feature() -> None:
     with pytest.raises(JobNotModelled, match="features 'big&'"):
         find_allowed_node_set(a_record(constraints=["big&"]), a_machine(), a_partition(), ())
 
@@ -141,14 +153,14 @@ def test_an_empty_feature_is_left_to_slurm() -> None:
         ({}, 2, Request(2, (4, 2000), distinct=True), 600),
         ({"cpus": 9, "allocated_tres": {"mem": 4001}}, 2, Request(2, (5, 2001), distinct=True), 600),
         ({"resource_sharing": "NO"}, 1, Request(1, (8, 4000), exclusive=True), 600),
-        ({"time_limit": None}, 1, Request(1, (8, 4000)), FOREVER_S),
-        ({"time_limit": 0}, 1, Request(1, (8, 4000)), FOREVER_S),
+        ({"time_limit": None}, 1, Request(1, (8, 4000)), UNLIMITED_WALLTIME_S),
+        ({"time_limit": 0}, 1, Request(1, (8, 4000)), UNLIMITED_WALLTIME_S),
         ({"time_limit": 1}, 1, Request(1, (8, 4000)), 60),
-        ({"time_limit": "UNLIMITED"}, 1, Request(1, (8, 4000)), FOREVER_S),
+        ({"time_limit": "UNLIMITED"}, 1, Request(1, (8, 4000)), UNLIMITED_WALLTIME_S),
         ({"cpus": None}, 1, Request(1, (1, 4000)), 600),
     ],
 )
-def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
+def test_running_job_takes_equal_shares_of_allocation(
     facts: dict[str, Any], nodes: int, request_: Request, walltime_s: int
 ) -> None:
     job = translate_placed_job(a_record(**facts), 5, a_machine(), nodes)
@@ -162,14 +174,14 @@ def test_a_job_that_has_nodes_takes_equal_shares_of_what_it_got(
     )
 
 
-def test_facts_that_are_not_there_are_empty_and_a_user_without_a_name_has_a_number() -> None:
+def test_missing_fields_are_empty_and_user_is_numeric() -> None:
     facts = dict.fromkeys(("submit_time", "user_name", "name", "partition", "account"))
     job = translate_placed_job(a_record(**facts), 5, a_machine(), 1)
     assert (job.submit_s, job.user, job.name, job.queue, job.account) == (0, "1001", "", "", "")
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_job_of_which_nothing_makes_sense_keeps_its_nodes_to_itself(nodes: int) -> None:
+def test_unreadable_running_job_holds_nodes_exclusively(nodes: int) -> None:
     job = translate_unreadable_job(a_record(submit_time="never", cpus="?"), 5, a_machine(), nodes)
     assert job.request == Request(nodes, (1, 0), distinct=nodes > 1, exclusive=True)
-    assert (job.submit_s, job.walltime_s) == (0, FOREVER_S)
+    assert (job.submit_s, job.walltime_s) == (0, UNLIMITED_WALLTIME_S)

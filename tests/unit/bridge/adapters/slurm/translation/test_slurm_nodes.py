@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpsched.model import NodeSetPart
-from cpsched.model.value_bounds import MOST_AMOUNT
+from cpsched.model import NodeSetCondition
+from cpsched.model.value_bounds import AMOUNT_BOUND
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 
@@ -34,21 +34,19 @@ def a_node(name: str = "n1", **facts: Any) -> dict[str, Any]:
         ({"memory_reserved_for_system": 1001}, [0, 0, 0]),
         ({"real_memory": None}, [8, 0, 0]),
         ({"effective_cpus": None}, [0, 1000, 0]),
-        ({"effective_cpus": MOST_AMOUNT - 1}, [MOST_AMOUNT - 1, 1000, 0]),
-        ({"effective_cpus": MOST_AMOUNT}, [0, 0, 0]),
+        ({"effective_cpus": AMOUNT_BOUND - 1}, [AMOUNT_BOUND - 1, 1000, 0]),
+        ({"effective_cpus": AMOUNT_BOUND}, [0, 0, 0]),
         ({"configured_gres": {"gpu": 2}}, [8, 1000, 2]),
-        ({"configured_gres": {"gpu": MOST_AMOUNT}}, [0, 0, 0]),
+        ({"configured_gres": {"gpu": AMOUNT_BOUND}}, [0, 0, 0]),
     ],
 )
-def test_a_node_has_what_it_says_and_nothing_where_that_makes_no_sense(
-    facts: dict[str, Any], capacity: list[int]
-) -> None:
+def test_reads_node_capacity_or_zero_if_invalid(facts: dict[str, Any], capacity: list[int]) -> None:
     machine = SlurmNodeTable.from_records([a_node(**facts), a_node("other", configured_gres={"gpu": 1})])
     assert machine.resources == ("cores", "memory_mib", "gpu")
     assert machine.capacity.tolist() == [capacity, [8, 1000, 1]]
 
 
-def test_memory_does_not_count_where_slurm_does_not_allocate_it() -> None:
+def test_ignores_memory_that_slurm_does_not_allocate() -> None:
     machine = SlurmNodeTable.from_records([a_node()], counts_memory=False)
     assert machine.capacity.tolist() == [[8, 0]]
     assert machine.to_amount_vector(3, 500, {}) == (3, 0)
@@ -59,22 +57,20 @@ def test_memory_does_not_count_where_slurm_does_not_allocate_it() -> None:
     ("threads", "cpus", "whole"),
     [([1, 1], 3, 3), ([2, 1], 3, 4), ([1, 2], 4, 4), ([4, 2], 1, 4), ([None, None], 3, 3), ([2, 2], 0, 0)],
 )
-def test_cpus_are_rounded_up_to_whole_cores_of_the_node_with_most_threads(
-    threads: list[int | None], cpus: int, whole: int
-) -> None:
+def test_rounds_cpus_up_to_cores_of_most_threads(threads: list[int | None], cpus: int, whole: int) -> None:
     machine = SlurmNodeTable.from_records([a_node(f"n{i}", threads_per_core=each) for i, each in enumerate(threads)])
     assert machine.round_up_to_cores(cpus) == whole
     assert machine.to_amount_vector(cpus, 0, {}) == (whole, 0)
 
 
-def test_amounts_stand_in_the_order_of_the_resources_and_unknown_ones_are_refused() -> None:
+def test_orders_amounts_and_rejects_unknown_resources() -> None:
     machine = SlurmNodeTable.from_records([a_node(configured_gres={"gpu:a100": 2, "fpga": 1})])
     assert machine.resources == ("cores", "memory_mib", "fpga", "gpu", "gpu:a100")
     assert machine.to_amount_vector(1, 2, {"gpu": 3, "fpga": 4}) == (1, 2, 4, 3, 0)
     assert machine.to_amount_vector(1, 2, {"gpu": 3, "tape": 1}) is None
 
 
-def test_nodes_are_found_by_name_and_names_of_no_node_left_out() -> None:
+def test_finds_nodes_by_name_and_ignores_unknown_ones() -> None:
     machine = SlurmNodeTable.from_records([a_node(name, active_features=features) for name, features in
                           (("a", ["x"]), ("b", None), ("c", ["x", "y"]))])  # fmt: skip
     assert machine.mask_of_names(["c", "nobody", "a"]).tolist() == [True, False, True]
@@ -84,14 +80,14 @@ def test_nodes_are_found_by_name_and_names_of_no_node_left_out() -> None:
     }
 
 
-def test_node_sets_of_the_same_nodes_are_one_and_a_new_one_makes_a_new_cluster() -> None:
+def test_equal_node_sets_are_shared_and_new_set_makes_cluster() -> None:
     machine = SlurmNodeTable.from_records([a_node("a"), a_node("b")])
     whole = machine.build_cluster()
-    assert machine.intern_node_set(np.array([True, True]), NodeSetPart("feature", "again")) == 0
+    assert machine.intern_node_set(np.array([True, True]), NodeSetCondition("feature", "again")) == 0
     assert machine.build_cluster() is whole
     mask = np.array([False, True])
-    assert machine.intern_node_set(mask, NodeSetPart("feature", "some")) == 1
-    assert machine.intern_node_set(mask.copy(), NodeSetPart("feature", "the same")) == 1
+    assert machine.intern_node_set(mask, NodeSetCondition("feature", "some")) == 1
+    assert machine.intern_node_set(mask.copy(), NodeSetCondition("feature", "the same")) == 1
     mask[:] = True
     found = machine.build_cluster()
     assert found is not whole
@@ -105,15 +101,24 @@ def test_node_sets_of_the_same_nodes_are_one_and_a_new_one_makes_a_new_cluster()
     [
         {"name": "z"}, {"effective_cpus": 9}, {"threads_per_core": 2}, {"real_memory": 1},
         {"configured_gres": {"g": 1}}, {"memory_reserved_for_system": 1}, {"active_features": ["x"]},
+        {"weight": 2},
     ],
 )  # fmt: skip
-def test_the_machine_stays_until_the_configuration_of_a_node_changes(change: dict[str, Any]) -> None:
+def test_keeps_node_table_until_configuration_changes(change: dict[str, Any]) -> None:
     machine = SlurmNodeTable.from_records([a_node()])
     assert SlurmNodeTable.from_records([a_node(state="DOWN")], previous=machine) is machine
     assert SlurmNodeTable.from_records([a_node(**change)], previous=machine) is not machine
     assert SlurmNodeTable.from_records([a_node()]) is not machine
 
 
-def test_a_cluster_without_nodes_is_one() -> None:
+def test_uses_slurm_weights_or_default_1() -> None:
+    machine = SlurmNodeTable.from_records([a_node("a", weight=20), a_node("b"), a_node("c", weight=0)])
+    weights = machine.build_cluster().weights
+    assert weights is not None
+    assert weights.tolist() == [20, 1, 0]
+    assert SlurmNodeTable.from_records([a_node("a", weight=1), a_node("b")]).build_cluster().weights is None
+
+
+def test_builds_cluster_without_nodes() -> None:
     machine = SlurmNodeTable.from_records([])
     assert (machine.names, machine.threads, machine.capacity.shape) == ((), 1, (0, 2))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.shared.not_modelled import JobNotModelled
-from cpsched_bridge.adapters.slurm.translation import array_tasks, job_dependencies, slurm_job_ids
+from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
+from cpsched_bridge.adapters.slurm.translation import array_tasks, slurm_job_ids
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
 from tests.builders import words
@@ -45,15 +45,13 @@ BY_OWNER = {"priority": 0, "admin_comment": None, "state_reason": "JobHeldUser",
 @pytest.mark.parametrize(
     ("facts", "hold", "for_us"), [(HELD, Hold.PLUGIN, True), (FREE, Hold.NONE, False), (BY_OWNER, Hold.USER, False)]
 )
-def test_who_holds_a_job_is_told_of_those_decided_on_and_of_those_left(
-    facts: dict[str, Any], hold: Hold, for_us: bool
-) -> None:
+def test_reports_holder_of_managed_and_unmanaged_jobs(facts: dict[str, Any], hold: Hold, for_us: bool) -> None:
     assert the_pending(one(**facts)).hold is hold
-    left = the_left(one(**facts, licenses=["matlab:1"]))
-    assert left == UnmanagedJob(100, JobNotModelled("asks for licenses").reason, "100", "alice", for_us)
+    left = the_left(one(**facts, deadline=1))
+    assert left == UnmanagedJob(100, JobNotModelled("has a deadline").reason, "100", "alice", for_us)
 
 
-def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them() -> None:
+def test_plugin_mark_is_no_hold_without_plugin() -> None:
     facts = {"priority": 0, "admin_comment": None, "state_reason": "JobHeldAdmin", "comment": "bridge:user-held"}
     for guarded, hold in ((True, Hold.USER), (False, Hold.ADMIN)):
         scene = one(**facts)
@@ -61,7 +59,7 @@ def test_the_plugins_words_hold_nothing_where_there_is_no_plugin_to_guard_them()
         assert the_pending(scene).hold is hold
 
 
-def test_a_job_that_is_left_is_named_as_people_do_and_its_reason_can_be_printed() -> None:
+def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
     task = {"array_id": 19, "array_task_id": 3, "array_tasks_waiting": None}
     left = the_left(one(**task, user_name=None, partition="a\x1bb"))
     assert (left.job_id, left.label, left.user) == (slurm_job_ids.make_task_id(19, 3), "19_3", "")
@@ -75,21 +73,89 @@ def test_a_job_that_is_left_is_named_as_people_do_and_its_reason_can_be_printed(
         ({"partition": "nowhere"}, "unknown partition nowhere"),
         ({"partition": None}, "unknown partition None"),
         ({"partition": ""}, "unknown partition "),
-        ({"partition": "main,nowhere"}, "several partitions"),
-        ({"array_id": 19, "array_tasks_waiting": "1-x"}, "its waiting tasks cannot be read"),
-        ({"array_id": 19, "array_tasks_waiting": "5-1"}, "its waiting tasks cannot be read"),
+        ({"partition": "main,nowhere"}, "unknown partition nowhere"),
+        ({"partition": "main,a b"}, "requests several partitions"),
+        ({"partition": "main,a/b"}, "requests several partitions"),
+        ({"array_id": 19, "array_tasks_waiting": "1-x"}, "its pending tasks cannot be read"),
+        ({"array_id": 19, "array_tasks_waiting": "5-1"}, "its pending tasks cannot be read"),
         ({"time_limit": "soon"}, "cannot be read: "),
         ({"excluded_nodes": "n[1-"}, "cannot be read: "),
         ({"required_nodes": "n2"}, "its owner chose its nodes"),
         ({"required_nodes": "n2", "licenses": ["matlab:1"]}, "its owner chose its nodes"),
-        ({"licenses": ["matlab:1"]}, "asks for licenses"),
+        ({"licenses": ["matlab:1"]}, "requests licenses whose number is unknown: matlab"),
+        ({"licenses": ["matlab:1|ansys:1"]}, "requests alternative licenses"),
+        ({"licenses": ["matlab(n1):1"]}, "requests alternative licenses"),
     ],
 )
-def test_why_a_job_is_left_to_slurm(facts: dict[str, Any], reason: str) -> None:
+def test_gives_reason_why_job_is_left(facts: dict[str, Any], reason: str) -> None:
     left = the_left(one(**facts))
     assert words(left.reason).startswith(reason)
     assert words(left.reason) == reason or reason.endswith(": ")
-    assert left.held_for_us
+    assert left.held_for_bridge
+
+
+def test_keeps_jobs_whose_licences_are_counted() -> None:
+    scene = one(licenses=["matlab:2", "flex@server"])
+    assert the_pending(scene, licenses=["matlab", "flex@server"]).hold is Hold.PLUGIN
+    assert "unknown: flex@server" in words(the_left(scene, licenses=["matlab"]).reason)
+
+
+MAIN, SHORT = "main", "short"
+SEVERAL = f"{MAIN},{SHORT}"
+
+
+def planned_in(scene: Scene, readings: int = 1) -> list[str]:
+    """The partition in which the one pending job is planned at each reading."""
+    translator = SlurmTranslator()
+    return [translator.observe(scene.read()).pending[0].job.queue for _ in range(readings)]
+
+
+@pytest.mark.parametrize(
+    ("main", "short", "planned"),
+    [
+        ({}, {}, MAIN),
+        ({}, {"priority_tier": 5}, SHORT),
+        ({"state": "DOWN"}, {}, SHORT),
+        ({"allowed_qos": ["gold"]}, {}, SHORT),
+        ({"allowed_qos": ["gold"], "oversubscribe": "FORCE:2"}, {}, SHORT),
+        ({"max_time": 1}, {"priority_tier": 0}, SHORT),
+        ({"max_nodes": 1, "min_nodes": 2}, {}, SHORT),
+        ({"nodes": "n1"}, {}, SHORT),
+        ({"state": "DOWN"}, {"state": "DOWN"}, MAIN),
+    ],
+)
+def test_plans_job_in_first_allowed_partition(main: dict[str, Any], short: dict[str, Any], planned: str) -> None:
+    """`n1` is too small for the job."""
+    scene = one(partition=SEVERAL, qos="silver", time_limit=30, memory_per_cpu=5000)
+    scene.node("n1")["real_memory"] = 4000
+    scene.partition(MAIN).update(main)
+    scene.partition(SHORT).update(short)
+    assert planned_in(scene) == [planned]
+
+
+@pytest.mark.parametrize(("limits_min", "planned"), [((10, 20), MAIN), ((20, 10), SHORT), ((10, 10), MAIN)])
+def test_plans_job_in_partition_of_earliest_start(limits_min: tuple[int, int], planned: str) -> None:
+    """Each partition has one node, with a running job that uses all of it."""
+    scene = one(partition=SEVERAL, time_limit=30)
+    for at, (name, limit_min) in enumerate(zip((MAIN, SHORT), limits_min, strict=True)):
+        node, tres = f"n{at + 1}", {"cpu": 16, "mem": 1000, "node": 1}
+        scene.partition(name)["nodes"] = node
+        scene.node(node).update(state="ALLOCATED", allocated_cpus=16)
+        facts = {"id": 200 + at, "start_time": scene.now_s, "time_limit": limit_min, "cpus": 16, "state": "RUNNING"}
+        scene.rows["jobs"].append({**Scene().job("serial"), **facts, "allocated_nodes": node, "allocated_tres": tres})
+    assert planned_in(scene) == [planned]
+
+
+@pytest.mark.parametrize(("facts", "planned"), [(HELD, [MAIN, SHORT, MAIN]), (FREE, [MAIN] * 3)])
+def test_plans_unstarted_job_in_next_partition(facts: dict[str, Any], planned: list[str]) -> None:
+    assert planned_in(one(**facts, partition=SEVERAL, time_limit=30), 3) == planned
+    assert planned_in(one(**facts, partition=MAIN, time_limit=30), 3) == [MAIN] * 3
+
+
+def test_leaves_job_if_any_partition_is_unmodelled() -> None:
+    scene = one(partition=SEVERAL, time_limit=30)
+    scene.partition(SHORT)["oversubscribe"] = "FORCE:2"
+    assert words(the_left(scene).reason) == "partition short: its nodes are oversubscribed (FORCE:2)"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +170,7 @@ def test_why_a_job_is_left_to_slurm(facts: dict[str, Any], reason: str) -> None:
         ("bridge:wait", True, (), False),
     ],
 )
-def test_a_node_list_is_ours_if_ledger_or_plugin_say_so(
+def test_ledger_or_plugin_identifies_own_pin(
     comment: str | None, guarded: bool, pinned: tuple[int, ...], ours: bool
 ) -> None:
     scene = one(required_nodes="n2", comment=comment)
@@ -117,7 +183,7 @@ def test_a_node_list_is_ours_if_ledger_or_plugin_say_so(
     assert not the_pending(one(required_nodes=None), pinned=pinned).pinned
 
 
-def test_a_node_list_of_one_task_is_that_of_the_record_that_it_shares() -> None:
+def test_shared_array_record_has_one_node_list() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-3", required_nodes="n2")
     seen = observe(scene, pinned={slurm_job_ids.make_task_id(19, 3)})
     assert [(p.label, p.pinned) for p in seen.pending] == [("19_1", True), ("19_2", True), ("19_3", True)]
@@ -130,15 +196,13 @@ def test_a_node_list_of_one_task_is_that_of_the_record_that_it_shares() -> None:
         (None, 0, [None, None, None]),
         (0, 5, [None, None, None]),
         (3, 0, [None, None, None]),
-        (2, 0, [None, None, array_tasks.FULL]),
-        (2, 1, [None, array_tasks.FULL, array_tasks.FULL]),
-        (2, 2, [array_tasks.FULL] * 3),
-        (2, 3, [array_tasks.FULL] * 3),
+        (2, 0, [None, None, array_tasks.TASK_LIMIT_REASON]),
+        (2, 1, [None, array_tasks.TASK_LIMIT_REASON, array_tasks.TASK_LIMIT_REASON]),
+        (2, 2, [array_tasks.TASK_LIMIT_REASON] * 3),
+        (2, 3, [array_tasks.TASK_LIMIT_REASON] * 3),
     ],
 )
-def test_so_many_tasks_may_start_as_the_array_has_room_for(
-    limit: int | None, running: int, waits: list[str | None]
-) -> None:
+def test_array_limit_bounds_startable_tasks(limit: int | None, running: int, waits: list[str | None]) -> None:
     scene = one(array_id=19, array_tasks_waiting="1-3", array_tasks_parallel=limit)
     placed = {"state": "RUNNING", "allocated_nodes": "n2", "array_tasks_waiting": None, "start_time": 60}
     rows = scene.rows["jobs"]
@@ -159,7 +223,7 @@ def late(scene: Scene, by_s: int = 1) -> dict[str, Any]:
     return {"eligible_time": scene.now_s + by_s}
 
 
-def test_of_several_reasons_to_wait_that_of_the_request_comes_first_and_that_of_the_array_last() -> None:
+def test_request_reason_precedes_other_reasons() -> None:
     scene = one()
     scene.partition("main")["max_time"] = 1000
     throttled = {"array_id": 19, "array_tasks_waiting": "1-2", "array_tasks_parallel": 1}
@@ -168,17 +232,17 @@ def test_of_several_reasons_to_wait_that_of_the_request_comes_first_and_that_of_
         scene.rows["jobs"][0] = {**one().job("first"), **throttled, **facts}
         return [words(p.job.ineligible) for p in observe(scene).pending]
 
-    beyond = "PartitionTimeLimit: time limit above that of partition main"
-    assert reasons() == [None, words(array_tasks.FULL)]
-    assert reasons(**late(scene)) == ["begin time"] * 2
-    assert reasons(**late(scene, 0)) == [None, words(array_tasks.FULL)]
+    beyond = "PartitionTimeLimit: its time limit exceeds that of partition main"
+    assert reasons() == [None, words(array_tasks.TASK_LIMIT_REASON)]
+    assert reasons(**late(scene)) == ["its begin time has not been reached"] * 2
+    assert reasons(**late(scene, 0)) == [None, words(array_tasks.TASK_LIMIT_REASON)]
     unmet = {"dependencies": {"afterok": ["19_1(unfulfilled)"]}}
-    assert reasons(**unmet) == [words(job_dependencies.UNMET)] * 2
-    assert reasons(**unmet, **late(scene)) == [words(job_dependencies.UNMET)] * 2
+    assert reasons(**unmet) == ["depends on job 19_1"] * 2
+    assert reasons(**unmet, **late(scene)) == ["depends on job 19_1"] * 2
     assert reasons(**BEYOND, **unmet, **late(scene)) == [beyond] * 2
 
 
-def test_a_reason_lies_with_each_task_by_its_own_name() -> None:
+def test_each_task_has_reason_under_its_own_name() -> None:
     scene = one(array_id=19, array_tasks_waiting="1-2", state_reason="Dependency", account="physics", qos="normal")
     seen = observe(scene)
     assert [p.label for p in seen.pending] == ["19_1", "19_2"]
@@ -187,7 +251,7 @@ def test_a_reason_lies_with_each_task_by_its_own_name() -> None:
     assert all(("array", ("19",)) in p.groups for p in seen.pending)
 
 
-def test_jobs_come_in_order_of_arrival_and_of_number_and_those_without_a_time_first() -> None:
+def test_sorts_by_arrival_and_id_with_unknown_times_first() -> None:
     scene = one()
     template = scene.job("first")
     order = ((8, 1), (3, 70), (1, 70), (2, 60), (9, None), (4, 10**9))
@@ -206,7 +270,7 @@ def reading(scene: Scene, translator: SlurmTranslator, number: int = 100) -> obj
     return translator.queue.asked[number]
 
 
-def test_a_record_that_stays_as_it_was_is_not_translated_again() -> None:
+def test_unchanged_record_is_not_translated_again() -> None:
     scene, translator = one(), SlurmTranslator()
     first = reading(scene, translator)
     scene.now_s += 10
@@ -218,7 +282,7 @@ def test_a_record_that_stays_as_it_was_is_not_translated_again() -> None:
     assert reading(scene, translator) is not second
 
 
-def test_another_partition_or_reservation_makes_a_record_read_anew() -> None:
+def test_changed_partition_or_reservation_invalidates_record() -> None:
     scene, translator = one(), SlurmTranslator()
     scene.rows["reservations"] = Scene().rows["reservations"][:1]
     booked = scene.rows["reservations"][0]
@@ -243,7 +307,7 @@ def test_another_partition_or_reservation_makes_a_record_read_anew() -> None:
     assert changed()
 
 
-def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None:
+def test_keeps_requests_by_job_id_until_job_is_gone() -> None:
     scene, translator = one(array_id=19, array_tasks_waiting="1-2"), SlurmTranslator()
     translator.observe(scene.read())
     numbers = [slurm_job_ids.make_task_id(19, task) for task in (1, 2)]
@@ -255,12 +319,12 @@ def test_what_asks_for_it_is_told_by_number_and_forgotten_with_the_job() -> None
     scene.rows["nodes"] = scene.rows["nodes"][:-1]
     before = translator.queue.asked[numbers[1]]
     translator.observe(scene.read())
-    assert translator.queue.asked[numbers[1]] is not before, "another machine: all is read again"
+    assert translator.queue.asked[numbers[1]] is not before, "another machine: all is available again"
 
 
-def test_an_array_that_runs_more_tasks_than_it_may_has_no_room_and_not_less() -> None:
+def test_array_above_its_lowered_limit_has_no_remaining_tasks() -> None:
     """Its owner has lowered the limit."""
-    limits = array_tasks.ArrayTaskLimits()
+    limits = array_tasks.RememberedArrayTaskLimits()
     assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": 2}, {19: 5}) == 0
     assert limits.remaining_tasks({"array_id": 19, "array_tasks_parallel": None}, {19: 1}) == 1, (
         "the limit is remembered"
@@ -274,25 +338,25 @@ ON_ITS_WAY = {**FREE, "required_nodes": "n2"}
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({**HELD, "excluded_nodes": "n[3-5]"}, "excludes n5, which the cluster does not know"),
-        ({**HELD, "excluded_nodes": "x[1-9]"}, "excludes x1, x2, x3 and 6 more, which the cluster does not know"),
-        ({**ON_ITS_WAY, "required_nodes": "n[4-5]"}, "asks for n5, which the cluster does not know"),
+        ({**HELD, "excluded_nodes": "n[3-5]"}, "excludes n5, which the cluster does not have"),
+        ({**HELD, "excluded_nodes": "x[1-9]"}, "excludes x1, x2, x3 and 6 more, which the cluster does not have"),
+        ({**ON_ITS_WAY, "required_nodes": "n[4-5]"}, "requests n5, which the cluster does not have"),
         ({**ON_ITS_WAY, "required_nodes": "n[4-"}, "cannot be read: node list 'n[4-': brackets do not match"),
     ],
 )
-def test_a_job_whose_list_names_an_unknown_node_is_left_with_the_reason(facts: dict[str, Any], reason: str) -> None:
+def test_leaves_job_with_unknown_node_in_list(facts: dict[str, Any], reason: str) -> None:
     """Slurm refuses every change of such a job, so that a start could only fail."""
     assert words(the_left(one(**facts), pinned=[100]).reason) == reason
 
 
-def test_a_job_on_its_way_whose_node_goes_is_left_although_it_was_read_before() -> None:
+def test_leaves_pinned_job_whose_node_disappears() -> None:
     translator, scene = SlurmTranslator(), one(**HELD)
     translator.observe(scene.read())
     scene.job("first").update(ON_ITS_WAY)
     assert translator.observe(scene.read(), [100]).pending[0].pinned
     scene.rows["nodes"] = [node for node in scene.rows["nodes"] if node["name"] != "n2"]
     (left,) = translator.observe(scene.read(), [100]).left
-    assert (words(left.reason), left.pinned) == ("asks for n2, which the cluster does not know", True)
+    assert (words(left.reason), left.pinned) == ("requests n2, which the cluster does not have", True)
 
 
 @pytest.mark.parametrize(
@@ -306,9 +370,7 @@ def test_a_job_on_its_way_whose_node_goes_is_left_although_it_was_read_before() 
         ({**ON_ITS_WAY, "comment": "bridge:pinned()"}, [], True),
     ],
 )
-def test_of_a_job_that_is_left_it_is_told_whether_it_is_released_with_our_pin(
-    facts: dict[str, Any], pinned: list[int], told: bool
-) -> None:
+def test_reports_whether_unmanaged_job_has_our_pin(facts: dict[str, Any], pinned: list[int], told: bool) -> None:
     assert the_left(one(**facts, licenses=["matlab:1"]), pinned=pinned).pinned is told
 
 
@@ -323,6 +385,6 @@ def test_of_a_job_that_is_left_it_is_told_whether_it_is_released_with_our_pin(
         (None, "", False),
     ],
 )
-def test_whether_slurm_refuses_the_nodes_of_a_start(reason: str | None, refused: str, outranked: bool) -> None:
+def test_detects_refused_nodes_and_lower_priority(reason: str | None, refused: str, outranked: bool) -> None:
     seen = the_pending(one(**{**FREE, "state_reason": reason, "required_nodes": "n1"}), pinned=[100])
     assert (seen.refused, seen.lower_priority) == (refused, outranked)

@@ -64,12 +64,12 @@ SOME = {"n1": "0,8", "n2": "0-3", "n3": "1", "n4": "5"}
         ({"cpu_ids_by_node": SOME, "end_time": 1}, [0, 0, 0, 0]),
     ],
 )
-def test_a_reservation_closes_the_cores_that_it_holds(facts: dict[str, Any], cores: list[int]) -> None:
+def test_reservation_closes_its_cores(facts: dict[str, Any], cores: list[int]) -> None:
     """What cannot be read closes whole nodes, and so does Slurm's own mark where no reservation explains it."""
     assert free(scene_with(**facts)) == cores
 
 
-def test_cores_of_several_threads_are_as_many_processors() -> None:
+def test_converts_reserved_cpus_of_threads_to_cores() -> None:
     scene = scene_with(cpu_ids_by_node=SOME)
     for node in scene.rows["nodes"]:
         node["threads_per_core"] = 2
@@ -85,7 +85,7 @@ def test_cores_of_several_threads_are_as_many_processors() -> None:
         ("n[1-2]", None, [2, 2], [16000, 16000]),
     ],
 )
-def test_memory_goes_with_the_cores_and_any_node_may_have_the_gpus(
+def test_reserved_cores_take_memory_and_possibly_gpus(
     nodes: str, tres: dict[str, int] | None, gpus: list[int], memory_mib: list[int]
 ) -> None:
     cores = {name: SOME[name] for name in ("n1", "n2") if name == nodes or nodes == "n[1-2]"}
@@ -97,7 +97,7 @@ def test_memory_goes_with_the_cores_and_any_node_may_have_the_gpus(
     assert free(scene, "memory_mib")[:2] == memory_mib
 
 
-def test_what_runs_in_a_reservation_uses_its_cores_and_gives_back_none() -> None:
+def test_job_inside_reservation_uses_its_cores_and_frees_none() -> None:
     """2 of 4 reserved cores are in use by its own job: 12 are free for others, and stay so when it ends."""
     scene = scene_with("first", nodes="n2", cpu_ids_by_node={"n2": "0-3"})
     running = {**scene.job("first"), "id": 900, "name": "theirs", "state": "RUNNING", "allocated_nodes": "n2"}
@@ -114,7 +114,7 @@ def test_what_runs_in_a_reservation_uses_its_cores_and_gives_back_none() -> None
     assert [(each.job.id, each.placement) for each in seen.running] == [(900, ((1, 1),))]
 
 
-def test_a_job_with_whole_nodes_gets_none_of_which_a_part_is_reserved() -> None:
+def test_whole_node_job_avoids_partly_reserved_nodes() -> None:
     """The fit rule wants such nodes wholly free, and later ones are taken out of what it may use."""
     scene = scene_with("exclusive", nodes="n[1-2]", cpu_ids_by_node={"n1": "0", "n2": "0"})
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
@@ -123,7 +123,7 @@ def test_a_job_with_whole_nodes_gets_none_of_which_a_part_is_reserved() -> None:
     assert nodes_of(observe(scene)) == ["n3", "n4"]
 
 
-def test_only_whole_nodes_are_shown_as_out_of_use() -> None:
+def test_only_whole_nodes_are_outages() -> None:
     scene = scene_with(cpu_ids_by_node={"n1": "0"}, nodes="n[1-2]")
     for name in ("n3", "n4"):
         scene.node(name)["state"] = "IDLE"
@@ -145,7 +145,7 @@ def test_only_whole_nodes_are_shown_as_out_of_use() -> None:
         (3599, "0-12", 60, ["n1", "n3", "n4"]),
     ],
 )
-def test_a_job_that_runs_into_reserved_cores_goes_where_it_fits_beside_them(
+def test_job_uses_nodes_where_it_fits_with_reserved_cores(
     start_in_s: int, cores: str, minutes: int, nodes: list[str]
 ) -> None:
     """The job takes four cores; n2 has 16, and all of them are free until the reservation begins."""
@@ -162,7 +162,7 @@ def test_a_job_that_runs_into_reserved_cores_goes_where_it_fits_beside_them(
 
 
 @pytest.mark.parametrize(("minutes", "nodes"), [(60, ["n1", "n3", "n4"]), (20, ["n1", "n2", "n3", "n4"])])
-def test_what_still_runs_when_cores_are_reserved_counts(minutes: int, nodes: list[str]) -> None:
+def test_jobs_running_at_reservation_begin_count(minutes: int, nodes: list[str]) -> None:
     """8 cores of n2 are reserved in half an hour, and 8 others run until then or longer; the job takes four."""
     scene = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-7"})
     scene.rows["reservations"][0].update(start_time=scene.now_s + 1800)
@@ -177,7 +177,7 @@ def test_what_still_runs_when_cores_are_reserved_counts(minutes: int, nodes: lis
     assert nodes_of(observe(scene)) == nodes
 
 
-def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
+def test_job_that_fits_nowhere_waits_for_reserved_cores() -> None:
     scene = scene_with(cpu_ids_by_node={f"n{at}": "0-15" for at in (1, 2, 3, 4)})
     scene.job("first")["time_limit"] = 600
     scene.rows["reservations"][0].update(start_time=scene.now_s + 60)
@@ -186,7 +186,7 @@ def test_a_job_that_fits_nowhere_beside_reserved_cores_waits_for_them() -> None:
     assert words(observe(scene).pending[0].job.ineligible) == "a future reservation leaves too little capacity (r)"
 
 
-def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
+def test_starts_of_one_round_cannot_share_reserved_cores() -> None:
     """12 of 16 cores of n2 are reserved in half an hour: one long job of three cores fits beside them, not two."""
     scene, translator = scene_with(nodes="n2", cpu_ids_by_node={"n2": "0-11"}), SlurmTranslator()
     scene.rows["reservations"][0].update(start_time=scene.now_s + 1800, end_time=scene.now_s + 3600)
@@ -196,7 +196,7 @@ def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
     assert translator.machine is not None
     long, short = (SentJobStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
     whole = SentJobStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
-    told = "other starts leave too little beside reservation r"
+    told = "other starts leave too little free for it outside reservation r"
 
     def kept(*starts: SentJobStart, under_way: tuple[SentJobStart, ...] = ()) -> list[SentJobStart | str]:
         capacity = translator.machine.capacity if translator.machine else None
@@ -247,9 +247,7 @@ def test_starts_of_one_round_do_not_take_reserved_cores_together() -> None:
         ({"nodes": None}, {}, False),
     ],
 )
-def test_jobs_that_a_magnetic_reservation_may_take_are_left_to_slurm(
-    facts: dict[str, Any], job: dict[str, Any], left: bool
-) -> None:
+def test_leaves_jobs_that_magnetic_reservation_may_take(facts: dict[str, Any], job: dict[str, Any], left: bool) -> None:
     """While Slurm could start them there, and where it is not known whether it could."""
     scene = scene_with(**{"users": ["alice"], "flags": ["MAGNETIC"], **facts})
     scene.job("first").update({"account": "lab", "qos": "normal", **job})
@@ -262,7 +260,7 @@ def test_jobs_that_a_magnetic_reservation_may_take_are_left_to_slurm(
     assert len(seen.pending) == (not left)
 
 
-def test_a_job_that_has_our_pin_is_not_taken_back_for_a_magnetic_reservation() -> None:
+def test_pinned_job_stays_despite_magnetic_reservation() -> None:
     scene = scene_with(users=["alice"], flags=["MAGNETIC"])
     scene.job("first")["required_nodes"] = "n1"
     seen = observe(scene, pinned=[scene.job("first")["id"]])

@@ -36,7 +36,7 @@ class Site:
             self.scene.node(name).update(allocated_cpus=count, allocated_memory=1000 * count)
 
 
-def test_a_job_that_has_what_it_asked_for_is_the_one_that_waited() -> None:
+def test_job_allocated_as_requested_keeps_its_request() -> None:
     site = Site()
     (waiting,) = site.observe().pending
     site.runs_on("n[1,3]", n1=16, n3=1)
@@ -48,7 +48,7 @@ def test_a_job_that_has_what_it_asked_for_is_the_one_that_waited() -> None:
     assert [cores for cores, *_ in seen.free.tolist()] == [0, 16, 15, 16]
 
 
-def test_a_job_that_has_something_else_is_told_once_read_and_counts_as_it_is() -> None:
+def test_reports_different_allocation_once_and_uses_it() -> None:
     site = Site()
     site.observe()
     site.runs_on("n[1,3]", n1=9, n3=9)
@@ -62,7 +62,7 @@ def test_a_job_that_has_something_else_is_told_once_read_and_counts_as_it_is() -
     assert site.observe().otherwise == {}
 
 
-def test_a_job_of_which_only_the_sum_is_known_counts_in_equal_shares() -> None:
+def test_allocation_with_known_sum_uses_equal_shares() -> None:
     site = Site()
     site.observe()
     site.runs_on("n[1,3]", n1=16, n3=1)
@@ -74,7 +74,7 @@ def test_a_job_of_which_only_the_sum_is_known_counts_in_equal_shares() -> None:
     assert known.running[0].placement == ((0, 16), (2, 1)), "read later"
 
 
-def test_a_job_that_was_never_seen_waiting_is_nothing_that_differs() -> None:
+def test_reports_no_difference_for_job_never_seen_pending() -> None:
     site = Site()
     site.runs_on("n[1,3]", n1=16, n3=1)
     seen = site.observe(layout=[["n1", 16, 16000, {}], ["n3", 1, 1000, {}]])
@@ -82,7 +82,7 @@ def test_a_job_that_was_never_seen_waiting_is_nothing_that_differs() -> None:
     assert seen.running[0].job.request == Request(17, (1, 1000, 0))
 
 
-def test_a_start_in_the_controllers_future_is_one_of_now() -> None:
+def test_start_in_future_of_controller_is_now() -> None:
     """Clocks of two hosts differ: a job that runs has not begun later than it was read."""
     site = Site()
     site.runs_on("n1", n1=17)
@@ -91,7 +91,7 @@ def test_a_start_in_the_controllers_future_is_one_of_now() -> None:
     assert running.start_s == site.scene.now_s
 
 
-def test_a_node_that_would_be_too_full_is_left_out_of_a_job_on_several_and_stays_that_of_a_job_on_it_alone() -> None:
+def test_drops_overcommitted_node_from_multi_node_job() -> None:
     machine = SlurmNodeTable.from_records([a_node("n1", effective_cpus=16), a_node("n2", effective_cpus=16)])
     alone = RunningJob(Job(1, 0, 60, Request(1, (10, 0))), 0, ((0, 1),))
     several = RunningJob(Job(2, 0, 60, Request(2, (9, 0), distinct=True)), 0, ((0, 1), (1, 1)))

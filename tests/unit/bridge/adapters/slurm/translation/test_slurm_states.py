@@ -58,13 +58,16 @@ FORGED = (
         ("BadConstraints", None, None, 0, False, Hold.CLUSTER),
         ("BadConstraints", WAIT, "bridge:user-held", 0, True, Hold.USER),
         ("JobHoldMaxRequeue", WAIT, None, 4, True, Hold.CLUSTER),
-        *((reason, WAIT, "bridge:pinned()", 1, True, Hold.CLUSTER) for reason in sorted(slurm_states.LAUNCH_FAILED)),
+        *(
+            (reason, WAIT, "bridge:pinned()", 1, True, Hold.CLUSTER)
+            for reason in sorted(slurm_states.LAUNCH_FAILED_REASONS)
+        ),
         ("launch failed requeued held", WAIT, "bridge:admin-held", 1, True, Hold.USER),
         ("job requeued in held state", WAIT, "bridge:pinned()", 1, True, Hold.ADMIN),
         *((ADMIN, WAIT, comment, 0, True, Hold.ADMIN) for comment in FORGED),
     ],
 )
-def test_who_holds_a_job_of_priority_0(
+def test_classifies_hold_of_priority_0(
     reason: str | None,
     admin_comment: str | None,
     comment: str | None,
@@ -80,7 +83,7 @@ COMMENTS = (None, "bridge:wait", "bridge:wait bridge:admin-held", "bridge:user-h
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_bridges_by_record_only_as_the_rule_says(guarded: bool) -> None:
+def test_hold_is_ours_only_by_documented_rule(guarded: bool) -> None:
     """Every combination: never the bridge's without the mark, with another's word, or on an administrator's reason."""
     ours = set()
     for reason, mark, comment, restarts in product(REASONS, (WAIT, None, "bridge:wait x"), COMMENTS, (0, 1)):
@@ -94,7 +97,7 @@ def test_the_bridges_by_record_only_as_the_rule_says(guarded: bool) -> None:
 
 
 @pytest.mark.parametrize("priority", [1, 4_294_901_757, None])
-def test_only_priority_0_is_a_hold(priority: int | None) -> None:
+def test_only_priority_0_is_hold(priority: int | None) -> None:
     assert slurm_states.classify_hold(priority, ADMIN, WAIT, "bridge:wait", 0, True) is Hold.NONE
 
 
@@ -110,6 +113,8 @@ def test_only_priority_0_is_a_hold(priority: int | None) -> None:
         (None, None, True, False),
     ],
 )
-def test_whose_node_list_it_is(admin_comment: str | None, comment: str | None, guarded: bool, ours: bool) -> None:
+def test_classifies_owner_of_node_list(
+    admin_comment: str | None, comment: str | None, guarded: bool, ours: bool
+) -> None:
     record = {"admin_comment": admin_comment, "comment": comment}
     assert slurm_states.is_pinned_by_bridge(record, guarded) is ours

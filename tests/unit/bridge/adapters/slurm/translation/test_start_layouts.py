@@ -9,7 +9,12 @@ import pytest
 
 from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import IntArray, Placement, Request
-from cpsched_bridge.adapters.slurm.translation.start_layouts import TAKEN, UNCERTAIN, SentJobStart, resolve_layouts
+from cpsched_bridge.adapters.slurm.translation.start_layouts import (
+    NODES_TAKEN,
+    UNCERTAIN_LAYOUT,
+    SentJobStart,
+    resolve_layouts,
+)
 
 CAPACITY = np.array([[16, 1600]] * 4)
 PRIME = Request(17, (1, 0))
@@ -23,61 +28,63 @@ def free(*cores: int) -> IntArray:
     return np.array([[each, 1600] for each in cores])
 
 
-def test_the_first_nodes_are_filled_and_the_last_one_gets_the_rest() -> None:
+def test_fills_first_nodes_and_last_gets_rest() -> None:
     wanted = start(PRIME, (0, 5), (1, 12))
     assert resolve_layouts([wanted], free(10, 12, 16, 16), CAPACITY, []) == [start(PRIME, (0, 10), (1, 7))]
 
 
-def test_a_node_that_can_be_spared_is_not_named() -> None:
+def test_omits_unneeded_node() -> None:
     wanted = start(PRIME, (0, 1), (1, 8), (2, 8))
     assert resolve_layouts([wanted], free(3, 12, 16, 16), CAPACITY, []) == [start(PRIME, (1, 12), (2, 5))]
 
 
-def test_equal_shares_and_jobs_on_one_node_stay_as_they_are() -> None:
+def test_keeps_equal_shares_and_single_node_jobs() -> None:
     wanted = [start(Request(2, (8, 0), distinct=True), (0, 1), (1, 1)), start(Request(1, (4, 0)), (0, 1))]
     assert resolve_layouts(wanted, free(16, 16, 16, 16), CAPACITY, []) == wanted
 
 
-def test_a_start_beside_another_that_changes_its_split_waits() -> None:
+def test_defers_start_whose_split_another_changes() -> None:
     other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
-    assert resolve_layouts([other, wanted], free(16, 16, 16, 16), CAPACITY, []) == [other, UNCERTAIN]
-    assert resolve_layouts([wanted], free(16, 16, 16, 16), CAPACITY, [other]) == [UNCERTAIN], "on its way already"
+    assert resolve_layouts([other, wanted], free(16, 16, 16, 16), CAPACITY, []) == [other, UNCERTAIN_LAYOUT]
+    assert resolve_layouts([wanted], free(16, 16, 16, 16), CAPACITY, [other]) == [UNCERTAIN_LAYOUT], (
+        "on its way already"
+    )
 
 
-def test_a_start_that_would_change_the_split_of_an_earlier_one_waits() -> None:
+def test_defers_start_that_changes_split_of_earlier_one() -> None:
     other, wanted = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 16), (1, 1))
     found = resolve_layouts([wanted, other], free(16, 16, 16, 16), CAPACITY, [])
-    assert found == [wanted, UNCERTAIN]
+    assert found == [wanted, UNCERTAIN_LAYOUT]
 
 
-def test_starts_that_share_only_the_last_node_do_not_disturb_each_other() -> None:
+def test_starts_may_share_last_node() -> None:
     other, wanted = start(Request(1, (4, 0)), (1, 1)), start(PRIME, (0, 16), (1, 1))
     assert resolve_layouts([wanted, other], free(16, 16, 16, 16), CAPACITY, []) == [wanted, other]
 
 
-def test_what_does_not_fit_any_more_waits() -> None:
-    assert resolve_layouts([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [TAKEN]
+def test_defers_start_that_no_longer_fits() -> None:
+    assert resolve_layouts([start(PRIME, (0, 16), (1, 1))], free(8, 8, 16, 16), CAPACITY, []) == [NODES_TAKEN]
 
 
-def test_a_start_that_waits_holds_no_room() -> None:
+def test_deferred_start_takes_no_capacity() -> None:
     """The second start waits for the first: the third has its nodes as if the second were not there."""
     other, put_off = start(Request(1, (4, 0)), (0, 1)), start(PRIME, (0, 12), (1, 5))
     third = start(PRIME, (1, 12), (2, 5))
     found = resolve_layouts([other, put_off, third], free(16, 16, 16, 16), CAPACITY, [])
-    assert found == [other, UNCERTAIN, start(PRIME, (1, 16), (2, 1))]
+    assert found == [other, UNCERTAIN_LAYOUT, start(PRIME, (1, 16), (2, 1))]
 
 
-def test_what_was_sent_before_takes_room_from_later_starts() -> None:
+def test_earlier_starts_take_capacity_from_later_ones() -> None:
     other, wanted = start(Request(1, (12, 0)), (1, 1)), start(PRIME, (0, 8), (1, 9))
-    assert resolve_layouts([other, wanted], free(8, 16, 16, 16), CAPACITY, []) == [other, TAKEN]
-    assert resolve_layouts([wanted], free(8, 16, 16, 16), CAPACITY, [other]) == [TAKEN]
+    assert resolve_layouts([other, wanted], free(8, 16, 16, 16), CAPACITY, []) == [other, NODES_TAKEN]
+    assert resolve_layouts([wanted], free(8, 16, 16, 16), CAPACITY, [other]) == [NODES_TAKEN]
 
 
-def test_whole_nodes_are_taken_only_where_nothing_runs() -> None:
+def test_uses_whole_nodes_only_if_idle() -> None:
     whole = Request(17, (1, 0), exclusive=True)
     wanted = start(whole, (0, 16), (1, 1))
     assert resolve_layouts([wanted], free(16, 16, 16, 16), CAPACITY, []) == [wanted]
-    assert resolve_layouts([wanted], free(15, 16, 16, 16), CAPACITY, []) == [TAKEN]
+    assert resolve_layouts([wanted], free(15, 16, 16, 16), CAPACITY, []) == [NODES_TAKEN]
 
 
 def any_round(choose: random.Random) -> tuple[IntArray, list[SentJobStart]]:
@@ -112,7 +119,7 @@ def slurm(request: Request, nodes: list[int], left: IntArray) -> Placement | Non
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
-def test_whatever_order_slurm_takes_the_starts_in_each_comes_out_as_settled(first: int) -> None:
+def test_layouts_hold_for_any_order_of_starts(first: int) -> None:
     for seed in range(first, first + 50):
         comes_out_as_settled(random.Random(seed))
 
@@ -130,7 +137,7 @@ def comes_out_as_settled(choose: random.Random) -> None:
         assert (now >= 0).all()
 
 
-def test_a_round_of_many_starts_is_settled_in_part_not_given_up() -> None:
+def test_sends_most_starts_of_random_rounds() -> None:
     """Of 200 random rounds, most starts are sent at once."""
     counts = [0, 0]
     for seed in range(200):

@@ -20,13 +20,13 @@ TASKS = st.integers(1, 30)
 
 
 @pytest.mark.parametrize("case", MEASURED["cases"], ids=lambda case: f"{case['options']} on {case['cores']}")
-def test_a_real_slurm_splits_so(case: dict[str, Any]) -> None:
+def test_distributes_tasks_like_recorded_slurm(case: dict[str, Any]) -> None:
     """`cores` are those free on each node of the list, `room` the tasks that they hold with their memory and GPUs."""
     assert distribute_tasks(case["tasks"], case["room"]) == case["split"]
 
 
 @given(TASKS, ROOM)
-def test_no_node_that_is_needed_can_be_spared_and_together_they_hold_all_tasks(tasks: int, room: list[int]) -> None:
+def test_keeps_minimal_nodes_that_hold_all_tasks(tasks: int, room: list[int]) -> None:
     kept = find_required_positions(tasks, room)
     if sum(room) < tasks:
         assert kept == []
@@ -37,7 +37,7 @@ def test_no_node_that_is_needed_can_be_spared_and_together_they_hold_all_tasks(t
 
 
 @given(TASKS, ROOM)
-def test_a_split_is_certain_only_where_one_order_of_filling_is_the_only_one(tasks: int, room: list[int]) -> None:
+def test_split_is_certain_only_with_single_node_choice(tasks: int, room: list[int]) -> None:
     """Whichever subset of the nodes holds the tasks: where only all of them do, Slurm has no choice of nodes."""
     holders = [
         nodes

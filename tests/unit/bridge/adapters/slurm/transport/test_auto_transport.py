@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.slurm_options import SAID, Options, connect, make_transport
+from cpsched_bridge.adapters.slurm.slurm_options import SELECTED_BY_OPTION, Options, connect, make_transport
 from cpsched_bridge.adapters.slurm.transport.auto_transport import (
-    MOST_TIMEOUTS,
+    MAX_CONSECUTIVE_TIMEOUTS,
     AutoSlurmTransport,
     is_pyslurm_installed,
 )
@@ -55,7 +55,7 @@ class Tried:
         return self.begins
 
     def transport_choice(self) -> tuple[str, str]:
-        return "pyslurm", SAID
+        return "pyslurm", SELECTED_BY_OPTION
 
     def close(self) -> None:
         self.closed = True
@@ -72,20 +72,20 @@ def auto(tried: Tried, there: bool = True) -> AutoSlurmTransport:
     return AutoSlurmTransport(lambda: cast(PyslurmTransport, tried), lambda why: Commands(why=why), lambda: there)
 
 
-def test_without_a_pyslurm_it_is_known_at_once_that_it_is_cli() -> None:
+def test_chooses_cli_at_once_without_pyslurm() -> None:
     chosen = auto(Tried("25.11.2"), there=False)
     assert chosen.transport_choice() == ("cli", "pyslurm is not installed")
     assert chosen.not_ready_reason() is None
     assert (chosen.read_config(), chosen.child_starts, chosen.starts_in_one_change) == ({"of": "cli"}, 0, False)
 
 
-def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
+def test_chooses_working_pyslurm_at_first_call() -> None:
     tried = Tried("25.11.2")
     chosen = auto(tried)
     assert chosen.transport_choice() is None
     assert not chosen.starts_in_one_change
     assert chosen.read_config() == {"of": "pyslurm"}
-    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works with slurmctld 26.05.5")
     assert (chosen.child_starts, chosen.starts_in_one_change) == (1, True)
     chosen.close()
     assert tried.closed
@@ -94,13 +94,13 @@ def test_a_pyslurm_that_works_is_taken_with_the_first_call() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("26.11.0", "newer than the controller"),
+        ("26.11.0", "pyslurm 26.11.0 is newer than slurmctld"),
         (CommandRefused("hello: pyslurm cannot be imported: no libslurm"), "no libslurm"),
         (BackendStartFailed("the pyslurm process ended (exit status -11)"), "exit status -11"),
         (BackendDied("hello: the pyslurm process died (exit status -11)"), "died"),
     ],
 )
-def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | BackendError, words: str) -> None:
+def test_rejects_broken_pyslurm_and_reports_reason(answer: str | BackendError, words: str) -> None:
     tried = Tried(answer)
     chosen = auto(tried)
     assert chosen.read_config() == {"of": "cli"}
@@ -111,16 +111,16 @@ def test_one_that_does_not_work_here_is_left_and_the_reason_told(answer: str | B
     assert tried.closed
 
 
-def test_where_slurmctld_limits_calls_commands_are_chosen() -> None:
+def test_chooses_cli_if_slurmctld_limits_calls() -> None:
     """Slurm's library sleeps within a call that is over the limit, so that the bridge would kill it halfway."""
     chosen = auto(Tried("25.11.2", limit={"bucket": 30, "per_s": 2.0}))
     assert chosen.read_config() == {"of": "cli"}
-    why = "slurmctld limits this user's calls (rl_enable), to which pyslurm does not keep"
+    why = "slurmctld limits this user's calls (rl_enable), and pyslurm does not respect the limit"
     assert chosen.transport_choice() == ("cli", why)
 
 
 @pytest.mark.parametrize("error", [BackendStarting("imports"), BackendUnavailable("no controller")])
-def test_while_nothing_can_be_known_nothing_is_chosen(error: BackendError) -> None:
+def test_chooses_no_transport_while_unknown(error: BackendError) -> None:
     tried = Tried(error, error, error, error, error, "25.11.2")
     chosen = auto(tried)
     for _ in range(5):
@@ -130,32 +130,32 @@ def test_while_nothing_can_be_known_nothing_is_chosen(error: BackendError) -> No
     assert chosen.read_config() == {"of": "pyslurm"}
 
 
-def test_one_that_never_answers_is_left_after_some_times() -> None:
+def test_rejects_pyslurm_after_repeated_timeouts() -> None:
     chosen = auto(Tried(BackendTimeout("hello: no answer")))
-    for _ in range(MOST_TIMEOUTS - 1):
+    for _ in range(MAX_CONSECUTIVE_TIMEOUTS - 1):
         with pytest.raises(BackendTimeout):
             chosen.read_config()
     assert chosen.read_config() == {"of": "cli"}
-    assert chosen.transport_choice() == ("cli", f"hello: no answer, {MOST_TIMEOUTS} times in a row")
+    assert chosen.transport_choice() == ("cli", f"hello: no answer ({MAX_CONSECUTIVE_TIMEOUTS} consecutive times)")
 
 
-def test_what_was_chosen_stays_whatever_becomes_of_it() -> None:
+def test_choice_is_final() -> None:
     tried = Tried("25.11.2")
     chosen = auto(tried)
     chosen.read_config()
     tried.answers = [BackendDied("gone")]
     assert chosen.read_config() == {"of": "pyslurm"}
-    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works beside a controller of 26.05.5")
+    assert chosen.transport_choice() == ("pyslurm", "pyslurm 25.11.2 works with slurmctld 26.05.5")
 
 
-def test_what_it_waits_for_is_the_import_and_an_import_that_fails_decides() -> None:
+def test_waits_for_import_whose_failure_decides() -> None:
     assert auto(Tried("25.11.2", begins="imports")).not_ready_reason() == "imports"
     chosen = auto(Tried("25.11.2", begins=BackendStartFailed("exit status 1")))
     assert chosen.not_ready_reason() is None
     assert chosen.transport_choice() == ("cli", "exit status 1")
 
 
-def test_a_pyslurm_that_cannot_be_imported_is_found_out_in_its_process() -> None:
+def test_detects_failed_import_in_child_process() -> None:
     """Never in the bridge's own."""
     tried = PyslurmTransport(client=PyslurmClient("no_such_pyslurm"))
     chosen = AutoSlurmTransport(lambda: tried, lambda why: Commands(why=why), lambda: True)
@@ -169,9 +169,7 @@ def test_a_pyslurm_that_cannot_be_imported_is_found_out_in_its_process() -> None
     chosen.close()
 
 
-def test_whether_there_is_a_pyslurm_is_seen_without_importing_it(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_detects_pyslurm_without_importing_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "path_importer_cache", {})
     (tmp_path / "pyslurm").mkdir()
@@ -180,13 +178,13 @@ def test_whether_there_is_a_pyslurm_is_seen_without_importing_it(
     assert "pyslurm" not in sys.modules
 
 
-def test_the_settings_may_name_one() -> None:
-    assert make_transport(Options(transport="cli")).transport_choice() == ("cli", SAID)
-    assert make_transport(Options(transport="pyslurm")).transport_choice() == ("pyslurm", SAID)
+def test_settings_may_select_transport() -> None:
+    assert make_transport(Options(transport="cli")).transport_choice() == ("cli", SELECTED_BY_OPTION)
+    assert make_transport(Options(transport="pyslurm")).transport_choice() == ("pyslurm", SELECTED_BY_OPTION)
     assert isinstance(make_transport(Options()), AutoSlurmTransport)
 
 
-def test_all_programs_of_a_backend_share_one_bucket() -> None:
+def test_all_programs_of_backend_share_call_budget() -> None:
     backend = connect(Options(transport="cli"))
     reading = backend._transport._records  # noqa: SLF001
     policy, load = backend._policy.asking, backend._load.asking  # noqa: SLF001

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.translation import task_ranges
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.errors import BackendError, BackendUnavailable
 
 RELEASES = ("22.05.8", "24.11.5", "26.05.5")
@@ -189,7 +189,7 @@ class Programs:
         typed: Mapping[str, str] | None = None,
         most_s: float = 0.0,
     ) -> Answers:
-        """As `SlurmPrograms`."""
+        """As `ParallelSlurmPrograms`."""
         found: dict[str, str] = {}
         error: BackendError | None = None
         for name, command in commands.items():
@@ -263,8 +263,8 @@ class Programs:
         hidden = [each for each in jobs if self._common(each, jobs) is job]
         if not hidden:
             return job
-        waiting = [task for some in task_ranges.format_task_ranges(job.tasks.partition("%")[0]) for task in some]
-        tasks = task_ranges.format_ranges([*waiting, *(each.task or 0 for each in hidden)])
+        waiting = [task for some in node_and_task_lists.parse_task_ranges(job.tasks.partition("%")[0]) for task in some]
+        tasks = node_and_task_lists.format_ranges([*waiting, *(each.task or 0 for each in hidden)])
         return Job(
             job.number, job.name, job.comment, job.submit, job.array, tasks, None, {**job.columns, "Reason": "X"}
         )
@@ -272,7 +272,7 @@ class Programs:
 
 @dataclass
 class Answers:
-    """As `SlurmPrograms` has them."""
+    """As `ParallelSlurmPrograms` has them."""
 
     found: dict[str, str]
     error: BackendError | None = None

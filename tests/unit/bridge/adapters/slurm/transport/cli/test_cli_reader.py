@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct, scontrol_job, squeue
+from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct, scontrol_job_parsing, squeue
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.job_records import SlurmJobRecordBuilder
-from cpsched_bridge.adapters.slurm.transport.programs.call_budget import SLEEP_S, SlurmRpcTokenBucket
+from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
+from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SLEEP_S, SlurmRpcTokenBucket
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import (
     CONFIG,
@@ -36,7 +36,7 @@ class Clock:
 
 
 @each_release
-def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
+def test_distinguishes_tasks_that_squeue_merges(release: str) -> None:
     programs = Programs(ARRAY, release)
     common, task = SlurmCliReader(programs=programs).read().jobs
     assert (common["id"], common["array_id"], common["array_tasks_waiting"], common["array_tasks_parallel"]) == (
@@ -50,7 +50,7 @@ def test_tasks_that_squeue_shows_as_one_are_told_apart(release: str) -> None:
     assert (task["state_reason"], task["array_tasks_waiting"]) == ("JobHeldAdmin", None)
 
 
-def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> None:
+def test_vanished_hidden_task_leaves_others_unchanged() -> None:
     programs = Programs(ARRAY)
     programs.broken["squeue --local --all --states=all --noheader --noconvert --jobs"] = ""
     (common,) = SlurmCliReader(programs=programs).read().jobs
@@ -58,7 +58,7 @@ def test_a_hidden_task_that_is_gone_by_then_leaves_the_others_as_they_are() -> N
 
 
 @each_release
-def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
+def test_targeted_query_distinguishes_merged_tasks(release: str) -> None:
     looking = SlurmCliReader(programs=Programs([Job(5), *ARRAY], release))
     assert [job["id"] for job in looking.read_jobs(None)] == [5, 7, 8]
     common, task = looking.read_jobs([7])
@@ -66,7 +66,7 @@ def test_a_fresh_look_tells_them_apart_too(release: str) -> None:
     assert looking.read_jobs([]) == []
 
 
-def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
+def test_targeted_query_omits_vanished_job() -> None:
     programs = Programs([Job(5)])
     programs.broken["squeue --local"] = BackendUnavailable("squeue: slurm_load_jobs error: Invalid job id specified")
     assert SlurmCliReader(programs=programs).read_jobs([6]) == []
@@ -85,9 +85,7 @@ def test_a_job_that_is_gone_is_missing_from_a_look() -> None:
         ("26.05.5", {}, 2),
     ],
 )
-def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
-    release: str, columns: dict[str, str], expected: int
-) -> None:
+def test_removes_extra_node_added_before_24_05(release: str, columns: dict[str, str], expected: int) -> None:
     job = Job(5, columns={"CPUsPerTask": "3", "NumNodes": "2", **columns}, lines={"tasks": "2", "nodes": "2"})
     assert SlurmCliReader(programs=Programs([job], release)).read().jobs[0]["num_nodes"] == expected
 
@@ -96,7 +94,7 @@ def test_the_node_that_slurmctld_adds_before_24_05_is_taken_off(
     ("oversubscribe", "exclusive", "expected"),
     [("NO", "NO", "OK"), ("YES", "NO", "YES"), ("OK", "NO", "OK"), ("NO", "NODE", "NO"), ("NO", "USER", "USER")],
 )
-def test_sharing_is_told_in_the_words_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
+def test_reports_sharing_in_terms_before_26_05(oversubscribe: str, exclusive: str, expected: str) -> None:
     job = Job(5, columns={"OverSubscribe": oversubscribe, "Exclusive": exclusive})
     assert SlurmCliReader(programs=Programs([job])).read().jobs[0]["resource_sharing"] == expected
 
@@ -104,7 +102,7 @@ def test_sharing_is_told_in_the_words_before_26_05(oversubscribe: str, exclusive
 FORGED = "x\n\n" + Job(6, "other", columns={"State": "RUNNING"}).shown("26.05.5")
 
 
-def test_who_forges_records_of_others_harms_nobody() -> None:
+def test_forged_records_harm_no_other_job() -> None:
     programs = Programs([Job(5, submit=FORGED), Job(6), Job(7, submit=FORGED + Job(9).shown("26.05.5"))])
     looked, other, third = SlurmCliReader(programs=programs).read().jobs
     assert [job["unreadable"] for job in (looked, other, third)] == [None, None, None]
@@ -112,7 +110,7 @@ def test_who_forges_records_of_others_harms_nobody() -> None:
     assert programs.counted("scontrol", "--details") == 2
 
 
-def test_a_flood_of_forged_tasks_hides_no_task_and_asks_for_little() -> None:
+def test_forged_tasks_hide_no_task_and_cost_one_query() -> None:
     flood = "".join(Job(number, array=7, task=1).shown("26.05.5") for number in range(100, 4000))
     programs = Programs([Job(5, submit=f"x\n\n{flood}"), *ARRAY])
     seen = SlurmCliReader(programs=programs).read()
@@ -120,7 +118,7 @@ def test_a_flood_of_forged_tasks_hides_no_task_and_asks_for_little() -> None:
     assert programs.counted("squeue", "--jobs") == 1
 
 
-def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
+def test_forging_own_record_leaves_only_own_job() -> None:
     forger = Job(5, submit="x\n\n" + Job(5).shown("26.05.5") + FORGED)
     first, second = SlurmCliReader(programs=Programs([forger, Job(6)])).read().jobs
     assert "requested_tres" in first["unreadable"]
@@ -128,7 +126,7 @@ def test_who_forges_own_records_is_left_alone_and_nobody_else() -> None:
     assert second["unreadable"] is None
 
 
-def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
+def test_multi_line_name_is_cut_before_parsing() -> None:
     name = "x\n   UserId=root(0)\n   Priority=7 Nice=0\n   MinCPUsNode=9 MinMemoryNode=1M MinTmpDiskNode=0"
     found = SlurmCliReader(programs=Programs([Job(5, name=name)])).read().jobs[0]
     assert (found["name"], found["unreadable"], found["memory_per_cpu"], found["memory_per_node"]) == (
@@ -139,27 +137,27 @@ def test_a_name_that_writes_lines_is_cut_off_before_they_count() -> None:
     )
 
 
-def test_what_begins_like_a_record_without_a_number_is_part_of_a_name() -> None:
+def test_record_prefix_without_id_is_part_of_name() -> None:
     name = "x\nJobId=a b\nJobId=12345678901 c"
     found, other = SlurmCliReader(programs=Programs([Job(5, name=name), Job(6)])).read().jobs
     assert [(job["unreadable"], job["ntasks"]) for job in (found, other)] == [(None, 1), (None, 1)]
 
 
-def test_a_job_that_changed_its_name_meanwhile_is_left_alone() -> None:
+def test_leaves_job_renamed_during_reading() -> None:
     programs = Programs([Job(5)])
     for name in ("new", "warp"):
         programs.broken["scontrol --details show job"] = Job(5, name=name).shown("26.05.5")
         assert "ntasks" in SlurmCliReader(programs=programs).read().jobs[0]["unreadable"]
 
 
-def test_a_line_that_stands_there_twice_makes_a_job_unreadable() -> None:
+def test_duplicate_line_makes_job_unreadable() -> None:
     job = Job(5, lines={"required": "(null)\n   RunTime=00:00:00 TimeLimit=UNLIMITED TimeMin=N/A"})
     found = SlurmCliReader(programs=Programs([job])).read().jobs[0]
     assert "ntasks" in found["unreadable"]
     assert found["time_limit"] == 60
 
 
-def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> None:
+def test_keeps_details_while_squeue_row_is_unchanged() -> None:
     clock = Clock()
     programs = Programs([Job(5, submit=FORGED), Job(6)])
     looking = SlurmCliReader(clock=clock, programs=programs)
@@ -173,14 +171,14 @@ def test_what_was_asked_apart_counts_while_squeue_shows_the_job_as_it_was() -> N
 
 
 @pytest.mark.parametrize("printed", [Job(5).shown("26.05.5")[:-1], "", "No jobs in the system\n", "garbage\n\n"])
-def test_details_that_end_early_fail_the_reading(printed: str) -> None:
+def test_truncated_details_fail_reading(printed: str) -> None:
     programs = Programs([Job(5), Job(6)], broken={"scontrol --details show job": printed})
     with pytest.raises(BackendUnavailable):
         SlurmCliReader(programs=programs).read()
 
 
 @pytest.mark.parametrize("command", ["squeue --local", "scontrol --all show nodes", "scontrol show config"])
-def test_a_program_that_fails_fails_the_reading(command: str) -> None:
+def test_failed_program_fails_reading(command: str) -> None:
     programs = Programs([Job(5)], broken={command: BackendUnavailable("no controller")})
     with pytest.raises(BackendUnavailable):
         SlurmCliReader(programs=programs).read()
@@ -195,12 +193,12 @@ def test_a_program_that_fails_fails_the_reading(command: str) -> None:
         ("scontrol --all show partitions", PARTITION[:-2]),
     ],
 )
-def test_half_an_answer_fails_the_reading(command: str, printed: str) -> None:
+def test_partial_answer_fails_reading(command: str, printed: str) -> None:
     with pytest.raises(BackendUnavailable):
         SlurmCliReader(programs=Programs([Job(5)], broken={command: printed})).read()
 
 
-def test_a_comment_that_reads_like_a_setting_is_none() -> None:
+def test_comment_resembling_setting_is_ignored() -> None:
     found = (
         SlurmCliReader(programs=Programs([Job(5, comment="SpreadJob=Yes NtasksPerTRES=2 SegmentSize=2")]))
         .read()
@@ -209,7 +207,7 @@ def test_a_comment_that_reads_like_a_setting_is_none() -> None:
     assert (found["spreads_over_nodes"], found["ntasks_per_gpu"], found["segment_size"]) == (False, None, None)
 
 
-def test_when_nothing_changes_little_is_asked() -> None:
+def test_unchanged_jobs_need_few_queries() -> None:
     clock = Clock()
     programs = Programs([Job(5)])
     looking = SlurmCliReader(clock=clock, programs=programs)
@@ -218,7 +216,7 @@ def test_when_nothing_changes_little_is_asked() -> None:
         programs.asked.clear()
         looking.read()
         assert [command[0] for command in programs.asked] == ["squeue", "scontrol", "scontrol"]
-    clock.now_s = cli_reader.CONFIG_S
+    clock.now_s = cli_reader.CONFIG_INTERVAL_S
     programs.plugins = "(null)"
     assert not looking.read().guarded
     programs.asked.clear()
@@ -236,7 +234,7 @@ def after_a_reading(jobs: list[Job]) -> tuple[Programs, SlurmCliReader]:
     return programs, looking
 
 
-MANY = [Job(number) for number in range(1000, 1000 + 3 * cli_reader.SHARE_APART)]
+MANY = [Job(number) for number in range(1000, 1000 + 3 * cli_reader.CHANGED_JOBS_DIVISOR)]
 
 
 def details_asked(programs: Programs) -> tuple[int, int]:
@@ -245,7 +243,7 @@ def details_asked(programs: Programs) -> tuple[int, int]:
     return every, programs.counted("scontrol", "--details") - every
 
 
-def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
+def test_queries_few_changed_jobs_by_id() -> None:
     programs, looking = after_a_reading([*MANY, Job(5), Job(6)])
     changed = Job(5, columns={"TimeLimit": "2:00:00"}, lines={"tasks": "3", "limit": "02:00:00"})
     programs.jobs = [*MANY, changed, Job(6, lines={"tasks": "4"}), Job(7, lines={"tasks": "2"})]
@@ -261,21 +259,21 @@ def test_few_jobs_that_changed_are_asked_for_by_their_numbers() -> None:
     assert details_asked(programs) == (0, 0)
 
 
-def test_what_slurm_changes_by_itself_asks_for_nothing() -> None:
+def test_changes_made_by_slurm_need_no_query() -> None:
     programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [replace(job, columns={"PriorityLong": "77", "Reason": "Priority"}) for job in programs.jobs]
     assert {job["priority"] for job in looking.read().jobs} == {77}
     assert details_asked(programs) == (0, 0)
 
 
-def test_many_jobs_that_changed_are_asked_for_together() -> None:
+def test_queries_many_changed_jobs_together() -> None:
     programs, looking = after_a_reading([*MANY, Job(5)])
     programs.jobs = [*MANY, *(Job(number, lines={"tasks": "2"}) for number in range(1, 6))]
     assert [job["ntasks"] for job in looking.read().jobs if job["id"] < 6] == [2] * 5
     assert details_asked(programs) == (1, 0)
 
 
-def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
+def test_vanished_changed_job_makes_query_for_all() -> None:
     programs, looking = after_a_reading([*MANY])
     programs.jobs = [*MANY, Job(5, columns={"State": "COMPLETED"})]
     programs.silent = {5}
@@ -284,7 +282,7 @@ def test_a_changed_job_that_is_gone_has_all_asked_for() -> None:
     assert details_asked(programs) == (1, 1)
 
 
-def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_asks_for_all() -> None:
+def test_missing_changed_job_fails_reading_and_then_queries_all() -> None:
     programs = Programs([*MANY])
     looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
@@ -292,14 +290,14 @@ def test_a_changed_job_that_scontrol_lacks_fails_the_reading_and_the_next_one_as
     programs.silent = {5, 1000}
     for _ in range(2):
         programs.asked.clear()
-        with pytest.raises(BackendUnavailable, match="lacks"):
+        with pytest.raises(BackendUnavailable, match="jobs listed by squeue are missing"):
             looking.read()
         assert programs.counted("--details", "job") == 1
     programs.silent = set()
     assert len(looking.read().jobs) == len(MANY) + 1
 
 
-def test_a_changed_job_cannot_write_records_of_others() -> None:
+def test_changed_job_cannot_forge_other_records() -> None:
     programs = Programs([*MANY, Job(6)])
     looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
@@ -319,9 +317,10 @@ def test_a_changed_job_cannot_write_records_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "period_s"), [(0.1, cli_reader.DETAILS_INTERVAL_S), (2.0, 40.0), (9.0, cli_reader.DETAILS_MOST_S)]
+    ("took_s", "period_s"),
+    [(0.1, cli_reader.DETAILS_INTERVAL_S), (2.0, 40.0), (9.0, cli_reader.MAX_DETAILS_INTERVAL_S)],
 )
-def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s: float) -> None:
+def test_queries_slow_details_less_often(took_s: float, period_s: float) -> None:
     clock, programs = Clock(), Programs([Job(5)])
 
     def slow(
@@ -337,10 +336,10 @@ def test_details_that_take_long_are_asked_for_less_often(took_s: float, period_s
         assert details_asked(programs) == (expected, 0)
 
 
-def test_after_a_question_for_all_jobs_was_late_a_reading_asks_for_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_some_jobs_after_late_query_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs on nodes first, then the oldest that were never shown; the others wait for a later reading."""
-    monkeypatch.setattr(cli_reader, "MOST_APART", 2)
-    monkeypatch.setattr(cli_reader, "MOST_APART_WHILE_SLOW", 3)
+    monkeypatch.setattr(cli_reader, "MAX_SINGLE_JOB_QUERIES", 2)
+    monkeypatch.setattr(cli_reader, "MAX_SINGLE_JOB_QUERIES_WHILE_SLOW", 3)
     clock, programs = Clock(), Programs([Job(5)])
     looking = SlurmCliReader(clock=clock, programs=programs)
     looking.read()
@@ -353,12 +352,12 @@ def test_after_a_question_for_all_jobs_was_late_a_reading_asks_for_some(monkeypa
     assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
     assert details_asked(programs)[0] == 2
     del programs.broken["scontrol --details show job"]
-    clock.now_s += cli_reader.DETAILS_MOST_S
+    clock.now_s += cli_reader.MAX_DETAILS_INTERVAL_S
     assert [job["id"] for job in looking.read().jobs] == [5, 6, 7, 8, 9]
     assert details_asked(programs)[0] == 3
 
 
-def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_follows_recent_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each program of a reading has one of its own; a limit on calls gives time to sleep in."""
     programs = Programs([Job(5)])
     given: list[tuple[float, float]] = []
@@ -384,7 +383,7 @@ def test_silence_has_a_deadline_that_follows_the_pace(monkeypatch: pytest.Monkey
     assert set(given[5:]) == {(10.0 + SLEEP_S, 60.0 + SLEEP_S)}
 
 
-def test_times_that_pass_make_no_record_anew() -> None:
+def test_elapsed_time_changes_no_record() -> None:
     clock, programs = Clock(), Programs([Job(5), Job(6)])
     looking = SlurmCliReader(clock=clock, programs=programs)
     before = looking.read().jobs
@@ -397,7 +396,7 @@ def test_times_that_pass_make_no_record_anew() -> None:
     assert second is before[1]
 
 
-def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> None:
+def test_always_queries_pending_array() -> None:
     programs = Programs(ARRAY)
     looking = SlurmCliReader(clock=Clock(), programs=programs)
     looking.read()
@@ -409,7 +408,7 @@ def test_an_array_that_waits_may_hide_changes_so_it_is_always_asked_for() -> Non
     ]
 
 
-def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_to_time() -> None:
+def test_queries_hidden_tasks_on_change_and_periodically() -> None:
     clock, programs = Clock(), Programs(ARRAY)
     looking = SlurmCliReader(clock=clock, programs=programs)
     before = looking.read().jobs
@@ -428,7 +427,7 @@ def test_hidden_tasks_are_asked_for_when_scontrol_shows_them_anew_and_from_time_
     assert [job["id"] for job in looking.read().jobs] == [7]
 
 
-def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
+def test_does_not_query_ended_array_again() -> None:
     programs = Programs([Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})])
     looking = SlurmCliReader(clock=Clock(), programs=programs)
     before = looking.read().jobs
@@ -440,6 +439,7 @@ def test_an_array_that_has_ended_is_not_asked_for_again() -> None:
 SACCT = (
     "12", "10_2", "a\nb", "0", "lab", "main", "1795381000", "1795381100", "1795381200", "60", "CANCELLED by 2001",
     "2", "8", "n[1-2]", "billing=8,cpu=8,gres/gpu=2,mem=4000M,node=2",
+    "", "a100&ib",
 )  # fmt: skip
 
 
@@ -454,12 +454,12 @@ class Past:
         return Answers({"sacct": "".join("".join(v + end for v in row) + "\n" for row in self.rows)}, waits=self.waits)
 
 
-def test_ended_jobs_are_told_once_the_database_answers() -> None:
+def test_reports_ended_jobs_once_database_answers() -> None:
     """A job that ended just at the second asked for was in the answer before."""
     since_s = 1795380000
     rows = (
         ("11", "11", *SACCT[2:8], str(since_s), *SACCT[9:]),
-        ("13", "10_0", *SACCT[2:8], str(since_s + 1), "UNLIMITED", "FAILED", "None", "None", "", ""),
+        ("13", "10_0", *SACCT[2:8], str(since_s + 1), "UNLIMITED", "FAILED", "None", "None", "", "", "", ""),
         ("14", "10_[1-3]", *SACCT[2:8], str(since_s + 1), "", *SACCT[10:]),
         ("15", "15", "x", "unknown", *SACCT[4:]),
         ("16", "16", *SACCT[2:8], "Unknown", *SACCT[9:]),
@@ -471,23 +471,24 @@ def test_ended_jobs_are_told_once_the_database_answers() -> None:
         "id": 12, "name": "a\nb", "user_name": "root", "account": "lab", "partition": "main",
         "submit_time": 1795381000, "start_time": 1795381100, "end_time": 1795381200, "time_limit": 60,
         "state": "CANCELLED", "num_nodes": 2, "cpus": 8, "array_id": 10, "array_task_id": 2, "nodelist": "n[1-2]",
-        "allocated_tres": {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2},
+        "allocated_tres": {"billing": 8, "cpu": 8, "gres/gpu": 2, "mem": 4000, "node": 2}, "reservation": None,
+        "constraints": "a100&ib",
     }  # fmt: skip
     just_later = {
         "id": 13, "end_time": since_s + 1, "time_limit": None, "state": "FAILED", "num_nodes": 0, "cpus": 0,
-        "array_task_id": None, "nodelist": None, "allocated_tres": None,
+        "array_task_id": None, "nodelist": None, "allocated_tres": None, "constraints": None,
     }  # fmt: skip
     in_partitions_limit = {"id": 14, "end_time": since_s + 1, "time_limit": "PartitionLimit", "array_task_id": None}
     assert list(looking.read_accounting(since_s)) == [told, told | just_later, told | in_partitions_limit]
 
 
 @pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
-def test_sacct_is_asked_from_a_time_that_it_takes(since_s: int, expected: str) -> None:
+def test_sacct_gets_valid_start_time(since_s: int, expected: str) -> None:
     assert f"--starttime={expected}" in sacct.build_sacct_command(since_s, "~w")
 
 
 @pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
-def test_only_the_first_past_waits_if_accounting_answers(
+def test_only_first_history_waits_if_accounting_answers(
     answers: bool, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cli_reader, "query_privilege", lambda user: {"accounting_answers": answers})
@@ -505,20 +506,20 @@ def test_only_the_first_past_waits_if_accounting_answers(
 
 
 @pytest.mark.parametrize("rows", [(SACCT[:-1],), ((*SACCT, "x"), SACCT[:-1]), (("garbage",),)])
-def test_a_past_that_is_not_whole_is_none(rows: tuple[tuple[str, ...], ...]) -> None:
+def test_rejects_incomplete_history(rows: tuple[tuple[str, ...], ...]) -> None:
     with pytest.raises(BackendUnavailable, match="sacct"):
         SlurmCliReader(programs=Past(0, *rows)).read_accounting(0)
 
 
 @pytest.mark.parametrize("instead", ["garbage", "{whole}x", "{cut}"])
-def test_a_past_with_another_end_is_none(instead: str) -> None:
+def test_rejects_history_with_wrong_end_mark(instead: str) -> None:
     end = "~w"
     whole = "".join(value + end for value in SACCT) + "\n"
-    with pytest.raises(BackendUnavailable, match="ends early"):
+    with pytest.raises(BackendUnavailable, match="is truncated"):
         sacct.parse_ended_jobs(instead.format(whole=whole, cut=whole[:-1]), end, 0)
 
 
-def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
+def test_forged_ids_of_vanished_jobs_cost_no_query() -> None:
     """An array that has ended is among the jobs: behind one, numbers that squeue does not show may hide."""
     ended = Job(7, array=7, tasks="0-2", columns={"State": "CANCELLED"})
     programs = Programs([*MANY, ended, Job(5, submit=FORGED), Job(6)])
@@ -531,15 +532,15 @@ def test_forged_numbers_of_jobs_that_are_gone_cost_nothing() -> None:
         assert (programs.counted("--jobs"), details_asked(programs)) == (0, (0, 0))
 
 
-def test_a_common_record_is_read_again_while_it_hides_others() -> None:
+def test_reads_common_record_again_while_it_hides_tasks() -> None:
     """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
-    rows = {7: {name: job.column(name) for name in (*squeue.ALL, *squeue.SINCE_26_05)}}
-    shown, _ = scontrol_job.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
-    jobs = SlurmJobRecordBuilder()
+    rows = {7: {name: job.column(name) for name in (*squeue.ALL_COLUMNS, *squeue.COLUMNS_SINCE_26_05)}}
+    shown, _ = scontrol_job_parsing.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
+    jobs = CachingSlurmJobRecordBuilder()
     reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]
     assert reasons == ["Resources", "JobHeldUser", "Resources"]
-    assert SlurmJobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
+    assert CachingSlurmJobRecordBuilder().read(rows, {}, {7})[0][0]["unreadable"][:2] == [
         "array_tasks_waiting",
         "array_tasks_parallel",
     ]

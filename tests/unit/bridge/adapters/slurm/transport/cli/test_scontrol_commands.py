@@ -10,7 +10,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.transport import CommandReply
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE, SlurmCliCommands
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
 
@@ -64,31 +64,35 @@ def start(job: int, *nodes: str, **more: Any) -> Record:
     return {"job": job, "nodes": list(nodes), "tasks_per_node": 0, **more}
 
 
-def commands(jobs: Jobs) -> SlurmCliCommands:
-    return SlurmCliCommands(jobs, ENOUGH_S)
+def commands(jobs: Jobs) -> SlurmCliOrderExecutor:
+    return SlurmCliOrderExecutor(jobs, ENOUGH_S)
 
 
-OLD_PLUGIN = "case $line in *Partition=*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
+OLD_PLUGIN = "case $line in *Partition=bridge:*) echo 'Invalid partition name specified for job 7' >&2;; esac\n"
 """Complaints of a scontrol beside a submit plugin that does not pin and release in one change."""
 ORDERS = [
     start(7, "n1", "n2", tasks_per_node=3, num_nodes="2-2", nice=-40),
     start(8, "n3"),
     start(9, "n1", tasks_per_node=2, cpus_per_node=4, cpus=8),
+    start(10, "n1", num_nodes="1-1", partition="short"),
+    start(11, "n1", partition="short"),
 ]
 
 
-def test_the_submit_plugin_makes_one_change_of_a_start(programs: Path) -> None:
+def test_submit_plugin_makes_start_one_command(programs: Path) -> None:
     said = put_scontrol(programs)
-    assert commands(Jobs(j7={}, j8={}, j9={})).send("start", ORDERS) == [CommandReply("done")] * 3
+    assert commands(Jobs(j7={}, j8={}, j9={}, j10={}, j11={})).send("start", ORDERS) == [CommandReply("done")] * 5
     assert said.read_text().splitlines() == [
         "update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40",
         "update JobId=8 Partition=bridge:start/n3",
         "update JobId=9 Partition=bridge:start/n1 TasksPerNode=2 MinCPUsNode=4 NumCPUs=8",
+        "update JobId=10 Partition=bridge:start/n1/1-1/short",
+        "update JobId=11 Partition=bridge:start/n1//short",
     ]
 
 
 @pytest.mark.parametrize("words", ["held by its owner", "Unable to contact slurm controller", "Invalid node name"])
-def test_another_complaint_of_such_a_start_is_that_of_the_start(programs: Path, words: str) -> None:
+def test_other_error_of_plugin_start_is_outcome(programs: Path, words: str) -> None:
     said = put_scontrol(programs, complaining(words))
     ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
     assert (result, why) == ("unknown" if "contact" in words else "refused", words)
@@ -96,13 +100,13 @@ def test_another_complaint_of_such_a_start_is_that_of_the_start(programs: Path, 
 
 
 @pytest.mark.parametrize("plugins", [["lua"], []])
-def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list[str]) -> None:
+def test_start_without_plugin_pins_then_releases(programs: Path, plugins: list[str]) -> None:
     """An older plugin is asked once; where none is loaded, never."""
     said = put_scontrol(programs, OLD_PLUGIN)
-    jobs = Jobs(j7={}, j8={}, j9={})
+    jobs = Jobs(j7={}, j8={}, j9={}, j10={}, j11={})
     jobs.plugins = plugins
     sent = commands(jobs)
-    assert sent.send("start", ORDERS[:1]) + sent.send("start", ORDERS[1:]) == [CommandReply("done")] * 3
+    assert sent.send("start", ORDERS[:1]) + sent.send("start", ORDERS[1:]) == [CommandReply("done")] * 5
     asked = ["update JobId=7 Partition=bridge:start/n1,n2/2-2 TasksPerNode=3 Nice=-40"] if plugins else []
     assert said.read_text().splitlines() == [
         *asked,
@@ -112,29 +116,33 @@ def test_without_it_a_start_pins_and_then_releases(programs: Path, plugins: list
         "release 8",
         "update JobId=9 ReqNodeList=n1 TasksPerNode=2 MinCPUsNode=4 NumCPUs=8",
         "release 9",
+        "update JobId=10 Partition=short ReqNodeList=n1 NumNodes=1-1",
+        "release 10",
+        "update JobId=11 Partition=short ReqNodeList=n1",
+        "release 11",
     ]
 
 
-def test_a_job_that_takes_no_pin_is_not_released(programs: Path) -> None:
+def test_job_with_refused_pin_is_not_released(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *JobId=7*) echo 'No such nodes' >&2;; esac")
     answers = commands(Jobs(j7={}, j8={})).send("start", [start(7, "n1"), start(8, "n1")])
     assert answers == [CommandReply("refused", "No such nodes"), CommandReply("done")]
     assert "release 7" not in said.read_text()
 
 
-def test_a_pin_that_may_have_been_lost_is_unknown_and_the_job_not_released(programs: Path) -> None:
+def test_possibly_lost_pin_is_unknown_without_release(programs: Path) -> None:
     said = put_scontrol(programs, complaining("Unable to contact slurm controller (connect failure)"))
     assert commands(Jobs(j7={})).send("start", [start(7, "n1")])[0][0] == "unknown"
     assert "release" not in said.read_text()
 
 
-def test_a_release_that_fails_is_unknown_since_the_job_is_pinned(programs: Path) -> None:
+def test_failed_release_of_pinned_job_is_unknown(programs: Path) -> None:
     put_scontrol(programs, f"{OLD_PLUGIN}case $line in release*) echo 'Access/permission denied' >&2;; esac")
     ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
-    assert (result, why) == ("unknown", "pinned, but perhaps not released: Access/permission denied")
+    assert (result, why) == ("unknown", "pinned, but possibly not released: Access/permission denied")
 
 
-def test_a_scontrol_that_dies_between_pin_and_release_leaves_that_unknown_and_the_rest_unsent(programs: Path) -> None:
+def test_scontrol_exit_after_pin_leaves_rest_unsent(programs: Path) -> None:
     said = put_scontrol(programs, f"{OLD_PLUGIN}case $line in release\\ 8) kill -9 $$;; esac")
     answers = commands(Jobs(j7={}, j8={}, j9={})).send("start", [start(n, "n1") for n in (7, 8, 9)])
     assert [result for result, *_ in answers] == ["done", "unknown", "refused"]
@@ -152,16 +160,16 @@ def test_a_scontrol_that_dies_between_pin_and_release_leaves_that_unknown_and_th
         ({"priority": None, "unreadable": ["priority"]}, "priority cannot be read"),
     ],
 )
-def test_only_a_pending_job_held_for_us_is_started(programs: Path, facts: dict[str, Any], why: str) -> None:
+def test_starts_only_pending_jobs_held_by_bridge(programs: Path, facts: dict[str, Any], why: str) -> None:
     said = put_scontrol(programs)
     answers = commands(Jobs(j7=facts, j8={})).send("start", [start(7, "n1"), start(8, "n2"), start(9, "n2")])
     assert [result for result, *_ in answers] == ["refused", "done", "refused"]
     assert why in answers[0][1]
-    assert "does not know" in answers[2][1]
+    assert "is unknown to slurmctld" in answers[2][1]
     assert said.read_text().splitlines() == ["update JobId=8 Partition=bridge:start/n2"]
 
 
-def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(programs: Path) -> None:
+def test_checks_20_starts_at_a_time_in_one_scontrol_process(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >>{programs}/pids")
     jobs = Jobs(**{f"j{n}": {} for n in range(1, 101)})
     answers = commands(jobs).send("start", [start(n, "n1") for n in range(1, 101)])
@@ -188,18 +196,18 @@ def test_many_starts_are_looked_at_twenty_at_a_time_and_told_to_one_scontrol(pro
         "n\t1",
     ],
 )
-def test_what_is_no_name_of_one_node_is_not_sent(programs: Path, name: str) -> None:
+def test_refuses_invalid_node_name(programs: Path, name: str) -> None:
     said = put_scontrol(programs)
-    assert NODE.fullmatch(name) is None
+    assert NODE_NAME_PATTERN.fullmatch(name) is None
     ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1", name)])
     assert result == "refused"
-    assert "is no name of a node" in why
+    assert "is not a node name" in why
     assert not said.exists()
 
 
 @pytest.mark.parametrize("name", ["n1", "gpu-01.site.example", "N_1"])
-def test_names_of_nodes_may_have_dots_and_dashes(name: str) -> None:
-    assert NODE.fullmatch(name)
+def test_node_name_may_have_dots_and_dashes(name: str) -> None:
+    assert NODE_NAME_PATTERN.fullmatch(name)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +217,7 @@ def test_names_of_nodes_may_have_dots_and_dashes(name: str) -> None:
         "ReqNodeList=\nrelease 8",
         "ReqNodeList=\n",
         "ReqNodeList= UserId=0",
+        "ReqNodeList= Partition=bridge:start/n1",
         "ReqNodeList= NumNodes=1-",
         "ReqNodeList=  NumNodes=1",
         'ReqNodeList="n1"',
@@ -217,18 +226,18 @@ def test_names_of_nodes_may_have_dots_and_dashes(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["hold", "release"])
-def test_settings_that_do_more_than_undo_a_pin_are_not_sent(programs: Path, clear: str, command: str) -> None:
+def test_refuses_settings_other_than_pin_removal(programs: Path, clear: str, command: str) -> None:
     said = put_scontrol(programs)
     ((result, *_),) = commands(Jobs(j7={"priority": 5})).send(command, [{"job": 7, "clear": clear}])
     assert result == "refused"
     assert not said.exists()
 
 
-def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: Path) -> None:
+def test_hold_and_release_clear_pins(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.before = lambda: jobs.facts[7].update(priority=0 if said.exists() else 5)
-    clear = "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
+    clear = "ReqNodeList= Partition=main,short TasksPerNode=0 NumNodes=1-6 NumTasks=6 Nice=-3"
     assert commands(jobs).send("hold", [{"job": 7, "clear": clear}]) == [CommandReply("done")]
     assert said.read_text() == f"hold 7\nupdate JobId=7 {clear}\n"
     said.unlink()
@@ -238,7 +247,7 @@ def test_a_hold_holds_and_clears_and_a_hand_back_clears_and_releases(programs: P
 
 
 @pytest.mark.parametrize("held", [{}, {"admin_comment": None, "comment": None, "state_reason": "JobHeldUser"}])
-def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: dict[str, Any]) -> None:
+def test_unpin_keeps_any_hold(programs: Path, held: dict[str, Any]) -> None:
     """By whomever the job is held."""
     said = put_scontrol(programs)
     assert commands(Jobs(j7=held)).send("unpin", [{"job": 7, "clear": "ReqNodeList= Nice=5"}]) == [CommandReply("done")]
@@ -253,7 +262,7 @@ def test_a_pin_is_taken_off_a_held_job_and_the_hold_stays(programs: Path, held: 
         ({}, "ReqNodeList= Priority=9", "cannot be cleared"),
     ],
 )
-def test_of_other_jobs_no_pin_is_taken_off(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
+def test_refuses_unpin_of_other_jobs(programs: Path, facts: dict[str, Any], clear: str, why: str) -> None:
     said = put_scontrol(programs)
     ((result, words, _),) = commands(Jobs(j7=facts)).send("unpin", [{"job": 7, "clear": clear}])
     assert result == "refused"
@@ -261,7 +270,7 @@ def test_of_other_jobs_no_pin_is_taken_off(programs: Path, facts: dict[str, Any]
     assert not said.exists()
 
 
-def test_a_job_that_starts_during_its_hold_keeps_its_nodes(programs: Path) -> None:
+def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j7={"priority": 5})
     jobs.then = lambda: jobs.facts[7].update(state="RUNNING")
@@ -270,7 +279,7 @@ def test_a_job_that_starts_during_its_hold_keeps_its_nodes(programs: Path) -> No
     assert said.read_text() == "hold 7\n"
 
 
-def test_array_tasks_are_split_off_and_named_by_their_indices(programs: Path) -> None:
+def test_splits_off_array_tasks_and_names_indices(programs: Path) -> None:
     """The last one keeps the common record, whose bare number would be the whole array."""
     said = put_scontrol(programs)
     jobs = Jobs(j19={"array_id": 19, "array_tasks_waiting": "0-1,5"})
@@ -291,7 +300,7 @@ def test_array_tasks_are_split_off_and_named_by_their_indices(programs: Path) ->
     assert tasks == ["JobId=19_0", "JobId=19_1", "JobId=19_5"]
 
 
-def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_not_named(programs: Path) -> None:
+def test_holds_pending_tasks_of_record_together(programs: Path) -> None:
     said = put_scontrol(programs)
     common = {"array_id": 19, "array_tasks_waiting": "2,4-8:2", "priority": 5}
     jobs = Jobs(j19=common, j30={"array_id": 19, "array_task_id": 1, "state": "RUNNING", "priority": 5})
@@ -308,7 +317,7 @@ def test_waiting_tasks_that_share_a_record_are_held_together_and_running_ones_no
     ],
 )
 @pytest.mark.parametrize("command", ["start", "hold", "release"])
-def test_without_a_first_look_nothing_is_commanded(
+def test_failed_first_check_sends_no_command(
     programs: Path, error: BackendError, raised: type[Exception], command: str
 ) -> None:
     """A look that is late is not a command that may have had an effect."""
@@ -320,7 +329,7 @@ def test_without_a_first_look_nothing_is_commanded(
     assert not said.exists()
 
 
-def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
+def test_releases_jobs_without_pins_by_one_command(programs: Path) -> None:
     """One check for all of them; arrays by their own commands. If scontrol complains, a check identifies the job."""
     said = put_scontrol(programs, "case $line in *,*) echo 'Job/step already completing' >&2;; esac")
     jobs = Jobs(j7={}, j8={}, j9={}, j19={"array_id": 19, "array_tasks_waiting": "2-3"}, j10={"state": "RUNNING"})
@@ -344,7 +353,7 @@ def test_jobs_without_a_pin_are_released_by_one_command(programs: Path) -> None:
     assert jobs.looks == [[19], [7, 8, 9, 10, 19], [7, 8, 9]]
 
 
-def test_a_look_that_fails_after_pins_were_cleared_leaves_the_hand_back_unknown(programs: Path) -> None:
+def test_failed_check_after_unpin_leaves_release_unknown(programs: Path) -> None:
     put_scontrol(programs)
     jobs = Jobs(j7={})
 
@@ -357,6 +366,6 @@ def test_a_look_that_fails_after_pins_were_cleared_leaves_the_hand_back_unknown(
     assert (result, why) == ("unknown", "not released: squeue: not reached")
 
 
-def test_without_scontrol_orders_are_refused_with_the_reason(programs: Path) -> None:
+def test_missing_scontrol_refuses_orders_with_reason(programs: Path) -> None:
     ((result, why, _),) = commands(Jobs(j7={})).send("start", [start(7, "n1")])
-    assert (result, why) == ("refused", "scontrol cannot be run: No such file or directory")
+    assert (result, why) == ("refused", "scontrol cannot run: No such file or directory")

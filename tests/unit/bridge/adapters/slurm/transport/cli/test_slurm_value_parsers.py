@@ -20,12 +20,12 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
         ("N/A", None),
     ],
 )
-def test_times_are_minutes(word: str, expected: int | None) -> None:
+def test_parses_times_to_minutes(word: str, expected: int | None) -> None:
     assert slurm_value_parsers.parse_minutes(word) == expected
 
 
 @pytest.mark.parametrize("word", ["INVALID", "1:00:16", "5", "-1:00", "1:00:00x"])
-def test_a_time_that_is_none_or_has_seconds_is_refused(word: str) -> None:
+def test_rejects_invalid_time_or_seconds(word: str) -> None:
     with pytest.raises(ValueError, match="time"):
         slurm_value_parsers.parse_minutes(word)
 
@@ -34,7 +34,7 @@ def test_a_time_that_is_none_or_has_seconds_is_refused(word: str) -> None:
     ("word", "expected"),
     [("4000M", 4000), ("4G", 4096), ("1.5G", 1536), ("0", None), ("16777216T", None), ("512K", None)],
 )
-def test_memory_is_mib_or_refused_where_it_is_not_exact(word: str, expected: int | None) -> None:
+def test_parses_exact_memory_only(word: str, expected: int | None) -> None:
     if word == "512K":
         with pytest.raises(ValueError, match="not exact"):
             slurm_value_parsers.parse_mib(word)
@@ -42,7 +42,7 @@ def test_memory_is_mib_or_refused_where_it_is_not_exact(word: str, expected: int
         assert slurm_value_parsers.parse_mib(word) == expected
 
 
-def test_memory_above_what_slurm_prints_exactly_is_refused() -> None:
+def test_rejects_memory_above_exact_range() -> None:
     assert slurm_value_parsers.parse_mib("16T") == 1 << 24
     with pytest.raises(ValueError, match="not exact"):
         slurm_value_parsers.parse_mib("16777217M")
@@ -64,7 +64,7 @@ def test_memory_above_what_slurm_prints_exactly_is_refused() -> None:
         ("(null)", None),
     ],
 )  # fmt: skip
-def test_trackable_resources(word: str, expected: dict[str, int] | None) -> None:
+def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
     assert slurm_value_parsers.parse_resources(word) == expected
 
 
@@ -82,19 +82,19 @@ def test_trackable_resources(word: str, expected: dict[str, int] | None) -> None
         ("N/A", {}),
     ],
 )
-def test_generic_resources(word: str, expected: dict[str, int]) -> None:
+def test_parses_gres(word: str, expected: dict[str, int]) -> None:
     assert slurm_value_parsers.parse_gres_counts(word) == expected
 
 
 @pytest.mark.parametrize("word", ["gpu:2(S:0", "cpu=2,gres/gpu=", "cpu=x", "mem=2Q"])
-def test_resources_that_slurm_does_not_take_are_refused(word: str) -> None:
+def test_rejects_resources_that_slurm_rejects(word: str) -> None:
     with pytest.raises(ValueError, match=r"generic|amount"):
         slurm_value_parsers.parse_gres_counts(
             word
         ) if "cpu" not in word and "mem" not in word else slurm_value_parsers.parse_resources(word)
 
 
-def test_dependencies_by_kind() -> None:
+def test_parses_dependencies_by_type() -> None:
     found = slurm_value_parsers.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
     assert found is not None
     assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], True, "all")

@@ -10,31 +10,31 @@ from cpsched_bridge.errors import BackendUnavailable
 FIELDS, END = ("JobID", "Name"), "~w"
 
 
-def test_fields_are_asked_for_with_the_word_as_their_end() -> None:
+def test_command_uses_end_mark_for_fields() -> None:
     command = squeue.build_squeue_command(FIELDS, END, [9, 3])
     assert command[-1] == "JobID:~w,Name:~w"
     assert command[command.index("--jobs") + 1] == "3,9"
     assert {"--all", "--states=all", "--local", "--noheader"} <= set(command)
 
 
-def test_a_word_is_new_each_time_and_no_width() -> None:
+def test_end_mark_is_new_each_time_and_no_width() -> None:
     words = {squeue.make_random_word() for _ in range(100)}
     assert len(words) == 100
     assert all(word[0] == "~" and not {",", ":", " "} & set(word) for word in words)
 
 
-def test_line_breaks_and_separators_in_a_name_stay_in_it() -> None:
-    assert squeue.SqueueRecordParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
+def test_keeps_line_breaks_and_separators_in_name() -> None:
+    assert squeue.CachingSqueueParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
         {"JobID": "1", "Name": "a\n2,b~ "},
         {"JobID": "2", "Name": ""},
     ]
-    assert squeue.SqueueRecordParser(FIELDS).read("", END) == []
+    assert squeue.CachingSqueueParser(FIELDS).read("", END) == []
 
 
-def test_fields_that_begin_with_line_breaks_stay_in_their_job() -> None:
+def test_keeps_leading_line_breaks_in_fields() -> None:
     wide = ("JobID", "Name", "Comment", "State")
     printed = "1~w\n2~w\n\n~wa~w\n3~w\n~w\n4~w\nb~w\n"
-    reading = squeue.SqueueRecordParser(wide)
+    reading = squeue.CachingSqueueParser(wide)
     for _ in range(2):
         assert [tuple(row.values()) for row in reading.read(printed, END)] == [
             ("1", "\n2", "\n\n", "a"),
@@ -42,16 +42,16 @@ def test_fields_that_begin_with_line_breaks_stay_in_their_job() -> None:
         ]
 
 
-def test_who_writes_the_rows_of_another_job_writes_into_the_own_name() -> None:
+def test_forged_rows_stay_in_own_name() -> None:
     """The forged lines are those of a job that is known from the answer before."""
-    reading = squeue.SqueueRecordParser(FIELDS)
+    reading = squeue.CachingSqueueParser(FIELDS)
     (known,) = reading.read("2~wb~w\n", END)
     forger, other = reading.read("1~w\n2\0b~w\n2~wb~w\n".replace("\0", "|"), END)
     assert (forger["Name"], other) == ("\n2|b", known)
 
 
-def test_a_job_that_is_printed_as_before_is_not_read_again() -> None:
-    reading = squeue.SqueueRecordParser(FIELDS)
+def test_unchanged_row_is_not_parsed_again() -> None:
+    reading = squeue.CachingSqueueParser(FIELDS)
     one, two = reading.read("1~wa~w\n2~wb~w\n", END)
     again, other = reading.read("1~vwa~vw\n2~vwc~vw\n", "~vw")
     assert again is one
@@ -59,8 +59,8 @@ def test_a_job_that_is_printed_as_before_is_not_read_again() -> None:
     assert reading.read("2~wb~w\n", END)[0] is not two
 
 
-def test_an_answer_that_fails_leaves_what_is_known() -> None:
-    reading = squeue.SqueueRecordParser(FIELDS)
+def test_failed_answer_keeps_cached_rows() -> None:
+    reading = squeue.CachingSqueueParser(FIELDS)
     (one,) = reading.read("1~wa~w\n", END)
     with pytest.raises(BackendUnavailable):
         reading.read("1~wa~w\n2~w", END)
@@ -80,24 +80,24 @@ def test_an_answer_that_fails_leaves_what_is_known() -> None:
         "1~wa\0~w\n",
     ],
 )
-def test_an_answer_that_is_not_whole_is_none(printed: str) -> None:
+def test_rejects_incomplete_answer(printed: str) -> None:
     with pytest.raises(BackendUnavailable):
-        squeue.SqueueRecordParser(FIELDS).read(printed, END)
+        squeue.CachingSqueueParser(FIELDS).read(printed, END)
 
 
-def test_a_number_that_stands_there_twice_or_is_none_is_refused() -> None:
+def test_rejects_duplicate_or_invalid_job_id() -> None:
     with pytest.raises(BackendUnavailable, match="twice"):
         squeue.index_by_number([{"JobID": "1"}, {"JobID": "1"}])
     with pytest.raises(BackendUnavailable, match="number"):
         squeue.index_by_number([{"JobID": "x"}])
 
 
-def test_whole_nodes_have_a_field_of_their_own_since_26_05() -> None:
+def test_queries_exclusive_field_since_26_05() -> None:
     assert "Exclusive" in squeue.select_fields((26, 5))
     assert "Exclusive" not in squeue.select_fields((25, 11))
 
 
-def test_many_jobs_are_asked_for_in_parts() -> None:
+def test_splits_many_jobs_into_chunks() -> None:
     assert [len(part) for part in squeue.split_into_chunks(range(4500))] == [2000, 2000, 500]
 
 
@@ -111,7 +111,7 @@ def test_many_jobs_are_asked_for_in_parts() -> None:
         ({}, {"State": "RUNNING"}, False),
     ],
 )
-def test_what_slurm_changes_of_waiting_jobs_by_itself_is_no_change(
+def test_ignores_changes_that_slurm_makes_to_pending_jobs(
     before: dict[str, str], now: dict[str, str], expected: bool
 ) -> None:
     row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}

@@ -67,13 +67,13 @@ def rich(**columns: str) -> Job:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_waiting_job_as_a_whole(release: str) -> None:
+def test_reads_complete_pending_job(release: str) -> None:
     (found,) = SlurmCliReader(programs=Programs([rich()], release)).read().jobs
     assert among(found, ALWAYS | WAITING) == ALWAYS | WAITING
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_running_job_as_a_whole(release: str) -> None:
+def test_reads_complete_running_job(release: str) -> None:
     """What only a waiting job has is None, even where a program prints it."""
     layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-11 Mem=500 GRES=\n   "
     placed = rich(State="RUNNING", Reason="None", NodeList="n[1-2]", **{"tres-alloc": "cpu=24,mem=8G,node=2"})
@@ -101,7 +101,7 @@ def test_a_running_job_as_a_whole(release: str) -> None:
         ({"Nice": "x"}, {"nice": None, "unreadable": ["nice"]}),
     ],
 )
-def test_words_that_differ_from_the_rich_job(columns: dict[str, str], expected: dict[str, Any]) -> None:
+def test_reads_each_differing_value(columns: dict[str, str], expected: dict[str, Any]) -> None:
     (found,) = SlurmCliReader(programs=Programs([rich(**columns)])).read().jobs
     assert among(found, expected) == expected
 
@@ -151,7 +151,7 @@ ReservationName=maint StartTime=1795400000 EndTime=1795403600 Duration=01:00:00
 """
 
 
-def test_nodes_partitions_and_reservations_as_a_whole() -> None:
+def test_reads_complete_nodes_partitions_and_reservations() -> None:
     """The reason of a node and the comment of a reservation come last, and change nothing that stands before."""
     broken = {"scontrol --all show nodes": NODE, "scontrol --all show partitions": PARTITION}
     programs = Programs([Job(5)], broken={**broken, "scontrol --all show reservations": RESERVATION})
@@ -166,7 +166,7 @@ def test_nodes_partitions_and_reservations_as_a_whole() -> None:
     gpu = {
         "name": "gpu", "state": "DRAIN", "nodes": "n[1-4]", "max_time": 1440, "default_time": 60, "max_nodes": 8,
         "min_nodes": 2, "max_cpus_per_node": 12, "max_cpus_per_socket": 6, "max_memory_per_node": None,
-        "max_memory_per_cpu": 2000, "oversubscribe": "FORCE:2", "allowed_accounts": ["ALL"],
+        "max_memory_per_cpu": 2000, "oversubscribe": "FORCE:2", "allowed_accounts": ["ALL"], "priority_tier": 1,
         "denied_accounts": ["guests"], "allowed_qos": ["high", "low"], "denied_qos": ["ALL"],
         "allowed_groups": ["ml", "vis"], "is_root_only": True, "is_user_exclusive": True, "requires_reservation": True,
     }  # fmt: skip
@@ -191,7 +191,7 @@ def test_nodes_partitions_and_reservations_as_a_whole() -> None:
     ("allocated", "state", "expected"),
     [(0, "IDLE", "IDLE"), (1, "IDLE", "MIXED"), (16, "ALLOCATED+DRAIN", "ALLOCATED+DRAIN"), (15, "DOWN", "MIXED")],
 )
-def test_a_node_in_use_in_part_is_mixed(allocated: int, state: str, expected: str) -> None:
+def test_partly_used_node_is_mixed(allocated: int, state: str, expected: str) -> None:
     printed = NODE.replace("CPUAlloc=6 CPUEfctv=14", f"CPUAlloc={allocated}").replace(
         "State=IDLE+RESERVED", f"State={state}"
     )
@@ -199,7 +199,7 @@ def test_a_node_in_use_in_part_is_mixed(allocated: int, state: str, expected: st
     assert (seen.nodes[0]["effective_cpus"], seen.nodes[0]["state"]) == (16, expected)
 
 
-def test_the_configuration_as_a_whole() -> None:
+def test_reads_complete_configuration() -> None:
     more = "JobDefaults = DefCpuPerGPU=4\n"
     more += "PrioritySiteFactorPlugin = site_factor/ours\nPriorityType = priority/multifactor\nSLURM_VERSION = 9\n"
     printed = CONFIG.format(plugins="lua,require_timelimit").replace("\n\nSlurmctld", f"\n{more}\nSlurmctld")

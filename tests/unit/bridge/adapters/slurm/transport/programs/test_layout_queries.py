@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import (
-    ONE_BY_ONE,
-    SHOW,
-    JobLayoutReader,
+    MAX_SINGLE_QUERIES,
+    SHOW_JOB_COMMAND,
+    CachingJobLayoutReader,
     parse_layouts,
 )
 
@@ -39,7 +39,7 @@ class Shown:
         self.asked: list[list[str]] = []
 
     def __call__(self, command: list[str]) -> str | None:
-        self.asked.append(command[len(SHOW) :])
+        self.asked.append(command[len(SHOW_JOB_COMMAND) :])
         wanted = [int(word) for word in self.asked[-1]] or self.known
         return "".join(record(number) for number in wanted if number in self.known) if self.answers else None
 
@@ -48,13 +48,13 @@ def a_job(number: int, **facts: Any) -> dict[str, Any]:
     return {"id": number, "state": "RUNNING", "num_nodes": 3, "cpus": 11, "start_time": 5, **facts}
 
 
-def test_nodes_cpus_memory_and_generic_resources_are_read() -> None:
+def test_parses_nodes_cpus_memory_and_gres() -> None:
     assert parse_layouts(record(7), {7: 3}) == {7: LAYOUT}
     assert parse_layouts("No jobs in the system\n\nJobId=8 JobName=x\n", {8: 2}) == {}
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_a_layout_of_more_or_fewer_nodes_than_the_job_has_is_none(count: int) -> None:
+def test_rejects_layout_of_wrong_node_count(count: int) -> None:
     assert parse_layouts(record(7), {7: count}) == {}
 
 
@@ -75,23 +75,23 @@ PART = "     Nodes=n[1-3] CPU_IDs=0-63 Mem=99999 GRES="
     ],
 )
 @pytest.mark.parametrize("where", ["name", "comment"])
-def test_what_users_write_into_names_and_comments_is_never_taken_for_a_layout(words: str, where: str) -> None:
+def test_user_text_is_never_parsed_as_layout(words: str, where: str) -> None:
     shown = record(7, **{where: words}) + record(8)
     assert parse_layouts(shown, {7: 3, 8: 3})[8] == LAYOUT
     assert parse_layouts(shown, {7: 3}).get(7, LAYOUT) == LAYOUT
 
 
-def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
-    numbers = range(1, ONE_BY_ONE + 2)
+def test_queries_job_named_by_another_job_alone() -> None:
+    numbers = range(1, MAX_SINGLE_QUERIES + 2)
     liar = record(1, "x\n" + record(2).replace("0-3,8", "0-63"))
     asked: list[list[str]] = []
 
     def show(command: list[str]) -> str:
-        asked.append(command[len(SHOW) :])
+        asked.append(command[len(SHOW_JOB_COMMAND) :])
         wanted = [int(word) for word in asked[-1]] or numbers
         return "".join(liar if number == 1 else record(number) for number in wanted)
 
-    layouts = JobLayoutReader(show)
+    layouts = CachingJobLayoutReader(show)
     jobs = [a_job(number) for number in numbers]
     assert layouts.read(jobs) == {number: LAYOUT for number in numbers if number != 1}
     assert asked == [[], ["1"], ["2"]]
@@ -99,18 +99,18 @@ def test_a_job_that_another_one_speaks_of_is_asked_for_alone() -> None:
     assert len(asked) == 3, "a job that speaks wrongly of itself is not asked for at every reading"
 
 
-def test_a_job_is_asked_for_when_it_is_first_seen_on_several_nodes() -> None:
+def test_queries_job_once_when_first_seen_on_several_nodes() -> None:
     shown = Shown(7, 8)
-    layouts = JobLayoutReader(shown)
+    layouts = CachingJobLayoutReader(shown)
     jobs = [a_job(7), a_job(8, num_nodes=1), a_job(9, state="PENDING"), a_job(10, num_nodes=None)]
     assert layouts.read(jobs) == {7: LAYOUT}
     assert layouts.read(jobs) == {7: LAYOUT}
     assert shown.asked == [["7"]]
 
 
-def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgotten() -> None:
+def test_queries_moved_job_again_and_forgets_ended_one() -> None:
     shown = Shown(7)
-    layouts = JobLayoutReader(shown)
+    layouts = CachingJobLayoutReader(shown)
     layouts.read([a_job(7)])
     assert layouts.read([a_job(7, start_time=6)]) == {7: LAYOUT}
     assert layouts.read([]) == {}
@@ -118,22 +118,22 @@ def test_a_job_on_other_nodes_is_asked_for_again_and_one_that_is_gone_is_forgott
     assert shown.asked == [["7"]] * 3
 
 
-def test_many_jobs_are_asked_for_in_one_command() -> None:
-    numbers = range(1, ONE_BY_ONE + 2)
+def test_queries_many_jobs_in_one_command() -> None:
+    numbers = range(1, MAX_SINGLE_QUERIES + 2)
     shown = Shown(*numbers, 99)
-    assert sorted(JobLayoutReader(shown).read([a_job(number) for number in numbers])) == list(numbers)
+    assert sorted(CachingJobLayoutReader(shown).read([a_job(number) for number in numbers])) == list(numbers)
     assert shown.asked[:1] == [[]]
 
 
-def test_an_scontrol_that_does_not_answer_is_asked_once_a_reading() -> None:
+def test_queries_silent_scontrol_once_per_reading() -> None:
     shown = Shown(7, 8, answers=False)
-    layouts = JobLayoutReader(shown)
+    layouts = CachingJobLayoutReader(shown)
     assert layouts.read([a_job(7), a_job(8)]) == {}
     assert shown.asked == [["7"]]
     shown.answers = True
     assert sorted(layouts.read([a_job(7), a_job(8)])) == [7, 8]
 
 
-def test_a_job_whose_facts_could_not_be_read_hinders_no_other() -> None:
+def test_unreadable_job_does_not_affect_others() -> None:
     unread = a_job(6, cpus=None, start_time=None)
-    assert JobLayoutReader(Shown(7)).read([unread, a_job(7)]) == {7: LAYOUT}
+    assert CachingJobLayoutReader(Shown(7)).read([unread, a_job(7)]) == {7: LAYOUT}

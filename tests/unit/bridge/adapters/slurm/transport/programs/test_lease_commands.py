@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME, find_lease_comment
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_objects import parse_reservations
-from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseRefused, LeaseReservationCommands
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME, find_lease_comment
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_object_parsing import parse_reservations
+from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import (
+    LeaseCommandRefused,
+    LeaseReservationCommands,
+)
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 
 
@@ -28,7 +31,7 @@ class Cluster:
         (command,) = commands
         self.commands.append(command)
         if self.first is not None:
-            self.words[NAME], self.first = self.first, None
+            self.words[LEASE_RESERVATION_NAME], self.first = self.first, None
         verb, *settings = command.split(" ")
         facts = dict(word.split("=", 1) for word in settings)
         name = facts["ReservationName"]
@@ -50,14 +53,14 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def ours(cluster: Cluster) -> LeaseReservationCommands:
-    return LeaseReservationCommands(lambda: cluster.words.get(NAME), lambda: "n1", cluster.scontrol)
+    return LeaseReservationCommands(lambda: cluster.words.get(LEASE_RESERVATION_NAME), lambda: "n1", cluster.scontrol)
 
 
-def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseReservationCommands) -> None:
+def test_acquires_renews_and_releases_lease(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.words["maintenance"] = "theirs"
     assert ours.acquire_lease("a&1", None)
     assert ours.acquire_lease("a&2", "a&1")
-    assert cluster.words == {"maintenance": "theirs", NAME: "a&2"}
+    assert cluster.words == {"maintenance": "theirs", LEASE_RESERVATION_NAME: "a&2"}
     ours.release_lease("a&2")
     assert cluster.words == {"maintenance": "theirs"}
     created = cluster.commands[0].split(" ")
@@ -65,51 +68,49 @@ def test_a_claim_is_made_changed_and_taken_away(cluster: Cluster, ours: LeaseRes
 
 
 @pytest.mark.parametrize("instead_of", [None, "a&1"])
-def test_what_another_bridge_wrote_is_not_overwritten(
+def test_does_not_overwrite_lease_of_another_bridge(
     cluster: Cluster, ours: LeaseReservationCommands, instead_of: str | None
 ) -> None:
-    cluster.words[NAME] = "b&7"
+    cluster.words[LEASE_RESERVATION_NAME] = "b&7"
     assert not ours.acquire_lease("a&2", instead_of)
     ours.release_lease("a&2")
-    assert cluster.words == {NAME: "b&7"}
+    assert cluster.words == {LEASE_RESERVATION_NAME: "b&7"}
     assert cluster.commands == []
 
 
-def test_of_two_that_make_the_claim_at_the_same_moment_one_has_it(
-    cluster: Cluster, ours: LeaseReservationCommands
-) -> None:
+def test_only_one_of_two_simultaneous_acquires_succeeds(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.first = "b&1"
     assert not ours.acquire_lease("a&1", None)
-    assert cluster.words == {NAME: "b&1"}
+    assert cluster.words == {LEASE_RESERVATION_NAME: "b&1"}
 
 
-def test_a_cluster_that_refuses_says_so(cluster: Cluster, ours: LeaseReservationCommands) -> None:
+def test_reports_refusal_of_cluster(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.complaint = "Error creating the reservation: Access/permission denied"
-    with pytest.raises(LeaseRefused, match="permission denied"):
+    with pytest.raises(LeaseCommandRefused, match="permission denied"):
         ours.acquire_lease("a&1", None)
     answer = pyslurm_worker.handle_request(
         lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"words": "a", "instead_of": None}},
+        {"call": "acquire_lease", "arguments": {"text": "a", "instead_of": None}},
     )
     assert answer["error"] == "refused"
-    cluster.complaint, cluster.words = "slurm_update error: Unable to contact slurm controller", {NAME: "a"}
+    cluster.complaint, cluster.words = (
+        "slurm_update error: Unable to contact slurm controller",
+        {LEASE_RESERVATION_NAME: "a"},
+    )
     answer = pyslurm_worker.handle_request(
         lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"words": "b", "instead_of": "a"}},
+        {"call": "acquire_lease", "arguments": {"text": "b", "instead_of": "a"}},
     )
     assert answer["error"] == "unavailable"
 
 
-def test_where_reservations_have_no_comment_the_claim_is_their_burst_buffer(
-    cluster: Cluster, ours: LeaseReservationCommands
-) -> None:
+def test_stores_lease_in_burst_buffer_without_comments(cluster: Cluster, ours: LeaseReservationCommands) -> None:
     cluster.has_comments = False
     assert ours.acquire_lease("a&1", None)
     assert ours.acquire_lease("a&2", "a&1")
-    assert cluster.words == {NAME: "a&2"}
-    printed = (
-        f"ReservationName={NAME} StartTime=1 EndTime=2 Duration=00:00:01\n   Nodes=n1\n   Users=root Accounts=(null) "
-    )
+    assert cluster.words == {LEASE_RESERVATION_NAME: "a&2"}
+    printed = f"ReservationName={LEASE_RESERVATION_NAME} StartTime=1 EndTime=2 Duration=00:00:01\n   Nodes=n1\n"
+    printed += "   Users=root Accounts=(null) "
     shown = parse_reservations(f"{printed}State=INACTIVE BurstBuffer=a&2 Watts=n/a\n\n")
     assert find_lease_comment(shown) == "a&2"
     assert (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.programs import scontrol_calls
+from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
 from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
@@ -34,23 +34,23 @@ def put(folder: Path, name: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(("told", "level"), [("Administrator", "Administrator"), ("None", "None"), ("", "")])
-def test_the_accounting_database_is_asked_first(programs: Path, told: str, level: str) -> None:
+def test_queries_accounting_database_first(programs: Path, told: str, level: str) -> None:
     put(programs, "sacctmgr", f"echo '{told}'")
     put(programs, "scontrol", "exit 1")
     assert query_privilege("cpsched") == {"admin_level": level, "accounting_answers": True}
 
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30"])
-def test_the_controller_knows_while_the_database_is_away_or_hangs(
+def test_asks_controller_if_database_is_unavailable(
     programs: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scontrol_calls.read_output, "__defaults__", (5.0,))  # the other one answers by then
+    monkeypatch.setattr(slurm_program_calls.read_output, "__defaults__", (5.0,))  # the other one answers by then
     put(programs, "sacctmgr", script)
     put(programs, "scontrol", f"cat <<EOF\n{KEPT}EOF")
     assert query_privilege("cpsched") == {"admin_level": "Operator", "accounting_answers": False}
 
 
-def test_where_nobody_can_tell_that_is_said(programs: Path) -> None:
+def test_reports_unknown_level_without_any_answer(programs: Path) -> None:
     put(programs, "sacctmgr", "exit 1")
     put(programs, "scontrol", "exit 1")
     assert query_privilege("cpsched") == {"admin_level": None, "accounting_answers": False}
@@ -80,7 +80,7 @@ class Facts(PyslurmClient):
 
 
 @pytest.mark.parametrize(("script", "waited_s"), [("echo Operator", [7.0, 0.0]), ("exit 1", [0.0, 0.0])])
-def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_away(
+def test_waits_for_history_once_and_only_if_accounting_answers(
     programs: Path, script: str, waited_s: list[float]
 ) -> None:
     put(programs, "sacctmgr", script)
@@ -90,7 +90,7 @@ def test_the_past_is_waited_for_once_and_not_where_accounting_is_known_to_be_awa
     transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
     assert transport.gather_facts()["admin_level"] == "Operator"
     for _ in range(2):
-        with pytest.raises(BackendTimeout, match="no answer yet"):
+        with pytest.raises(BackendTimeout, match="no response yet"):
             transport.read_accounting(0)
     assert accounting.waited_s == waited_s
 
@@ -108,13 +108,13 @@ class Begins(PyslurmClient):
         return "the process imports pyslurm"
 
 
-def test_a_slow_import_is_no_silence_of_the_accounting_database() -> None:
+def test_slow_import_is_no_accounting_failure() -> None:
     """The process that asks it imports pyslurm first: the first reading waits a while for that, later ones do not."""
     accounting = Begins()
     accounting.waited_s = []
     transport = PyslurmTransport(7.0, client=Facts(), accounting=accounting)
     for _ in range(2):
-        with pytest.raises(BackendTimeout, match=r"no answer yet, after .* s: the process imports pyslurm"):
+        with pytest.raises(BackendTimeout, match=r"no response yet after .* s: the process imports pyslurm"):
             transport.read_accounting(0)
     assert accounting.waited_s == [7.0, 0.0]
     assert accounting.starts == 0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.programs.command_rules import ControllerCallError, JobCommandRefused
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import run_scontrol
-from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_OUTPUT, ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import MAX_ERROR_BYTES, ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scontrol
 from tests.patience import ENOUGH_S
 from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import put_scontrol
 
@@ -25,14 +25,14 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_each_command_has_its_own_complaint_and_all_go_to_one_process(programs: Path) -> None:
+def test_each_command_has_own_error_in_one_process(programs: Path) -> None:
     said = put_scontrol(programs, f"echo $$ >>{programs}/pids\ncase $line in *2) printf 'a\\n\\nb ' >&2;; esac")
     assert run_scontrol(["hold 1", "hold 2", "release 3"]) == ["", "a; b", ""]
     assert said.read_text() == "hold 1\nhold 2\nrelease 3\n"
     assert len(set((programs / "pids").read_text().split())) == 1
 
 
-def test_where_there_is_nothing_to_tell_nothing_is_run(programs: Path) -> None:
+def test_starts_no_process_without_commands(programs: Path) -> None:
     assert run_scontrol([]) == []
 
 
@@ -57,44 +57,44 @@ def test_where_there_is_nothing_to_tell_nothing_is_run(programs: Path) -> None:
         " ".join(["x"] * 200),
     ],
 )
-def test_words_that_could_be_another_command_are_not_sent(programs: Path, command: str) -> None:
+def test_refuses_text_that_could_be_another_command(programs: Path, command: str) -> None:
     said = put_scontrol(programs)
     with ScontrolSession(ENOUGH_S) as dialogue:
-        with pytest.raises(JobCommandRefused, match="cannot be told"):
+        with pytest.raises(JobCommandRefused, match="cannot be sent"):
             dialogue.send_command(command)
         assert dialogue.send_command("hold 1") == ""
     assert said.read_text() == "hold 1\n"
 
 
-def test_a_complaint_that_speaks_of_unknown_words_is_not_taken_for_the_end(programs: Path) -> None:
+def test_error_about_unknown_keyword_is_not_end_mark(programs: Path) -> None:
     put_scontrol(programs, "echo 'invalid keyword: cpsched-0-1' >&2; echo 'no such job' >&2")
     assert run_scontrol(["hold 1"]) == ["invalid keyword: cpsched-0-1; no such job"]
 
 
-def test_an_exit_status_of_zero_does_not_make_a_complaint_a_success(programs: Path) -> None:
+def test_exit_status_0_does_not_hide_error(programs: Path) -> None:
     put_scontrol(programs, "echo 'Unable to contact slurm controller' >&2")
     (programs / "scontrol").write_text((programs / "scontrol").read_text().replace("exit 1", "exit 0"))
     assert run_scontrol(["hold 1"]) == ["Unable to contact slurm controller"]
 
 
 BREAKS = {
-    "missing": ("", "cannot be run: No such file", False),
-    "hangs": ("#!/bin/sh\nexec sleep 600\n", "no answer from scontrol in 1 s", True),
+    "missing": ("", "cannot run: No such file", False),
+    "hangs": ("#!/bin/sh\nexec sleep 600\n", "no response from scontrol within 1 s", True),
     "ends": ("#!/bin/sh\necho 'fatal: no slurm.conf' >&2\nexit 3\n", "exit status 3.*no slurm.conf", True),
     "dies": ("#!/bin/sh\nread -r line\nkill -9 $$\n", "exit status -9", True),
-    "endless": ("#!/bin/sh\nexec yes >&2\n", "without an end", True),
+    "endless": ("#!/bin/sh\nexec yes >&2\n", "bytes of errors", True),
     "silent": ("#!/bin/sh\nexec 2>&-\nexec sleep 600\n", "exit status -9", True),
-    "quiet": ("#!/bin/sh\nexec 0<&-\nexec sleep 600\n", "no answer", True),
+    "quiet": ("#!/bin/sh\nexec 0<&-\nexec sleep 600\n", "no response", True),
 }
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_a_program_that_breaks_leaves_one_command_unknown_and_gets_no_other(programs: Path, how: str) -> None:
+def test_broken_process_leaves_one_command_unknown(programs: Path, how: str) -> None:
     script, words, lost = BREAKS[how]
     if script:
         (programs / "scontrol").write_text(script)
         (programs / "scontrol").chmod(0o755)
-    with ScontrolSession(1.0 if "no answer" in words else ENOUGH_S) as dialogue:
+    with ScontrolSession(1.0 if "no response" in words else ENOUGH_S) as dialogue:
         with pytest.raises(ControllerCallError, match=words) as first:
             dialogue.send_command("hold 1")
         with pytest.raises(ControllerCallError, match="not sent") as second:
@@ -102,20 +102,20 @@ def test_a_program_that_breaks_leaves_one_command_unknown_and_gets_no_other(prog
     assert (first.value.lost, second.value.lost) == (lost, False)
 
 
-def test_output_of_any_length_beside_the_complaints_hinders_nothing(programs: Path) -> None:
+def test_output_of_any_length_does_not_block(programs: Path) -> None:
     """The real one echoes its input on standard output."""
-    put_scontrol(programs, f"head -c {4 * MAX_OUTPUT} /dev/zero")
+    put_scontrol(programs, f"head -c {4 * MAX_ERROR_BYTES} /dev/zero")
     assert run_scontrol(["hold 1", "hold 2"]) == ["", ""]
 
 
-def test_a_command_that_is_longer_than_a_pipe_arrives_whole(programs: Path) -> None:
+def test_sends_whole_command_longer_than_pipe(programs: Path) -> None:
     said = put_scontrol(programs)
     command = f"hold 19_[{','.join(map(str, range(0, 100_000, 2)))}]"
     assert run_scontrol([command]) == [""]
     assert said.read_text() == f"{command}\n"
 
 
-def test_one_that_dies_in_the_middle_of_many_has_done_the_first_and_not_the_last(programs: Path) -> None:
+def test_process_exit_midway_leaves_one_unknown_and_rest_unsent(programs: Path) -> None:
     said = put_scontrol(programs, "case $line in *2) kill -9 $$;; esac")
     found = run_scontrol(["hold 1", "hold 2", "hold 3"])
     assert found[0] == ""
@@ -124,9 +124,7 @@ def test_one_that_dies_in_the_middle_of_many_has_done_the_first_and_not_the_last
     assert said.read_text() == "hold 1\nhold 2\n"
 
 
-def test_settings_of_whoever_started_the_bridge_do_not_reach_it(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removes_slurm_variables_from_environment(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_scontrol(programs, f"env >{programs}/env")
     for name in ("SLURM_CLUSTERS", "SCONTROL_ALL", "SLURM_JOB_ID"):
         monkeypatch.setenv(name, "other")
@@ -138,10 +136,10 @@ def test_settings_of_whoever_started_the_bridge_do_not_reach_it(
     assert not [line for line in found if line.endswith("=other")]
 
 
-def test_it_dies_with_the_bridge_in_the_middle_of_a_command(programs: Path) -> None:
+def test_exits_with_bridge_during_command(programs: Path) -> None:
     put_scontrol(programs, f"echo $$ >{programs}/pid; sleep 600")
     program = textwrap.dedent("""
-        from cpsched_bridge.adapters.slurm.transport.programs.scontrol_calls import run_scontrol
+        from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scontrol
         run_scontrol(["hold 1", "hold 2"])
 """)
     bridge = subprocess.Popen([sys.executable, "-c", program], env=dict(os.environ))

@@ -18,7 +18,7 @@ def job(number: int, on: str = "7(unfulfilled)", state: str = "PENDING") -> Reco
     return {"id": number, "state": state, "dependencies": {"afterok": [on], "singleton": False}}
 
 
-def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
+def test_queries_squeue_once_per_dependency_list() -> None:
     asked: list[list[str]] = []
     singletons = SingletonJobLookup(lambda command: asked.append(command) or SHOWN)
     jobs = [job(number) for number in (11, 12, 13, 14, 15)]
@@ -33,7 +33,7 @@ def test_squeue_is_asked_once_for_each_list_of_dependencies() -> None:
     assert len(asked) == 2
 
 
-def test_without_an_answer_nothing_is_known_and_squeue_is_asked_again() -> None:
+def test_unanswered_squeue_is_queried_again() -> None:
     answers = iter([None, SHOWN])
     singletons = SingletonJobLookup(lambda _: next(answers))
     assert singletons.read([job(12)]) == {}

@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import unix_groups
-from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import BUDGET_S, KEPT_S, UnixGroupLookup
+from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import (
+    CACHE_S,
+    MAX_QUERY_TIME_S,
+    CachingUnixGroupLookup,
+)
 
 
 @dataclass
@@ -36,19 +40,19 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     return found
 
 
-def test_users_and_groups_that_the_host_does_not_know_are_left_out(host: Host) -> None:
-    found = UnixGroupLookup(lambda: host.now_s).find_missing_groups(
+def test_omits_users_and_groups_unknown_to_host(host: Host) -> None:
+    found = CachingUnixGroupLookup(lambda: host.now_s).find_missing_groups(
         ["alice", "bob", "eve"], ["staff", "students", "nobody knows"]
     )
     assert found == {"alice": ["students"], "bob": ["staff"]}
 
 
-def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host: Host) -> None:
-    groups = UnixGroupLookup(lambda: host.now_s)
+def test_caches_answers_for_requested_users_only(host: Host) -> None:
+    groups = CachingUnixGroupLookup(lambda: host.now_s)
     for _ in range(3):
         groups.find_missing_groups(["alice"], ["staff"])
     assert host.asked == ["alice"]
-    host.now_s += KEPT_S
+    host.now_s += CACHE_S
     host.members["alice"] = frozenset()
     assert groups.find_missing_groups(["alice"], ["staff"]) == {"alice": ["staff"]}
     groups.find_missing_groups([], ["staff"])
@@ -56,20 +60,20 @@ def test_an_answer_is_kept_for_a_while_and_only_for_those_who_are_asked_for(host
     assert host.asked == ["alice"] * 3
 
 
-def test_a_slow_host_is_asked_for_some_users_now_and_for_others_later(host: Host) -> None:
+def test_slow_host_is_queried_for_some_users_per_reading(host: Host) -> None:
     """A user without an answer in time is unknown in that reading; an old answer is better than none."""
-    groups = UnixGroupLookup(lambda: host.now_s)
-    host.takes_s = BUDGET_S
+    groups = CachingUnixGroupLookup(lambda: host.now_s)
+    host.takes_s = MAX_QUERY_TIME_S
     assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice"}
     assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"alice", "bob"}
-    host.now_s += KEPT_S
+    host.now_s += CACHE_S
     host.members = {}
     assert set(groups.find_missing_groups(["alice", "bob"], ["staff"])) == {"bob"}, "alice's answer was the oldest"
 
 
-def test_of_this_host_itself() -> None:
+def test_reads_groups_of_this_host() -> None:
     me = pwd.getpwuid(os.getuid())
     mine = grp.getgrgid(me.pw_gid).gr_name
-    assert UnixGroupLookup().find_missing_groups([me.pw_name, "no such user"], [mine, "no such group"]) == {
+    assert CachingUnixGroupLookup().find_missing_groups([me.pw_name, "no such user"], [mine, "no such group"]) == {
         me.pw_name: []
     }

@@ -60,7 +60,7 @@ JOB = {
 
 
 class Record:
-    """A job; a fact that reads {"bytes": "fffe"} is no text, and {"broken": words} cannot be read at all."""
+    """A job; a fact that reads {"bytes": "fffe"} is not a text, and {"broken": words} cannot be read at all."""
 
     def __init__(self, number: int, facts: dict[str, Any]) -> None:
         self.id = number

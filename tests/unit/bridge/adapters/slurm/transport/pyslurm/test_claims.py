@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from cpsched_bridge.adapters.slurm.translation.lease_reservation import NAME
+from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_commands import make_lease_commands
 
 
@@ -13,15 +13,21 @@ def loads(*found: Any) -> SimpleNamespace:
     return SimpleNamespace(load=lambda: {each.name: each for each in found})
 
 
-def test_the_words_are_those_of_the_bridges_reservation_alone() -> None:
-    other, ours = SimpleNamespace(name="maintenance", comment="theirs"), SimpleNamespace(name=NAME, comment="a&1")
+def test_reads_text_of_own_lease_reservation_only() -> None:
+    other, ours = (
+        SimpleNamespace(name="maintenance", comment="theirs"),
+        SimpleNamespace(name=LEASE_RESERVATION_NAME, comment="a&1"),
+    )
     assert make_lease_commands(SimpleNamespace(Reservations=loads(other))).words() is None
     assert make_lease_commands(SimpleNamespace(Reservations=loads(other, ours))).words() == "a&1"
     assert (
-        make_lease_commands(SimpleNamespace(Reservations=loads(SimpleNamespace(name=NAME, comment=None)))).words() == ""
+        make_lease_commands(
+            SimpleNamespace(Reservations=loads(SimpleNamespace(name=LEASE_RESERVATION_NAME, comment=None)))
+        ).words()
+        == ""
     )
 
 
-def test_it_is_made_on_the_first_of_the_nodes() -> None:
+def test_lease_reservation_uses_first_node() -> None:
     nodes = loads(SimpleNamespace(name="n2"), SimpleNamespace(name="n1"))
     assert make_lease_commands(SimpleNamespace(Nodes=nodes)).node() == "n1"

@@ -11,8 +11,11 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_client as clients
 from cpsched_bridge.adapters.slurm.transport.pyslurm import wire_protocol
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import BEGINNING_S, READING_S, PyslurmClient
-from cpsched_bridge.child_processes import STALL_TIMEOUT_S
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import (
+    READ_TIMEOUT_S,
+    START_TIMEOUT_S,
+    PyslurmClient,
+)
 from cpsched_bridge.errors import (
     BackendDied,
     BackendStartFailed,
@@ -21,6 +24,7 @@ from cpsched_bridge.errors import (
     BackendUnavailable,
     CommandRefused,
 )
+from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S
 
 
 class Child:
@@ -39,7 +43,7 @@ class Child:
         self.words, self.environment = (module, *words), environment
         self.pid, self.lives, self.killed = 1000 + len(Child.made), True, 0
         if Child.begins:
-            wire_protocol.send(self.end, wire_protocol.BEGUN)
+            wire_protocol.send(self.end, wire_protocol.READY_FRAME)
         Child.made.append(self)
 
     def is_alive(self) -> bool:
@@ -66,7 +70,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     monkeypatch.setattr(Child, "made", [])
     monkeypatch.setattr(Child, "refused", False)
     monkeypatch.setattr(Child, "begins", True)
-    monkeypatch.setattr(clients, "ChildProcess", Child)
+    monkeypatch.setattr(clients, "SocketChildProcess", Child)
     yield Child.made
     for child in Child.made:
         child.channel.close()
@@ -102,7 +106,7 @@ def a_client_whose_child_has_begun(waits: SimpleNamespace) -> PyslurmClient:
     return client
 
 
-def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child]) -> None:
+def test_first_call_starts_child_that_stays(children: list[Child]) -> None:
     client = PyslurmClient("some_pyslurm", {"A": "b"})
     assert (client.pid, client.starts, client.close()) == (None, 0, None)
     for number in range(3):
@@ -111,18 +115,18 @@ def test_a_child_is_started_with_the_first_call_and_stays(children: list[Child])
         wire_protocol.send(children[0].end, {"result": number})
         assert client.receive_answer() == number
     assert (len(children), client.starts, client.pid) == (1, 1, 1000)
-    assert children[0].words == (clients.CHILD, "some_pyslurm")
+    assert children[0].words == (clients.CHILD_MODULE, "some_pyslurm")
     assert children[0].environment == {"A": "b"}
     assert client.close() == -9
     assert (client.pid, client.close(), children[0].killed) == (None, None, 1)
 
 
-def test_without_a_word_it_is_pyslurm_in_the_bridges_own_environment(children: list[Child]) -> None:
+def test_default_child_uses_pyslurm_and_bridge_environment(children: list[Child]) -> None:
     PyslurmClient().send_call("hello", 5.0)
-    assert (children[0].words, children[0].environment) == ((clients.CHILD, "pyslurm"), None)
+    assert (children[0].words, children[0].environment) == ((clients.CHILD_MODULE, "pyslurm"), None)
 
 
-def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child]) -> None:
+def test_replaces_child_that_ended_between_calls(children: list[Child]) -> None:
     client = PyslurmClient()
     client.send_call("hello", 5.0)
     children[0].lives = False
@@ -130,12 +134,10 @@ def test_a_child_that_has_ended_between_calls_is_replaced(children: list[Child])
     assert (client.starts, client.pid, children[0].killed, children[1].killed) == (2, 1001, 1, 0)
 
 
-def test_a_child_that_cannot_be_started_is_no_controller(
-    children: list[Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unstartable_child_means_unavailable_controller(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
     client = PyslurmClient()
     monkeypatch.setattr(Child, "refused", True)
-    with pytest.raises(BackendUnavailable, match="the pyslurm process cannot be started: no more processes"):
+    with pytest.raises(BackendUnavailable, match="the pyslurm process cannot start: no more processes"):
         client.call("hello", 5.0)
     assert (client.starts, client.pid) == (0, None)
     monkeypatch.setattr(Child, "refused", False)
@@ -143,7 +145,7 @@ def test_a_child_that_cannot_be_started_is_no_controller(
     assert client.starts == 1
 
 
-def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
+def test_child_startup_has_no_call_deadline(
     children: list[Child], clock: Clock, waits: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Importing pyslurm is no answer of the controller: the child goes on, and each call says what is waited for."""
@@ -152,12 +154,12 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
     for second in (0.0, 30.0, 500.0):
         clock.now_s = 100.0 + second
         with pytest.raises(
-            BackendStarting, match=f"^hello: not asked yet: .* imports pyslurm, for {second:.0f} s now$"
+            BackendStarting, match=f"^hello: not sent yet: .* has been importing pyslurm for {second:.0f} s$"
         ):
             client.call("hello", 0.01)
-    assert waits.seconds == [BEGINNING_S, 0.0] * 3, "a while, then a look"
+    assert waits.seconds == [START_TIMEOUT_S, 0.0] * 3, "a while, then a look"
     assert (client.starts, children[0].killed) == (1, 0)
-    wire_protocol.send(children[0].end, wire_protocol.BEGUN)
+    wire_protocol.send(children[0].end, wire_protocol.READY_FRAME)
     waits.comes = True
     client.send_call("hello", 5.0)
     assert wire_protocol.receive(children[0].end) == {"call": "hello", "arguments": {}}, "the first that it is asked"
@@ -165,14 +167,14 @@ def test_no_deadline_runs_before_a_child_has_begun_and_nothing_is_asked_of_it(
     assert client.receive_answer() == 7
 
 
-def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
+def test_child_that_never_starts_is_killed_and_replaced(
     children: list[Child], clock: Clock, waits: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Child, "begins", False)
     client = PyslurmClient()
     assert not client.wait_until_ready(0.0)
     clock.now_s += STALL_TIMEOUT_S - 1.0
-    with pytest.raises(BackendUnavailable, match=r"^the pyslurm process has not imported pyslurm in 600 s: killed$"):
+    with pytest.raises(BackendUnavailable, match=r"^the pyslurm process did not import pyslurm within 600 s; killed$"):
         client.call("hello", 5.0)
     assert waits.seconds == [0.0, 1.0]
     assert (children[0].killed, client.pid) == (1, None)
@@ -180,9 +182,7 @@ def test_a_child_that_does_not_begin_at_all_is_killed_in_the_end_and_replaced(
     assert client.starts == 2
 
 
-def test_a_child_that_dies_while_it_begins_was_asked_nothing(
-    children: list[Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_child_dying_at_startup_received_no_call(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Child, "begins", False)
     client = PyslurmClient()
     assert not client.wait_until_ready(0.0)
@@ -209,7 +209,7 @@ def test_a_child_that_dies_while_it_begins_was_asked_nothing(
         (7.0, 0.0, 0.0, True),
     ],
 )
-def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadline(
+def test_waits_for_answer_until_its_deadline_at_most(
     children: list[Child],
     clock: Clock,
     waits: SimpleNamespace,
@@ -227,9 +227,10 @@ def test_an_answer_is_not_waited_for_beyond_what_is_asked_nor_beyond_its_deadlin
 
 
 @pytest.mark.parametrize(
-    ("asked_ago_s", "left_s"), [(0.0, 60.0), (54.0, 6.0), (55.0, READING_S), (59.0, READING_S), (90.0, READING_S)]
+    ("asked_ago_s", "left_s"),
+    [(0.0, 60.0), (54.0, 6.0), (55.0, READ_TIMEOUT_S), (59.0, READ_TIMEOUT_S), (90.0, READ_TIMEOUT_S)],
 )
-def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_for(
+def test_arrived_answer_may_be_read_after_deadline(
     children: list[Child], clock: Clock, waits: SimpleNamespace, asked_ago_s: float, left_s: float
 ) -> None:
     client = a_client_whose_child_has_begun(waits)
@@ -242,24 +243,24 @@ def test_an_answer_that_has_begun_to_come_may_be_read_however_late_it_is_looked_
     assert client.receive_answer() == "late"
 
 
-def test_an_answer_that_nobody_looked_for_in_time_is_none(children: list[Child], clock: Clock) -> None:
+def test_answer_not_awaited_in_time_kills_child(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
     client.send_call("hello", 60.0)
     wire_protocol.send(children[0].end, {"result": "late"})
     clock.now_s += 60.0
-    with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 60 s: killed$"):
+    with pytest.raises(BackendTimeout, match=r"^hello: no response from the pyslurm process within 60 s; killed$"):
         client.receive_answer()
     assert (children[0].killed, client.pid) == (1, None)
 
 
-def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: list[Child], clock: Clock) -> None:
+def test_call_without_child_fails_at_once(children: list[Child], clock: Clock) -> None:
     client = PyslurmClient()
     client.send_call("past", 5.0)
     client.close()
     assert client.wait_for_answer(1.0)
     assert client.wait_for_answer(0.0)
     with pytest.raises(
-        BackendDied, match=r"^past: the pyslurm process died \(exit status None\): it has ended before$"
+        BackendDied, match=r"^past: the pyslurm process died \(exit status None\): the process has already ended$"
     ):
         client.receive_answer()
 
@@ -272,7 +273,7 @@ def test_without_a_child_a_call_has_come_to_nothing_and_that_at_once(children: l
         ({"error": "refused", "detail": "no"}, CommandRefused, "hold: no"),
     ],
 )
-def test_an_error_that_the_child_tells_costs_no_child(
+def test_error_answer_keeps_child(
     children: list[Child], reply: dict[str, str], error: type[Exception], words: str
 ) -> None:
     client = PyslurmClient()
@@ -283,7 +284,7 @@ def test_an_error_that_the_child_tells_costs_no_child(
     assert (children[0].killed, client.pid) == (0, 1000)
 
 
-def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
+def test_child_that_closes_connection_is_dead(children: list[Child]) -> None:
     client = PyslurmClient()
     client.send_call("hold", 5.0)
     children[0].end.close()
@@ -292,7 +293,7 @@ def test_a_child_that_hangs_up_has_died(children: list[Child]) -> None:
     assert (children[0].killed, client.pid) == (1, None)
 
 
-def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> None:
+def test_dead_child_accepts_no_call(children: list[Child]) -> None:
     client = PyslurmClient()
     client.send_call("hello", 5.0)
     children[0].end.close()
@@ -301,23 +302,23 @@ def test_a_child_that_has_died_unseen_takes_no_call(children: list[Child]) -> No
     assert (children[0].killed, client.pid) == (1, None)
 
 
-def test_what_is_no_message_costs_the_child(children: list[Child]) -> None:
+def test_invalid_message_kills_child(children: list[Child]) -> None:
     client = PyslurmClient()
     client.send_call("hello", 5.0)
     children[0].end.sendall(wire_protocol.HEADER.pack(3) + b"abc")
-    with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent no message: "):
+    with pytest.raises(BackendUnavailable, match=r"^hello: the pyslurm process sent an invalid message: "):
         client.receive_answer()
     assert (children[0].killed, client.pid) == (1, None)
 
 
-def test_a_child_that_takes_no_message_is_not_waited_for_beyond_the_deadline(children: list[Child]) -> None:
+def test_blocked_send_ends_at_deadline(children: list[Child]) -> None:
     client = PyslurmClient()
-    with pytest.raises(BackendTimeout, match=r"^hello: no answer from the pyslurm process in 0.05 s: killed$"):
+    with pytest.raises(BackendTimeout, match=r"^hello: no response from the pyslurm process within 0.05 s; killed$"):
         client.send_call("hello", 0.05, words="x" * 10_000_000)
     assert (children[0].killed, client.pid) == (1, None)
 
 
-def test_a_call_is_a_question_and_its_answer(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_sends_request_and_receives_answer(children: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
     client, done = PyslurmClient(), []
     monkeypatch.setattr(
         client, "send_call", lambda name, deadline_s, **arguments: done.append((name, deadline_s, arguments))

@@ -36,20 +36,20 @@ def snapshot(*reservations: Reservation) -> dict[str, Any]:
     }
 
 
-def test_a_node_that_the_library_cannot_read_is_out_of_use() -> None:
+def test_node_unreadable_for_library_is_unusable() -> None:
     (node,) = parse_cluster_records(snapshot()).nodes
     assert (node["state"], node["effective_cpus"], node["configured_gres"]) == ("UNKNOWN", 16, None)
     assert node["unreadable"] == {"configured_gres": "pyslurm cannot read it"}
     assert (node["slurm_version"], node["unknown"]) == (None, None)
 
 
-def test_a_broken_list_of_nodes_is_unreadable() -> None:
+def test_broken_node_list_is_unreadable() -> None:
     whole, broken = parse_cluster_records(snapshot(Reservation("n[1-2]"), Reservation("n[1-"))).reservations
     assert (whole["nodes"], whole["unreadable"]) == ("n[1-2]", None)
     assert (broken["nodes"], list(broken["unreadable"])) == (None, ["nodes"])
 
 
-def test_a_singleton_that_the_library_loses_is_what_squeue_told() -> None:
+def test_takes_singleton_dependency_from_squeue() -> None:
     """None if squeue has no value."""
     kinds = {"afterok": ["7(unfulfilled)"], "singleton": False, "satisfy": "all"}
     asked = [kinds, {**kinds, "singleton": True}, kinds, kinds]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge import child_processes
+from cpsched_bridge import socket_child_process
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker, wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import ERRORS
 
@@ -40,9 +40,7 @@ def raising(error: Exception) -> dict[str, Any]:
         (ModuleNotFoundError("No module named 'pyslurm'"), "refused", "pyslurm cannot be imported: No module named"),
     ],
 )
-def test_an_exception_becomes_a_kind_of_error_that_the_bridge_knows_and_words(
-    error: Exception, kind: str, words: str
-) -> None:
+def test_maps_exception_to_error_kind_with_detail(error: Exception, kind: str, words: str) -> None:
     found = raising(error)
     assert set(found) == {"error", "detail"}
     assert found["error"] == kind
@@ -50,7 +48,7 @@ def test_an_exception_becomes_a_kind_of_error_that_the_bridge_knows_and_words(
     assert kind in ERRORS
 
 
-def test_a_call_gets_its_arguments_and_its_result_is_the_answer() -> None:
+def test_call_gets_arguments_and_returns_result() -> None:
     known = {"past": lambda since: [since, "x"], "hello": lambda: None}
     assert pyslurm_worker.handle_request(lambda: known, {"call": "past", "arguments": {"since": 5}}) == {
         "result": [5, "x"]
@@ -71,13 +69,13 @@ def pyslurm(monkeypatch: pytest.MonkeyPatch) -> str:
     return "no_pyslurm"
 
 
-def test_the_calls_are_known_by_name(pyslurm: str) -> None:
-    found = pyslurm_worker.calls(pyslurm)
+def test_finds_calls_by_name(pyslurm: str) -> None:
+    found = pyslurm_worker.load_pyslurm_calls(pyslurm)
     assert set(found) == CALLS
     assert {name: call.__name__ for name, call in found.items()} == {name: name for name in CALLS}
 
 
-def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
+def test_serves_requests_in_turn_and_imports_pyslurm_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before the first call, and says so: no answer is late because of it."""
@@ -87,12 +85,12 @@ def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
         imported.append(module)
         return {"hello": lambda: module}
 
-    monkeypatch.setattr(pyslurm_worker, "calls", calls)
+    monkeypatch.setattr(pyslurm_worker, "load_pyslurm_calls", calls)
     ours, theirs = socket.socketpair()
     ours.settimeout(10.0)
     served = threading.Thread(target=pyslurm_worker.serve, args=(theirs, "some_pyslurm"), daemon=True)
     served.start()
-    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
     assert imported == ["some_pyslurm"]
     for _ in range(3):
         wire_protocol.send(ours, {"call": "hello", "arguments": {}})
@@ -104,27 +102,29 @@ def test_a_child_answers_one_request_after_the_other_and_imports_pyslurm_once(
     theirs.close()
 
 
-def test_a_pyslurm_that_cannot_be_imported_is_told_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_import_failure_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def calls(module: str) -> dict[str, Any]:
         raise ImportError("no library")
 
-    monkeypatch.setattr(pyslurm_worker, "calls", calls)
+    monkeypatch.setattr(pyslurm_worker, "load_pyslurm_calls", calls)
     ours, theirs = socket.socketpair()
     for _ in range(2):
         wire_protocol.send(ours, {"call": "hello", "arguments": {}})
     ours.shutdown(socket.SHUT_WR)
     pyslurm_worker.serve(theirs, "pyslurm")
-    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
     refused = {"error": "refused", "detail": "pyslurm cannot be imported: no library"}
     assert [wire_protocol.receive(ours) for _ in range(2)] == [refused, refused]
     ours.close()
     theirs.close()
 
 
-def test_a_child_that_nobody_waits_for_any_more_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_exits_if_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge has gone while the child was at work: the answer cannot be sent."""
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(pyslurm_worker, "calls", lambda module: {"hello": lambda: ours.close() or "x" * 10_000_000})
+    monkeypatch.setattr(
+        pyslurm_worker, "load_pyslurm_calls", lambda module: {"hello": lambda: ours.close() or "x" * 10_000_000}
+    )
     wire_protocol.send(ours, {"call": "hello", "arguments": {}})
     pyslurm_worker.serve(theirs, "pyslurm")
     theirs.close()
@@ -133,7 +133,7 @@ def test_a_child_that_nobody_waits_for_any_more_ends(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("more", "module"), [([], "pyslurm"), (["other_pyslurm"], "other_pyslurm"), (["one", "two"], "one")]
 )
-def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
+def test_child_prepares_environment_and_serves_given_socket(
     monkeypatch: pytest.MonkeyPatch, more: list[str], module: str
 ) -> None:
     done: list[Any] = []
@@ -150,18 +150,18 @@ def test_a_child_makes_ready_and_serves_the_socket_that_it_was_given(
     ours.close()
 
 
-def test_a_child_that_is_run_as_a_program_takes_its_words_from_the_command_line(
+def test_child_program_takes_arguments_from_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[int] = []
     ours, theirs = socket.socketpair()
     wire_protocol.send(ours, {"call": "hello", "arguments": {}})
     ours.shutdown(socket.SHUT_WR)
-    monkeypatch.setattr(child_processes, "enter_child", begun.append)
+    monkeypatch.setattr(socket_child_process, "enter_child", begun.append)
     monkeypatch.setattr(sys, "argv", ["child.py", str(theirs.detach()), "1234", "no_such_pyslurm"])
     monkeypatch.delitem(sys.modules, pyslurm_worker.__name__)
     runpy.run_module(pyslurm_worker.__name__, run_name="__main__")
     assert begun == [1234]
-    assert wire_protocol.receive(ours) == wire_protocol.BEGUN
+    assert wire_protocol.receive(ours) == wire_protocol.READY_FRAME
     assert "no_such_pyslurm" in wire_protocol.receive(ours)["detail"]
     ours.close()

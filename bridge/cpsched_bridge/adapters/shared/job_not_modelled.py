@@ -1,0 +1,28 @@
+"""Define the error for a job that the bridge cannot model."""
+
+from __future__ import annotations
+
+from cpsched.errors import escape_controls
+from cpsched.model import PendingCode, PendingReason
+
+
+class JobNotModelled(Exception):
+    """An error for a job that is left to the cluster's scheduler, with a general and a detailed reason."""
+
+    def __init__(self, what: str, full: str = "") -> None:
+        super().__init__(full or what)
+        self.what = what
+
+    @property
+    def reason(self) -> PendingReason:
+        """Return the pending reason of the job."""
+        return PendingReason(PendingCode.UNMODELLED, (escape_controls(self.what), escape_controls(str(self))))
+
+
+def unreadable_reason(error: object) -> PendingReason:
+    """Return the pending reason of a job with an unreadable field."""
+    return PendingReason(PendingCode.UNREADABLE, (escape_controls(str(error)),))
+
+
+UNREADABLE_FIELD_ERRORS = (ValueError, TypeError, ArithmeticError)
+"""Exceptions that translating an unreadable field may raise, for example for a limit out of range."""

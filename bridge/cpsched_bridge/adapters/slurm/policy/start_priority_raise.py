@@ -1,0 +1,67 @@
+"""Compute the boost that places a started job above unmanaged jobs in Slurm's order.
+
+If a pending job that is not held gets no nodes, it blocks every job below it until Slurm's next pass, even pinned jobs.
+This affects all partitions that share its nodes. Slurm sorts by tier before priority, so a boost has no effect against
+a job in a higher tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
+
+BLOCKING_REASONS = frozenset({"", "None", "Priority", "Resources"})
+"""Reasons of jobs that Slurm has tried or will try to start. A job with any other reason does not block others."""
+_NO_NODES: frozenset[str] = frozenset()
+
+
+def compute_start_boosts(
+    starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, policy_snapshot: SitePolicySnapshot, most: int
+) -> dict[int, int]:
+    """Return the boost in points by job number, for starts that need from 1 to `most` points.
+
+    `starts` contains records of held jobs, each with its computed priority. Unless the site configures otherwise, a
+    release resets a job's age, so the points include the full weight of age.
+    """
+    if most <= 0:
+        return {}
+    highest: dict[str, int] = {}
+    for record in seen.jobs:
+        if _may_block_others(record):
+            for name in (record["partition"] or "").split(","):
+                highest[name] = max(highest.get(name, 0), record["priority"])
+    nodes = {
+        str(record["name"]): frozenset(node_and_task_lists.expand_if_valid(record["nodes"]))
+        for record in seen.partitions
+    }
+    lost = 0 if policy_snapshot.rules.always_accrues else int(policy_snapshot.rules.weights.age)
+    found = {}
+    for number, (record, priority) in starts.items():
+        own = record["partition"]
+        near = [name for name in highest if nodes.get(own, _NO_NODES) & nodes.get(name, _NO_NODES)]
+        above = [name for name in near if _get_tier(name, policy_snapshot) >= _get_tier(own, policy_snapshot)]
+        if not above or any(_get_tier(name, policy_snapshot) > _get_tier(own, policy_snapshot) for name in above):
+            continue
+        # Slurm shows priorities below 1 as 1; the job's own nice value causes such priorities.
+        points = (priority if priority > 1 else -max(0, record.get("nice") or 0)) - lost
+        needed = max(highest[name] for name in above) + 1 - points
+        if 0 < needed <= most:
+            found[number] = needed
+    return found
+
+
+def _may_block_others(record: Record) -> bool:
+    """Return whether a job may block others: it is neither held nor restricted to chosen nodes."""
+    return (
+        record["state"] == slurm_states.PENDING
+        and bool(record["priority"])
+        and not record["required_nodes"]
+        and pending_reasons.reason_name(record["state_reason"] or "") in BLOCKING_REASONS
+    )
+
+
+def _get_tier(partition: str, policy_snapshot: SitePolicySnapshot) -> int:
+    return policy_snapshot.partitions.get(partition, PartitionPriorityProperties()).tier

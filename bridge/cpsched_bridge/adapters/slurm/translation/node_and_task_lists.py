@@ -1,0 +1,47 @@
+"""Parse Slurm's node lists, such as `n[1-3,07],gpu1`, and lists of array task indices.
+
+`cpsched.parsing.hostlist` expands node lists.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cpsched.parsing.hostlist import expand_hostlist, expand_if_valid
+from cpsched_bridge.adapters.slurm.translation.slurm_job_ids import MAX_TASK_INDEX
+
+__all__ = ["expand_hostlist", "expand_if_valid", "format_ranges", "parse_task_ranges"]
+
+
+def format_ranges(numbers: list[int]) -> str:
+    """Return numbers as ascending ranges: [1, 2, 3, 7] -> "1-3,7" (array tasks)."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+@lru_cache(maxsize=1024)
+def parse_task_ranges(waiting: str | None) -> tuple[range, ...]:
+    """Return an array's waiting tasks, such as "0-5,9" or "0-8:2" (every second task), as ranges.
+
+    Raise `ValueError` for any other text. Tasks are not listed one by one, because an array may have millions of them.
+    """
+    if not waiting:
+        return ()
+    ranges: list[range] = []
+    for part in waiting.strip("[]").split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        ranges.append(range(_parse_task_index(low), _parse_task_index(high or low) + 1, _parse_task_index(step or "1")))
+    return tuple(ranges)
+
+
+def _parse_task_index(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MAX_TASK_INDEX:
+        raise ValueError(f"array task {text[:20]}: must be from 0 to {MAX_TASK_INDEX}")
+    return number

@@ -1,0 +1,209 @@
+r"""Parse facts that only `scontrol show job` shows, from lines that no user can write.
+
+scontrol prints names, comments and command lines unchanged. A job named "x\n\nJobId=7 ..." therefore prints a record of
+job 7. These rules separate true lines from forged ones:
+- A record begins at a line "JobId=7 ". Slurm prints exactly one record for each job. If two records have the same
+  number, one of them is forged, and that job is queried again, separately from the others
+  (`DuplicateJobRecordResolver`).
+- A record's first text is the job's name, which `squeue` has already shown. The lines from there to the line with
+  `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
+  job is unreadable.
+- Three settings are printed only if set, below texts written by the job's owner: SpreadJob, NtasksPerTRES and
+  SegmentSize. If an owner forges one, that owner's job is left to Slurm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import JOB
+from cpsched_bridge.errors import AnswerNotUnderstood
+
+ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
+INTERACTIVE_COMMAND = ("scontrol", "--details")
+"""Command line of a scontrol that reads commands from its input; see `show_job_input`."""
+NO_JOBS_OUTPUT = "No jobs in the system\n"
+LAST_TRUSTED_LINE = "\n   MinCPUsNode="
+
+_OWNER_TEXT_START = "\n   Command="
+"""Start of the line after which a record contains text written by the job's owner."""
+_NAME = re.compile(r"[ \n]([A-Za-z][^ \n=]*)=")
+_ALWAYS_HARMLESS = JOB.names - JOB.only.keys()
+_RECORD_START = "\nJobId="
+_MAX_JOB_ID_DIGITS = 10
+_PROMPT = re.compile(r"^(?:scontrol: )+(?:show job \d+\n)?", re.MULTILINE)
+_HEAD = re.compile(
+    r"(?:ArrayJobId=(\d+) ArrayTaskId=(\S+) (?:ArrayTaskThrottle=(\d+) )?|HetJobId=\d+ HetJobOffset=\d+ )?JobName="
+)
+_SPREAD = re.compile(r"^   (?:\w+=(?:Yes|No)[ ,]?)*SpreadJob=Yes", re.MULTILINE)
+_TASKS_PER_TRES = re.compile(r"^   NtasksPerTRES=(\d+) *$", re.MULTILINE)
+_SEGMENT = re.compile(r"^   SegmentSize=(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class UnparsedScontrolJob:
+    """A job's record before parsing."""
+
+    array_id: int | None
+    tasks: str
+    """The number of an array task, or of the tasks that wait in this record, such as "0-5,9%3"."""
+    throttle: int | None
+    body: str
+    """The text that follows "JobName=" in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScontrolJobDetail:
+    """The trusted settings of a job's record.
+
+    They are the settings between the job's name and the owner's text, and the three settings below, by name.
+    """
+
+    settings: Mapping[str, str]
+    layout: str
+    """The lines that show the job's resources on its nodes."""
+    spread: bool
+    per_gpu: int | None
+    segment: int | None
+    unknown: tuple[str, ...] = ()
+    """Fields before the owner's first text that are in no list of `known_fields`."""
+
+    def get_word(self, line: str, name: str) -> str:
+        """Return the value after `name=` on the line that begins with `line=`.
+
+        Raise `KeyError` if it is missing.
+        """
+        found = f" {line}={self.settings[line]}".partition(f" {name}=")
+        if not found[1]:
+            raise KeyError(name)
+        return found[2].split(" ")[0]
+
+    def get_reason(self) -> str:
+        """Return Slurm's pending reason, in which scontrol prints underscores for blanks."""
+        return self.get_word("JobState", "Reason").replace("_", " ")
+
+
+def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
+    """Return the records of an answer by number, and the numbers with several records.
+
+    Numbers with several records have no entry among the records. Raise `AnswerNotUnderstood` if the answer does not end
+    as a record does.
+    """
+    before, *pieces = f"\n{printed}".split(_RECORD_START)
+    if not pieces:
+        if printed.strip() and printed != NO_JOBS_OUTPUT:
+            raise AnswerNotUnderstood("scontrol show job: unexpected output format")
+        return {}, set()
+    if before.strip() or not printed.endswith("\n\n"):
+        raise AnswerNotUnderstood(f"scontrol show job: the output of {len(printed)} characters is truncated")
+    found: dict[int, UnparsedScontrolJob] = {}
+    twice: set[int] = set()
+    for number, text in _split_by_number(pieces):
+        head = _HEAD.match(text)
+        if number in found or number in twice or head is None:
+            twice.add(number)
+            found.pop(number, None)
+            continue
+        array, tasks, throttle = head.groups()
+        found[number] = UnparsedScontrolJob(
+            int(array) if array else None, tasks or "", int(throttle) if throttle else None, text[head.end() :]
+        )
+    return found, twice
+
+
+def _split_by_number(pieces: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number and the remaining text of each record.
+
+    A piece that does not begin with a number belongs to the text of the previous record.
+    """
+    found: list[tuple[int, list[str]]] = []
+    for piece in pieces:
+        number, blank, text = piece.partition(" ")
+        if blank and len(number) <= _MAX_JOB_ID_DIGITS and number.isascii() and number.isdigit():
+            found.append((int(number), [text]))
+        elif found:
+            found[-1][1].append(piece)
+        else:
+            raise AnswerNotUnderstood("scontrol show job: unexpected output format")
+    return [(number, _RECORD_START.join(texts)) for number, texts in found]
+
+
+def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: str) -> bool:
+    """Return whether two records of the named job are equal except for their times."""
+    if one is other or one == other:
+        return True
+    if (one.array_id, one.tasks, one.throttle) != (other.array_id, other.tasks, other.throttle):
+        return False
+    texts = [_strip_times(shown.body, name) for shown in (one, other)]
+    return texts[0] is not None and texts[0] == texts[1]
+
+
+def _strip_times(body: str, name: str) -> tuple[str, str, str] | None:
+    """Return a record without its run time and last evaluation, or None if either is missing."""
+    start = len(name)
+    run = body.find("\n   RunTime=", start)
+    limit = body.find(" TimeLimit=", run)
+    looked = body.find(" LastSchedEval=", limit)
+    end = body.find("\n", looked)
+    if not body.startswith(name) or min(run, limit, looked, end) < 0:
+        return None
+    return body[:run], body[limit:looked], body[end:]
+
+
+def parse_detail(shown: UnparsedScontrolJob, name: str) -> ScontrolJobDetail | None:
+    """Return the settings of a record of the named job, or None if they are ambiguous.
+
+    `name` is the name that squeue prints.
+    """
+    body = shown.body
+    start = len(name)
+    end = body.find(LAST_TRUSTED_LINE, start)
+    if end < 0 or not body.startswith(name) or not body.startswith("\n   ", start):
+        return None
+    last = body.find("\n", end + 1)
+    first, *lines = body[start : last if last >= 0 else len(body)].split("\n   ")
+    settings: dict[str, str] = {}
+    layout: list[str] = []
+    for line in lines:
+        if line.startswith("  Nodes="):
+            layout.append(line)
+            continue
+        key, _, value = line.partition("=")
+        if key in settings:
+            return None
+        settings[key] = value
+    if first or "UserId" not in settings:
+        return None
+    rest = body[end:]
+    per_gpu = _TASKS_PER_TRES.search(rest) if "NtasksPerTRES=" in rest else None
+    segment = _SEGMENT.search(rest) if "SegmentSize=" in rest else None
+    spread = "SpreadJob=" in rest and _SPREAD.search(rest) is not None
+    return ScontrolJobDetail(
+        settings,
+        "\n".join(layout),
+        spread,
+        int(per_gpu[1]) if per_gpu else None,
+        int(segment[1]) if segment else None,
+        _find_unknown_fields(body[start : max(last, body.find(_OWNER_TEXT_START, end))]),
+    )
+
+
+def _find_unknown_fields(believed: str) -> tuple[str, ...]:
+    if _ALWAYS_HARMLESS.issuperset(_NAME.findall(believed)):
+        return ()
+    return tuple(JOB.find_unsupported(JOB.parse_fields(believed)))
+
+
+def show_job_input(numbers: Collection[int]) -> str:
+    """Return the input that makes one scontrol process show these jobs and no others."""
+    return "".join(f"show job {number}\n" for number in sorted(numbers))
+
+
+def strip_prompts(printed: str) -> str:
+    """Return the answer to `show_job_input` without scontrol's prompts and echo.
+
+    Some builds of scontrol echo their input.
+    """
+    return _PROMPT.sub("", printed)

@@ -1,0 +1,318 @@
+"""Parse nodes, partitions, reservations and the configuration from `scontrol` output.
+
+Administrators write all of this text. Each record of the first three kinds begins on a line with its name and consists
+of `Name=value` fields; see `known_fields`. An unreadable field is None and is listed in the record's `unreadable`. It
+affects only this record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import (
+    CONFIG_FIELDS,
+    NODE_FIELDS,
+    PARTITION_FIELDS,
+    RESERVATION_FIELDS,
+    Record,
+    is_unusable,
+    to_closed_node,
+    to_closed_reservation,
+)
+from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli.known_fields import (
+    MAX_QUOTED_CHARS,
+    NODE,
+    PARTITION,
+    RESERVATION,
+    KnownScontrolFields,
+    Words,
+)
+from cpsched_bridge.errors import AnswerNotUnderstood
+
+NODES_COMMAND = ("scontrol", "--all", "show", "nodes")
+PARTITIONS_COMMAND = ("scontrol", "--all", "show", "partitions")
+RESERVATIONS_COMMAND = ("scontrol", "--all", "show", "reservations")
+CONFIG_COMMAND = ("scontrol", "show", "config")
+EMPTY_OUTPUTS = ("No reservations in the system", "No nodes in the system", "No partitions in the system")
+
+_SETTING = re.compile(r"^([A-Za-z_]+) *= ?(.*)$", re.MULTILINE)
+
+
+def _split_records(printed: str, name: str) -> list[str]:
+    """Return the text of each record in an answer; each begins with `name`, such as "NodeName".
+
+    Raise `AnswerNotUnderstood` if the answer ends within a record or has an unexpected format.
+    """
+    if printed.strip() in ("", *EMPTY_OUTPUTS):
+        return []
+    beginning = f"\n{name}="
+    before, *pieces = f"\n{printed}".split(beginning)
+    if before.strip() or not pieces or not printed.endswith("\n\n"):
+        raise AnswerNotUnderstood(f"scontrol: the output of {len(printed)} characters with {name} is truncated")
+    return [f"{name}={piece}" for piece in pieces]
+
+
+def _parse_record(
+    text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
+) -> Record:
+    """Return one record, with its `unreadable` fields and the `unknown` fields, which are in no list."""
+    return _build_record(known.parse_fields(text), fields, how, known)
+
+
+def _build_record(
+    values: Mapping[str, Any],
+    fields: Sequence[str],
+    how: Mapping[str, Callable[[Any], Any]],
+    known: KnownScontrolFields,
+) -> Record:
+    record: Record = dict.fromkeys(fields)
+    unreadable: dict[str, str] = {}
+    for name, read in how.items():
+        try:
+            record[name] = read(values)
+        except KeyError as error:
+            unreadable[name] = f"scontrol does not print {error.args[0]}"
+        except (ValueError, IndexError) as error:
+            unreadable[name] = str(error)[:MAX_QUOTED_CHARS]
+    return record | {"unreadable": unreadable or None, "unknown": known.find_unsupported(values) or None}
+
+
+def _parse_limit(word: str) -> int | str | None:
+    """Return a limit as a number, "UNLIMITED" for infinity, or None for 0 or if not set."""
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word in (slurm_value_parsers.UNLIMITED, "INFINITE", "-1")
+        else slurm_value_parsers.parse_count(word)
+    )
+
+
+def _parse_time_limit(word: str) -> int | str | None:
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word in (slurm_value_parsers.UNLIMITED, "INFINITE")
+        else slurm_value_parsers.parse_minutes(word)
+    )
+
+
+def _parse_minimum(word: str) -> int | str | None:
+    return (
+        slurm_value_parsers.UNLIMITED
+        if word == slurm_value_parsers.UNLIMITED
+        else slurm_value_parsers.parse_number(word)
+    )
+
+
+def _parse_node_list(word: str) -> str | None:
+    """Return a hostlist as printed. Raise `ValueError` if it is invalid."""
+    node_and_task_lists.expand_hostlist(slurm_value_parsers.parse_text(word))
+    return slurm_value_parsers.parse_text(word)
+
+
+def _parse_names_or_all(word: str) -> list[str]:
+    """Return a list of names; an empty list, in any printed form, becomes ["ALL"]."""
+    return ["ALL"] if word == "N/A" or slurm_value_parsers.parse_text(word) is None else word.split(",")
+
+
+def _parse_amounts(word: str) -> dict[str, Any]:
+    """Return the amounts in a list such as "cpu=4,mem=4000M", as numbers where possible."""
+    pairs = [item.partition("=") for item in word.split(",") if "=" in item]
+    return {name: int(amount) if amount.isdigit() else amount for name, _, amount in pairs}
+
+
+_NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
+    "name": lambda words: words["NodeName"],
+    "state": lambda words: words["State"],
+    "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
+    "allocated_cpus": lambda words: int(words["CPUAlloc"]),
+    "threads_per_core": lambda words: slurm_value_parsers.parse_count(words["ThreadsPerCore"]),
+    "real_memory": lambda words: slurm_value_parsers.parse_count(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: slurm_value_parsers.parse_count(words.get("MemSpecLimit", "0")),
+    "allocated_memory": lambda words: int(words["AllocMem"]),
+    "configured_gres": lambda words: slurm_value_parsers.parse_gres_counts(words["Gres"]),
+    "allocated_tres": lambda words: _parse_amounts(words["AllocTRES"]),
+    "active_features": lambda words: slurm_value_parsers.parse_names(words["ActiveFeatures"]),
+    "partitions": lambda words: slurm_value_parsers.parse_names(words.get("Partitions", "")),
+    "slurm_version": lambda words: slurm_value_parsers.parse_text(words.get("Version", "")),
+    "weight": lambda words: slurm_value_parsers.parse_number(words.get("Weight", "")),
+}
+
+
+@dataclass(slots=True)
+class CachingNodeRecordBuilder:
+    """A builder of node records that reuses the record of an unchanged node."""
+
+    _known: dict[str, Record] = field(default_factory=dict)
+
+    def read(self, printed: str) -> list[Record]:
+        """Return the nodes in `printed` as records with the fields in `NODE_FIELDS`."""
+        texts = _split_records(printed, "NodeName")
+        self._known = {text: self._known.get(text) or _parse_node(text) for text in texts}
+        return [self._known[text] for text in texts]
+
+
+def parse_nodes(printed: str) -> list[Record]:
+    """Return the nodes in `printed` as records with the fields in `NODE_FIELDS`."""
+    return CachingNodeRecordBuilder().read(printed)
+
+
+def _parse_node(text: str) -> Record:
+    record = to_closed_node(_parse_record(text, NODE_FIELDS, _NODE_FIELD_PARSERS, NODE))
+    if is_unusable(record):
+        return record
+    idle = record["effective_cpus"] - record["allocated_cpus"]
+    base, *flags = record["state"].split("+")
+    if idle and idle != record["effective_cpus"]:
+        base = "MIXED"  # as scontrol itself reports, unless the node's state has changed since
+    return record | {"state": "+".join((base, *flags))}
+
+
+_PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
+    "name": lambda words: words["PartitionName"],
+    "state": lambda words: words["State"],
+    "nodes": lambda words: _parse_node_list(words["Nodes"]),
+    "max_time": lambda words: _parse_time_limit(words["MaxTime"]),
+    "default_time": lambda words: _parse_time_limit(words["DefaultTime"]),
+    "max_nodes": lambda words: _parse_limit(words["MaxNodes"]),
+    "min_nodes": lambda words: _parse_minimum(words["MinNodes"]),
+    "priority_tier": lambda words: slurm_value_parsers.parse_number(words.get("PriorityTier", "")),
+    "max_cpus_per_node": lambda words: _parse_limit(words["MaxCPUsPerNode"]),
+    "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_value_parsers.UNLIMITED)),
+    "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "0")),
+    "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "0")),
+    "oversubscribe": lambda words: _parse_sharing(words),
+    "allowed_accounts": lambda words: _parse_names_or_all(words.get("AllowAccounts", "")),
+    "denied_accounts": lambda words: _parse_names_or_all(words.get("DenyAccounts", "")),
+    "allowed_qos": lambda words: _parse_names_or_all(words.get("AllowQos", "")),
+    "denied_qos": lambda words: _parse_names_or_all(words.get("DenyQos", "")),
+    "allowed_groups": lambda words: _parse_names_or_all(words["AllowGroups"]),
+    "is_root_only": lambda words: slurm_value_parsers.parse_flag(words["RootOnly"]),
+    "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
+    "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
+    "topology": lambda words: slurm_value_parsers.parse_text(words.get("Topology", "")),
+    "requires_reservation": lambda words: slurm_value_parsers.parse_flag(words["ReqResv"]),
+    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
+}
+
+
+def _parse_sharing(values: Words) -> str:
+    """Return how jobs share nodes, as Slurm releases before 26.05 print it.
+
+    Release 26.05 has a separate field for whole nodes.
+    """
+    return "EXCLUSIVE" if values.get("Exclusive") in ("NODE", "TOPO") else values["OverSubscribe"]
+
+
+def parse_partitions(printed: str) -> list[Record]:
+    """Return the partitions in `printed` as records with the fields in `PARTITION_FIELDS`."""
+    return [
+        _parse_record(text, PARTITION_FIELDS, _PARTITION_FIELD_PARSERS, PARTITION)
+        for text in _split_records(printed, "PartitionName")
+    ]
+
+
+_CORES = re.compile(r"^     NodeName=(\S+) CoreIDs=(\S*) *$", re.MULTILINE)
+"""Pattern of the line that a reservation of cores has for each of its nodes."""
+
+_RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "name": lambda words: words["ReservationName"],
+    "nodes": lambda words: _parse_node_list(words["Nodes"]),
+    "cpu_ids_by_node": lambda words: words["CoreIDs"],
+    "tres": lambda words: slurm_value_parsers.parse_resources(words.get("TRES", "")),
+    "partition": lambda words: slurm_value_parsers.parse_text(words.get("PartitionName", "")),
+    "flags": lambda words: slurm_value_parsers.parse_names(words.get("Flags", "")),
+    "start_time": lambda words: slurm_value_parsers.parse_count(words["StartTime"]),
+    "end_time": lambda words: slurm_value_parsers.parse_count(words["EndTime"]),
+    "users": lambda words: slurm_value_parsers.parse_names(words["Users"]),
+    "groups": lambda words: slurm_value_parsers.parse_names(words.get("Groups", "")),
+    "accounts": lambda words: slurm_value_parsers.parse_names(words["Accounts"]),
+    "qos": lambda words: slurm_value_parsers.parse_names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: slurm_value_parsers.parse_names(words.get("AllowedPartitions", "")),
+    "comment": lambda words: slurm_value_parsers.parse_text(words.get("Comment", words.get("BurstBuffer", ""))),
+}
+
+
+def parse_reservations(printed: str) -> list[Record]:
+    """Return the reservations in `printed` as records with the fields in `RESERVATION_FIELDS`.
+
+    The burst buffer's text replaces a missing comment.
+    """
+    return [_parse_reservation(text) for text in _split_records(printed, "ReservationName")]
+
+
+def _parse_reservation(text: str) -> Record:
+    """Return the record of one reservation.
+
+    Lines in its comment that look like core lists are ignored, because the comment follows the real ones.
+    """
+    above = text.partition("\n   TRES=")[0]
+    values = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}
+    return to_closed_reservation(_build_record(values, RESERVATION_FIELDS, _RESERVATION_FIELD_PARSERS, RESERVATION))
+
+
+def _parse_parameters(word: str) -> dict[str, Any]:
+    if slurm_value_parsers.parse_text(word) is None:
+        return {}
+    pairs = [item.partition("=") for item in word.split(",")]
+    return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
+
+
+def _parse_upper_names(word: str) -> list[str]:
+    return [] if word in ("none", "(null)", "") else word.upper().split(",")
+
+
+_CONFIG_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
+    "accounting_storage_enforce": lambda words: _parse_upper_names(words["AccountingStorageEnforce"]),
+    "accounting_storage_tres": lambda words: slurm_value_parsers.parse_names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: slurm_value_parsers.parse_text(words["AccountingStorageType"]),
+    "cluster_name": lambda words: slurm_value_parsers.parse_text(words["ClusterName"]),
+    "gres_types": lambda words: slurm_value_parsers.parse_names(words["GresTypes"]),
+    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: slurm_value_parsers.parse_names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: slurm_value_parsers.parse_count(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: slurm_value_parsers.parse_text(words["PreemptMode"]),
+    "preempt_type": lambda words: _parse_preempt_type(words["PreemptType"]),
+    "priority_site_factor_plugin": lambda words: slurm_value_parsers.parse_text(
+        words.get("PrioritySiteFactorPlugin", "")
+    ),
+    "priority_type": lambda words: slurm_value_parsers.parse_text(words.get("PriorityType", "")),
+    "scheduler_parameters": lambda words: _parse_parameters(words["SchedulerParameters"]),
+    "scheduler_type": lambda words: slurm_value_parsers.parse_text(words["SchedulerType"]),
+    "select_type": lambda words: slurm_value_parsers.parse_text(words["SelectType"]),
+    "select_type_parameters": lambda words: slurm_value_parsers.parse_names(words["SelectTypeParameters"]),
+    "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
+    "topology_parameters": lambda words: slurm_value_parsers.parse_names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: slurm_value_parsers.parse_text(words.get("TopologyPlugin", "")),
+    "version": lambda words: slurm_value_parsers.parse_text(words["SLURM_VERSION"]),
+}
+
+
+def _parse_preempt_type(word: str) -> str | None:
+    """Return the preemption plugin, or None if there is none.
+
+    Releases before 23.11 print "preempt/none".
+    """
+    return None if word == "preempt/none" else slurm_value_parsers.parse_text(word)
+
+
+def parse_config(printed: str) -> Record:
+    """Return the configuration in `printed` as a record with the fields in `CONFIG_FIELDS`.
+
+    Raise `AnswerNotUnderstood` if a field is unreadable.
+    """
+    values: Words = {}
+    for name, value in _SETTING.findall(printed):
+        values.setdefault(name, value.rstrip())
+    record: Record = {}
+    for field_name in CONFIG_FIELDS:
+        try:
+            record[field_name] = _CONFIG_FIELD_PARSERS[field_name](values)
+        except (KeyError, ValueError, IndexError) as error:
+            raise AnswerNotUnderstood(
+                f"scontrol show config: {field_name} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+    return record

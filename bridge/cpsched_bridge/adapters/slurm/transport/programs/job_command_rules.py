@@ -1,0 +1,132 @@
+"""Decide what a command may change, based on a job record that was just read.
+
+Slurm may have started a job since the bridge read it, and setting a node list on a running job would resize it. The
+owner or an administrator may also have held the job since then, and only they may lift such a hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from cpsched_bridge.adapters.slurm.slurm_records import SETTABLE_PARTITIONS_PATTERN, Record
+from cpsched_bridge.adapters.slurm.translation import slurm_states
+from cpsched_bridge.ports import Hold, OutcomeCode
+
+CHECKED_FIELDS = (
+    "id",
+    "state",
+    "state_reason",
+    "priority",
+    "admin_comment",
+    "comment",
+    "requeue_count",
+    "array_id",
+    "array_task_id",
+    "array_tasks_waiting",
+)
+"""The record fields that these rules use; "unreadable" may list fields that could not be read."""
+
+
+class JobCommandRefused(Exception):
+    """An error for a command that cannot be executed for this job."""
+
+    def __init__(self, text: str, code: OutcomeCode = "") -> None:
+        super().__init__(text)
+        self.code: OutcomeCode = code
+
+
+class ControllerCallError(Exception):
+    """An error for a failed call to the controller; `lost` if the call may have taken effect."""
+
+    def __init__(self, text: str, *, lost: bool, code: OutcomeCode = "") -> None:
+        super().__init__(text)
+        self.lost = lost
+        self.code: OutcomeCode = code
+
+
+def make_not_sent_error(why: str) -> ControllerCallError:
+    """Return the error for a command that was not sent for reasons unrelated to its job."""
+    return ControllerCallError(f"not sent: {why}", lost=False, code="not_sent")
+
+
+_NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
+_NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
+_SETTING = rf"(?:{_NODES}|{_NUMBERS}|Partition={SETTABLE_PARTITIONS_PATTERN})"
+CLEAR_PIN_SETTINGS_PATTERN = re.compile(rf"(?:{_SETTING}(?: {_SETTING})*)?", re.ASCII)
+"""Settings that may be used to clear a pin: only node lists, numbers and partitions."""
+
+
+def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
+    """Return whether the controller has loaded the submit plugin.
+
+    The caller reads the configuration each time, because a reconfiguration can change it.
+    """
+    return "lua" in (job_submit_plugins or ())
+
+
+def require_unpin_settings(text: str) -> None:
+    """Raise `JobCommandRefused` if scontrol settings would do more than clear a pin."""
+    if not CLEAR_PIN_SETTINGS_PATTERN.fullmatch(text):
+        raise JobCommandRefused(f"its pin cannot be cleared by {text!r}")
+
+
+def require_pending(job: Record) -> None:
+    """Raise `JobCommandRefused` unless the job is pending."""
+    state = get_readable_value(job, "state")
+    if state != slurm_states.PENDING:
+        raise JobCommandRefused(f"is {state}")
+
+
+def require_ours(job: Record, guarded: bool) -> None:
+    """Raise `JobCommandRefused` unless the job is pending and is not held by its owner or an administrator.
+
+    `guarded` states whether the submit plugin marks holds.
+    """
+    require_pending(job)
+    hold = slurm_states.classify_hold(
+        get_readable_value(job, "priority"),
+        get_readable_value(job, "state_reason"),
+        get_readable_value(job, "admin_comment"),
+        get_readable_value(job, "comment"),
+        get_readable_value(job, "requeue_count"),
+        guarded,
+    )
+    if hold is Hold.USER:
+        raise JobCommandRefused("is held by its owner or an administrator")
+
+
+def require_held(job: Record, guarded: bool) -> None:
+    """Raise `JobCommandRefused` unless the job passes `require_ours` and is held."""
+    require_ours(job, guarded)
+    if is_unheld(job):
+        raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
+
+
+def is_unheld(job: Record) -> bool:
+    """Return whether the job is not held."""
+    return bool(get_readable_value(job, "priority") != 0)
+
+
+def may_be_released(job: Record) -> bool:
+    """Return whether the bridge may lift the job's hold."""
+    return not is_unheld(job) and get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
+
+
+def is_held_by_administrator(job: Record, guarded: bool) -> bool:
+    """Return whether an actor other than the bridge holds an unpinned job.
+
+    A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
+    marks every hold by the bridge. Without the plugin, it is unknown who holds the job.
+    """
+    if not guarded or get_readable_value(job, "admin_comment") == slurm_states.WAIT_MARK:
+        return False
+    return slurm_states.WAIT_MARK not in (get_readable_value(job, "comment") or "").split(" ")
+
+
+def get_readable_value(job: Record, name: str) -> Any:
+    """Return the value of a field, or raise `JobCommandRefused` if it could not be read."""
+    if name in (job.get("unreadable") or ()):
+        raise JobCommandRefused(f"its {name} cannot be read")
+    return job[name]

@@ -1,0 +1,182 @@
+"""Count the bridge's calls against slurmctld's per-user call limit.
+
+The limit is implemented in Slurm's src/slurmctld/rate_limit.c (23.02 and later, `SlurmctldParameters=rl_enable`). Each
+user has a bucket of `rl_bucket_size` tokens (30), and slurmctld adds `rl_refill_rate` tokens (2) every
+`rl_refill_period` seconds (1). A call takes one token. root and SlurmUser are exempt. slurmctld asks the caller to
+retry a call without a token, and Slurm's programs then sleep 1, 2, 3 ... seconds and silently repeat the call. The
+bridge therefore counts its own calls and waits before it starts a program, never while one runs.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+CALLS_PER_COMMAND: dict[tuple[str, ...], int] = {
+    ("squeue",): 2,
+    ("sinfo",): 2,
+    ("sprio",): 1,
+    ("sshare",): 1,
+    ("sdiag",): 1,
+    ("show", "nodes"): 2,
+    ("show", "config"): 2,
+}
+"""Number of calls that a command makes, by its program or last two words; other commands make one.
+
+The calls were counted with `sdiag` on 26.05.
+"""
+PROGRAMS_WITHOUT_CALLS = ("sacct", "sacctmgr")
+"""Programs that call only the accounting database."""
+RESIZING_SETTINGS = ("ReqNodeList=", "NumNodes=")
+"""Settings for which scontrol queries the federation and the job before the change: 3 calls."""
+FIRST_SLEEP_S = 1.0
+SLEEP_S = 30.0
+"""Additional time for a program under a limit, which sleeps if another program took the tokens."""
+RESERVED_BUCKET_SHARE = 0.5
+"""Fraction of the bucket that readings leave for commands."""
+MAX_READING_WAIT_S = 30.0
+"""Maximum wait of a reading, because the dead-man timer waits for the next one."""
+
+_PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
+_SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
+_PARAMETER = re.compile(r"rl_(bucket_size|refill_rate|refill_period)=(\d{1,9})", re.IGNORECASE)
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmRpcRateLimit:
+    """slurmctld's limit on the calls of one user."""
+
+    bucket: int
+    refill: int
+    period_s: int
+
+    @property
+    def calls_per_s(self) -> float:
+        """Return the number of calls per second that are always accepted."""
+        return self.refill / self.period_s
+
+
+def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
+    """Return the limit in the output of `scontrol show config`.
+
+    Return None if there is no limit or this user is exempt.
+    """
+    set_to = _PARAMETERS.search(config)
+    owner = _SLURM_USER.search(config)
+    if set_to is None or uid == 0 or (owner is not None and uid == int(owner[1])):
+        return None
+    parameters = set_to[1]
+    found = {name.lower(): int(value) for name, value in _PARAMETER.findall(parameters)}
+    return SlurmRpcRateLimit(
+        max(1, found.get("bucket_size", 30)),
+        max(1, found.get("refill_rate", 2)),
+        max(1, found.get("refill_period", 1)),
+    )
+
+
+def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
+    """Return the limit as a fact for the doctor, or None without a limit."""
+    return None if limit is None else {"bucket": limit.bucket, "per_s": limit.calls_per_s}
+
+
+def count_calls(command: Sequence[str]) -> int:
+    """Return how many calls a program makes with this command line."""
+    if command[0] in PROGRAMS_WITHOUT_CALLS or command[-1] == "--version":
+        return 0
+    return CALLS_PER_COMMAND.get((command[0],)) or CALLS_PER_COMMAND.get(tuple(command[-2:]), 1)
+
+
+def count_update_calls(text: str) -> int:
+    """Return how many calls scontrol makes for one command read from its input.
+
+    A job list needs one call per job, and a node list needs more.
+    """
+    verb, _, rest = text.partition(" ")
+    if verb in ("hold", "release"):
+        return 1 + _BRACKETS.sub("", rest).count(",")
+    return 3 if verb == "update" and any(f" {name}" in text for name in RESIZING_SETTINGS) else 1
+
+
+@dataclass(slots=True)
+class SlurmRpcTokenBucket:
+    """A count of the remaining tokens, at most `limit.bucket`.
+
+    Without a limit this class neither counts nor waits. Other programs of the same user also take tokens, so the count
+    starts at 0 and `record_duration` corrects it. Calls that do not wait may make the count negative; later calls then
+    wait longer.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    limit: SlurmRpcRateLimit | None = None
+    _tokens: float = field(default=0.0, init=False)
+    _at_s: float = field(default=0.0, init=False)
+
+    def set_limit(self, limit: SlurmRpcRateLimit | None) -> None:
+        """Apply this limit from now on."""
+        if limit != self.limit:
+            self.limit, self._at_s, self._tokens = limit, self.clock(), 0.0
+
+    @property
+    def deadline_extension_s(self) -> float:
+        """Return the number of seconds to add to a program's deadline."""
+        return 0.0 if self.limit is None else SLEEP_S
+
+    def spend(self, calls: int) -> None:
+        """Count calls that are made now, even if no tokens remain."""
+        if self.limit is not None:
+            self._refill_tokens(self.limit)
+            self._tokens -= calls
+
+    def begin_background_call(self, command: Sequence[str]) -> float:
+        """Count the calls of a program that starts alongside the cycle, and return its additional seconds."""
+        self.spend(count_calls(command))
+        return self.deadline_extension_s
+
+    def record_duration(self, seconds: float) -> None:
+        """Correct the count based on a call's duration in seconds.
+
+        A call that lasted as long as a program's first sleep did not get a token.
+        """
+        if self.limit is not None and seconds >= FIRST_SLEEP_S:
+            self._refill_tokens(self.limit)
+            self._tokens = min(self._tokens, 0.0)
+
+    def wait_s(self, calls: int) -> float:
+        """Return the seconds until enough tokens for these calls are available.
+
+        More calls than the bucket holds require a full bucket.
+        """
+        if self.limit is None:
+            return 0.0
+        self._refill_tokens(self.limit)
+        return max(0.0, (min(calls, self.limit.bucket) - self._tokens) / self.limit.calls_per_s)
+
+    def acquire_tokens(self, calls: int, most_s: float) -> float | None:
+        """Wait for the tokens that these calls need, take them, and return the seconds waited.
+
+        If the wait would exceed `most_s` seconds, take no tokens and return None.
+        """
+        needed_s = self.wait_s(calls)
+        if needed_s > most_s:
+            return None
+        if needed_s:
+            self.sleep(needed_s)
+        self.spend(calls)
+        return needed_s
+
+    def wait_for_reading(self, calls: int) -> None:
+        """Wait until these calls would leave `RESERVED_BUCKET_SHARE` of the bucket for commands.
+
+        Wait at most `MAX_READING_WAIT_S`, and take no tokens.
+        """
+        if self.limit is not None and (needed_s := self.wait_s(calls + int(RESERVED_BUCKET_SHARE * self.limit.bucket))):
+            self.sleep(min(needed_s, MAX_READING_WAIT_S))
+
+    def _refill_tokens(self, limit: SlurmRpcRateLimit) -> None:
+        now_s = self.clock()
+        self._tokens = min(limit.bucket, self._tokens + (now_s - self._at_s) * limit.calls_per_s)
+        self._at_s = now_s

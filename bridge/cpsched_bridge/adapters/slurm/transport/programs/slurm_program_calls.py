@@ -1,0 +1,55 @@
+"""Run scontrol for changes, and other Slurm programs for queries."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
+
+SCONTROL_TIMEOUT_S = 20.0
+"""Time limit of one call to `run_scontrol`, for all of its commands together."""
+QUERY_TIMEOUT_S = 2.5
+"""Time limit of a query."""
+
+
+def run_scontrol(commands: Sequence[str]) -> list[str]:
+    """Run `commands` in one scontrol process, and return the error of each; empty for success."""
+    with ScontrolSession(SCONTROL_TIMEOUT_S) as dialogue:
+        return [send_and_read_complaint(dialogue, command) for command in commands]
+
+
+def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
+    """Return scontrol's error for a command, the reason why it gave no answer, or "" for success."""
+    try:
+        return dialogue.send_command(command)
+    except (ControllerCallError, JobCommandRefused) as error:
+        return str(error)
+
+
+def may_have_taken_effect(text: str) -> bool:
+    """Return whether the command may have taken effect in spite of this error.
+
+    Only the state of the job then shows the effect.
+    """
+    text = text.lower()
+    return any(word in text for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
+
+
+def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
+    """Return a command's output, or None if the command fails or exceeds the time limit."""
+    try:
+        run = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            env=build_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout if run.returncode == 0 else None

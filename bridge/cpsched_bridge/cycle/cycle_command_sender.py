@@ -1,0 +1,156 @@
+"""Send the commands of a cycle within one budget: the ledger's intents, then the starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cpsched_bridge.cycle.backoff import CommandRetryTracker
+from cpsched_bridge.cycle.command_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
+from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle.observation_reader import ObservationReader
+from cpsched_bridge.cycle.real_clock import record_duration
+from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
+from cpsched_bridge.cycle.release_jobs import open_queues
+from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.ports import Backend, Observation
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
+
+PRUNE_EVERY_CYCLES = 1000
+"""Number of cycles between two clean-ups of the ledger."""
+OUTDATED_OBSERVATION = "the observation is so old that another bridge may have taken over: no command is sent"
+
+
+@dataclass(slots=True)
+class CycleCommandSender:
+    """A sender of the commands that result from the last observation. In shadow mode, it sends none."""
+
+    backend: Backend
+    ledger: Ledger
+    claims: LeaderElection
+    settings: Settings
+    timing: CycleTiming
+    _starts: StartOutcomeTracker = field(default_factory=StartOutcomeTracker, init=False)
+    _retries: CommandRetryTracker = field(default_factory=CommandRetryTracker, init=False)
+    _next_pin_check_s: float = field(default=float("-inf"), init=False)
+    """Monotonic time of the next search for pins left by an earlier run."""
+
+    def _make_reconcile_options(self, report: CycleReport) -> ReconcileOptions:
+        """Return the options for reconciling the ledger in this cycle."""
+        start = self.settings.start
+        other_in_control = report.rival is not None
+        apart = not self.backend.starts_in_one_change
+        control = report.mode == "control"
+        was_away = self.timing.was_interrupted
+        return ReconcileOptions(
+            control, start.adopt, start.timeout_s, start.max_failures, other_in_control, apart, was_away
+        )
+
+    def reconcile(self, seen: Observation, report: CycleReport) -> ObservedStartOutcomes:
+        """Update the ledger to match the observation. Return the outcomes of starts."""
+        transitions = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._make_reconcile_options(report))
+        self.record_transitions(transitions, report)
+        if report.number % PRUNE_EVERY_CYCLES == 0:
+            self.ledger.prune(seen.now_s - int(self.settings.journal.keep_jobs_days * 86400))
+        return self._starts.classify_outcomes(transitions, seen)
+
+    @property
+    def stuck_job_count(self) -> int:
+        """Number of jobs on which repeated commands have had no effect for too long."""
+        return len(self._retries.stuck)
+
+    def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
+        """Write transitions to the ledger and report them."""
+        self.ledger.record(transitions, report.number)
+        self._starts.report_transitions(transitions, self._now_s, report)
+
+    def remove_orphaned_pins(self, reader: ObservationReader, report: CycleReport) -> None:
+        """Remove pins left by an earlier run, once per interval during start-up.
+
+        A start-up may take a minute, which is too long for a pinned pending job. If its node is removed from the
+        cluster's configuration, the cluster cancels the job. The first cycle does everything else.
+        """
+        now_s = self._now_s
+        if now_s < self._next_pin_check_s or not self.ledger.get_pinned_ids():
+            return
+        self._next_pin_check_s = now_s + self.settings.cycle.interval_s
+        seen = reader.read_first()
+        if self.claims.find_other_leader(seen.claim, now_s) is None:
+            found = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._make_reconcile_options(report))
+            undone = [each for each in found if each.entry.pinned and each.entry.state in TRANSIENT_STATES]
+            self.ledger.record(undone, report.number)
+            self._make_command_sender(report).send_intents(
+                seen, CycleCommandBudget(self.settings.cycle.max_commands), report, pins_only=True
+            )
+
+    def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
+        """Remove the pins of failed starts and of jobs that were requeued or held after their start.
+
+        This happens before the decision, which may take long: a pinned pending job is lost if its node leaves the
+        cluster. Return the ledger's entries from before the removal, because the bridge schedules such a job again only
+        after an observation shows it without a pin.
+        """
+        entries = self.ledger.by_id
+        unsettled = [*self.ledger.list_entries(*TRANSIENT_STATES), *self.ledger.list_orphaned_pins()]
+        if report.mode != "shadow" and any(entry.pinned for entry in unsettled):
+            entries = dict(entries)
+            with record_duration(report, "apply", self.timing.pace):
+                self._send_intents(
+                    seen, report, CycleCommandBudget(self.settings.cycle.max_commands // 2), pins_only=True
+                )
+        return entries
+
+    def apply(self, seen: Observation, report: CycleReport) -> None:
+        """Send the ledger's intents and then the starts, within the budget of one cycle.
+
+        Jobs left to the cluster since this observation are released after the starts. If that fails, the next cycle
+        releases them before its own starts.
+        """
+        if report.mode == "shadow":
+            return
+        self._release_and_open_queues(report)
+        most = self.settings.cycle.max_commands
+        starts = report.starts if report.mode == "control" else {}
+        kept_for_starts = min(len(starts), most // 2)
+        allowance = CycleCommandBudget(most - len(report.outcomes) - kept_for_starts)
+        if not self._send_intents(seen, report, allowance, starts_follow=bool(starts)) or not starts:
+            return
+        allowance.left += kept_for_starts
+        jobs = {job.id: job for job in report.waiting}
+        wanted = [(jobs[id], placement) for id, placement in starts.items()]
+        chosen = allowance.take(wanted, lambda start: start[0].user)
+        self._starts.record_decided((job.id for job, _ in chosen), self._now_s)
+        self._starts.refused = self._make_command_sender(report).start(chosen, seen.cluster, seen.now_s, report)
+        if not self.claims.is_outdated(self._now_s):
+            self._make_command_sender(report).send_intents(seen, allowance, report)
+
+    def _release_and_open_queues(self, report: CycleReport) -> None:
+        """Let the cluster's own scheduler start all jobs while no bridge is in control."""
+        if report.mode != "control" and report.rival is None:
+            for problem in open_queues(self.backend):
+                report.add_event("still_held", problem)
+
+    def _send_intents(
+        self,
+        seen: Observation,
+        report: CycleReport,
+        allowance: CycleCommandBudget,
+        pins_only: bool = False,
+        starts_follow: bool = False,
+    ) -> bool:
+        """Send the ledger's intents. Return False without sending anything if the observation is too old."""
+        if self.claims.is_outdated(self._now_s):
+            report.record_failure("outdated", OUTDATED_OBSERVATION)
+            return False
+        self._make_command_sender(report).send_intents(seen, allowance, report, pins_only, starts_follow)
+        return True
+
+    def _make_command_sender(self, report: CycleReport) -> LedgerCommandSender:
+        return LedgerCommandSender(self.backend, self.ledger, self._make_reconcile_options(report), self._retries)
+
+    @property
+    def _now_s(self) -> float:
+        return self.timing.pace.monotonic_s()

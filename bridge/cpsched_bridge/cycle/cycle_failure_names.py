@@ -1,0 +1,75 @@
+"""Name the exceptions of a cycle for the journal, metrics and results."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from cpsched.errors import MAX_PLUGIN_MESSAGE_CHARS, PolicyError, exception_message
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused, InvalidSetting
+
+INTERNAL = "internal_error"
+"""Name of an unexpected exception, which indicates a bug in the bridge, an adapter or a listener."""
+
+STORAGE = "storage_error"
+
+_MAX_TRACEBACK_CHARS = 10_000
+_MAX_TRACEBACK_CALLS = 30
+"""Maximum number of calls shown in a logged traceback."""
+
+_FAILURE_NAMES: tuple[tuple[type[Exception], str], ...] = (
+    (BackendTimeout, "backend_timeout"),
+    (BackendUnavailable, "backend_unavailable"),
+    (CommandRefused, "command_refused"),
+    (BackendError, "backend_error"),
+    (sqlite3.Error, STORAGE),
+)
+
+
+def get_failure_kind(error: Exception) -> str:
+    """Return the snake-case name of a failure."""
+    return next((name for kind, name in _FAILURE_NAMES if isinstance(error, kind)), INTERNAL)
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the type and message of an exception, with limited length, even if formatting the message fails.
+
+    The type of a `PolicyError` is omitted because its message names the part of the policy and the original exception.
+    """
+    text = exception_message(error)
+    named = text if isinstance(error, PolicyError) else f"{type(error).__name__}: {text}"
+    return named[:MAX_PLUGIN_MESSAGE_CHARS]
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return the innermost calls of an exception's traceback, with limited length, for the log."""
+    return "".join(traceback.format_exception(error, limit=-_MAX_TRACEBACK_CALLS))[:_MAX_TRACEBACK_CHARS]
+
+
+@contextmanager
+def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
+    """Convert an exception in this block to a failure of the cycle; exceptions of type `storage` are disk failures.
+
+    An `InvalidSetting` is re-raised because it must end the bridge.
+    """
+    try:
+        yield
+    except InvalidSetting:
+        raise
+    except Exception as error:
+        kind = STORAGE if isinstance(error, storage) else get_failure_kind(error)
+        if kind == INTERNAL:
+            log_traceback(report, error)
+        report.record_failure(kind, describe_failure(error) if kind == INTERNAL else str(error))
+
+
+def log_traceback(report: CycleReport, error: Exception) -> None:
+    """Log the traceback of an unexpected exception if the log can be written."""
+    with contextlib.suppress(OSError, ValueError):
+        structlog.get_logger("bridge").error(INTERNAL, round=report.number, exception=format_traceback(error))

@@ -1,0 +1,133 @@
+"""Determine whether the bridge may act: readiness checks, mode, and pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cpsched_bridge.cycle.circuit_breaker import CircuitBreaker
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle_report import CycleReport, Mode
+from cpsched_bridge.errors import BackendError, NotReady
+from cpsched_bridge.ports import Backend, Check
+from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+
+CHECKS_ANSWERED = "checks"
+"""Name of the check that fails if the other checks could not run."""
+
+
+@dataclass(slots=True)
+class CurrentBridgeMode:
+    """The current mode. A pause affects only modes that write to the cluster; shadow mode never writes."""
+
+    configured: Literal["shadow", "advise", "control"]
+    pause: PauseFile
+    claims: LeaderElection
+    breaker: CircuitBreaker
+    systemd: SystemdNotifier
+    trouble: Callable[[], str | None] = lambda: None
+    """Returns why the bridge must pause, for as long as the condition lasts, or None."""
+    _last: Mode | None = field(default=None, init=False)
+    """The mode that was last reported."""
+    _unwritten_pause: str = field(default="", init=False)
+    """The reason for a pause that could not be written to disk; empty if there is none."""
+
+    def choose_mode(self) -> Mode:
+        """Return the mode for the cycle that is about to start."""
+        if self.configured == "shadow":
+            return "shadow"
+        return self.configured if self.pause_reason() is None else "paused"
+
+    @property
+    def wants_leadership(self) -> bool:
+        """Return whether the bridge would be in control or advise mode if there were no other bridge."""
+        return self.configured != "shadow" and self._own_pause_reason() is None
+
+    def pause_reason(self) -> str | None:
+        """Return why the bridge is paused, or None."""
+        return self._own_pause_reason() or self.claims.standby_reason()
+
+    def _own_pause_reason(self) -> str | None:
+        return self._unwritten_pause or self.pause.read_reason() or self.trouble()
+
+    def report_mode_change(self, report: CycleReport) -> None:
+        """Report a change of mode. After a pause, reset the circuit breaker."""
+        report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
+        if report.mode == self._last:
+            return
+        self._last = report.mode
+        if report.mode in ("advise", "control"):
+            self.breaker.reset()
+        report.add_event("mode", " ".join([report.mode, self.pause_reason() or ""]).strip())
+        self.systemd.notify(f"STATUS={report.mode}")
+
+    def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
+        """Pause the bridge, from the next cycle, if the circuit breaker has tripped at monotonic time `now_s`.
+
+        Raise `OSError` if the pause cannot be written to disk. The bridge pauses nevertheless, and the next call
+        retries the write.
+        """
+        verdict, report.failing_users = self.breaker.trip_reason(now_s), len(self.breaker.list_failing_users(now_s))
+        if verdict is not None and report.mode in ("advise", "control"):
+            report.add_event("stood_down", verdict)
+            self._unwritten_pause = f"circuit breaker: {verdict}; run `cpsched resume` to resume"
+        if self._unwritten_pause:
+            self.pause.pause(self._unwritten_pause)
+            self._unwritten_pause = ""
+
+
+@dataclass(slots=True)
+class PeriodicReadinessChecks:
+    """A runner of the `cpsched doctor` checks, before the first cycle and then every `every_s` seconds (0: never)."""
+
+    backend: Backend
+    every_s: float
+    now_s: float
+    mode: str = "control"
+    """The configured mode; checks for other modes are omitted."""
+    _failing: dict[str, str] = field(default_factory=dict, init=False)
+
+    def run_if_due(self, now_s: float, report: CycleReport) -> None:
+        """Run the checks if they are due at monotonic time `now_s`.
+
+        Report an event when a check starts to fail, when its text changes, and when it passes again. A failed check
+        does not fail the cycle, so that jobs keep running as long as possible.
+        """
+        if not self.every_s or now_s - self.now_s < self.every_s:
+            return
+        self.now_s = now_s
+        report.checks = self._run_checks()
+        failing = {check.name: _format_check(check) for check in report.checks if not check.ok}
+        for name in failing:
+            if failing[name] != self._failing.get(name):
+                report.add_event("check_failed", f"{name}: {failing[name]}")
+        for name in self._failing.keys() - failing.keys():
+            report.add_event("check_mended", name)
+        self._failing = failing
+
+    def _run_checks(self) -> Sequence[Check]:
+        try:
+            return [Check(CHECKS_ANSWERED, True, "answered"), *select_checks(self.backend.checks(), self.mode)]
+        except BackendError as error:
+            return [Check(CHECKS_ANSWERED, False, str(error))]
+
+
+def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
+    """Return the checks for a configured mode. For shadow mode, return all, with advise mode's checks as warnings."""
+    if mode == "shadow":
+        return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
+    return [check for check in checks if check.mode in ("", mode)]
+
+
+def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
+    """Raise `NotReady` if a required check fails. The error lists every such check and its fix."""
+    broken = [check for check in checks if check.required and not check.ok]
+    if broken:
+        lines = (f"  {check.name}: {_format_check(check)}" for check in broken)
+        raise NotReady(f"mode={mode}: these checks must pass:\n" + "\n".join(lines))
+
+
+def _format_check(check: Check) -> str:
+    return f"{check.detail}; {check.mend}".rstrip("; ")

@@ -1,0 +1,53 @@
+"""Read and write the file with the forecasts' learned state, which has a checksum and is replaced as a whole.
+
+Decisions do not use the file. If it is damaged, it is discarded and learning restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from cpsched_bridge.store.corruption_checks import (
+    CorruptFileContent,
+    add_checksum,
+    raise_as_corrupt,
+    read_head,
+    require_file,
+    verify_checksum,
+)
+
+MAX_BYTES = 16 << 20
+MAX_UNPACKED_BYTES = 64 << 20
+
+
+def write_forecast_state(path: Path, kept: Any) -> None:
+    """Replace the file with the state `kept`. Raise `OSError`, leaving the file unchanged, if that fails."""
+    temporary = path.with_name(f"{path.name}.new")
+    packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
+    if len(packed) > MAX_BYTES:
+        raise OSError(f"size of {len(packed):,} bytes: must be at most {MAX_BYTES:,} bytes")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as out:
+        out.write(packed)
+    os.replace(temporary, path)
+
+
+def read_forecast_state(path: Path) -> Any:
+    """Return the stored state, or None if there is no file. Raise `CorruptFileContent` or `OSError`."""
+    require_file(path)
+    try:
+        packed = read_head(path, MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    if len(packed) > MAX_BYTES:
+        raise CorruptFileContent(f"is longer than {MAX_BYTES:,} bytes")
+    with raise_as_corrupt():
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(verify_checksum(packed), MAX_UNPACKED_BYTES)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise CorruptFileContent("the compressed data has the wrong length")
+        return json.loads(text)

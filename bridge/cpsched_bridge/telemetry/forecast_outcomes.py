@@ -1,0 +1,141 @@
+"""Compare forecasts, which are expected starts and predicted run times, with outcomes over several cycles."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cpsched.forecast import IntervalResult, StartForecast
+from cpsched.model import NEVER
+from cpsched_bridge.cycle_report import CycleReport
+
+MAX_STORED_ESTIMATES = 200_000
+"""Maximum number of running jobs with a stored prediction; the oldest are dropped first."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimeOutcome:
+    """A started job with its first expected start and its actual start."""
+
+    job_id: int
+    first_s: int
+    start_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecastScore:
+    """The quality of one start's forecast, with the horizon class of its median."""
+
+    horizon: int
+    outcome: IntervalResult
+    """Outcome of the 80 % interval."""
+    pinball_s: float
+    width_s: int
+    """Width of the 80 % interval."""
+
+    @classmethod
+    def of(cls, forecast: StartForecast, start_s: int) -> StartForecastScore:
+        """Compare a forecast with the start of its job."""
+        width_s = forecast.to_s - forecast.from_s
+        return cls(forecast.horizon, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeOutcome:
+    """An ended job with its run time as predicted at its start and its actual run time."""
+
+    job_id: int
+    estimate_s: int
+    run_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeTelemetryContext:
+    """Facts about the bridge that its cycle reports do not contain."""
+
+    interval_s: float = 0.0
+    """Configured seconds from the start of one cycle to the next."""
+    journal_bytes: int = 0
+    ledger_bytes: int = 0
+    child_starts: int = 0
+    """Number of processes that the adapter has started to access the cluster."""
+    paused: str | None = None
+    """Why the bridge is paused; None if it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReportWithOutcomes:
+    """A cycle's report and the outcomes that the cycle revealed."""
+
+    report: CycleReport
+    kept: tuple[StartTimeOutcome, ...] = ()
+    predicted: tuple[RunTimeOutcome, ...] = ()
+    context: BridgeTelemetryContext = field(default_factory=BridgeTelemetryContext)
+    child_restarts: int = 0
+    """Number of restarts of the adapter's process since the previous cycle."""
+    outcomes: Sequence[StartForecastScore] = ()
+    """Forecasts whose jobs have started since the previous cycle."""
+
+
+@dataclass(slots=True)
+class ForecastOutcomeTracker:
+    """A tracker of pending jobs' expected starts and running jobs' predictions. Reports must come in order."""
+
+    promises: dict[int, int] = field(default_factory=dict)
+    """First expected start by pending job's id. Replaced, never modified, because another thread may read it."""
+    _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    _restarts: int = 0
+
+    def record_report(
+        self, report: CycleReport, context: BridgeTelemetryContext | None = None
+    ) -> CycleReportWithOutcomes:
+        """Process one cycle's report and return it with the outcomes that it revealed."""
+        kept = tuple(
+            StartTimeOutcome(job.id, self.promises[job.id], start_s)
+            for job, start_s in report.started
+            if job.id in self.promises
+        )
+        self._record_estimates(report)
+        predicted = tuple(
+            RunTimeOutcome(each.job.id, self._estimates.pop(each.job.id), each.run_s)
+            for each in report.ended
+            if each.job.id in self._estimates
+        )
+        self._record_first_expected_starts(report)
+        context = context or BridgeTelemetryContext()
+        context = replace(context, paused=context.paused or report.paused or None)
+        restarts, self._restarts = self._restarts, max(self._restarts, context.child_starts - 1)
+        return CycleReportWithOutcomes(report, kept, predicted, context, self._restarts - restarts)
+
+    def _record_estimates(self, report: CycleReport) -> None:
+        """Record predictions when jobs start, because later ones account for the time that the job has run."""
+        snapshot = report.snapshot
+        if snapshot is None:
+            return
+        table, known = snapshot.table, self._estimates
+        slots = [*snapshot.queue.tolist(), *snapshot.running.tolist()] if report.started or not known else []
+        begun = {job.id for job, _ in report.started}
+        for slot in slots:
+            if table.jobs[slot].id in begun:
+                known.setdefault(table.jobs[slot].id, int(table.estimate_s[slot]))
+        while len(known) > MAX_STORED_ESTIMATES:
+            known.popitem(last=False)
+
+    def _record_first_expected_starts(self, report: CycleReport) -> None:
+        """Record the first expected starts of jobs. A cycle without a plan changes nothing."""
+        snapshot, decision = report.snapshot, report.decision
+        if snapshot is None or decision is None or decision.plan_s is None:
+            return
+        before, jobs, found = self.promises, snapshot.table.jobs, dict[int, int]()
+        for slot, start_s in zip(snapshot.queue.tolist(), decision.plan_s.tolist(), strict=True):
+            if start_s != NEVER:
+                found[jobs[slot].id] = before.get(jobs[slot].id, start_s)
+        for id in report.starts:
+            if id in before:
+                found[id] = before[id]
+            else:
+                found.pop(id, None)  # the job started when first seen, so it had no expected start
+        waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
+        found.update({id: each for id, each in before.items() if id in waiting and id not in found})
+        self.promises = found

@@ -1,0 +1,159 @@
+"""Convert the forecasts' persistent state (ended jobs, intervals, and their outcomes) to and from plain values.
+
+Each value read from a file is validated. An invalid value raises `CorruptFileContent`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cpsched.errors import CpschedError
+from cpsched.forecast import (
+    HORIZONS_S,
+    INTERVAL_OUTCOMES,
+    LEVELS,
+    IssuedStartForecasts,
+    StartCalibrator,
+    StartForecast,
+)
+from cpsched.model import EndedJob, Job, Request
+from cpsched_bridge.store.corruption_checks import DATE_RANGE_S, CorruptFileContent, raise_as_corrupt
+from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
+
+FORMAT = 2
+MAX_ENDED_JOBS = 20_000
+"""Maximum number of stored ended jobs; the oldest are dropped first."""
+MAX_JOBS_WITH_INTERVALS = 20_000
+"""Maximum number of jobs with intervals; the oldest are dropped first."""
+MAX_INTERVALS_PER_JOB = 200
+"""Maximum number of intervals per job; the oldest are dropped first."""
+_MAX_NAME_CHARS = 256
+_MAX_POLICY_CHARS = 1 << 16
+_MAX_COUNT = 10**9
+
+
+@dataclass(slots=True)
+class LearnedForecastState:
+    """The learned state of forecasts."""
+
+    clock_s: int = 0
+    """The cluster's clock at the last observation."""
+    policy: str = ""
+    """The mode and the policy under which `calibration` has learned."""
+    ends: Sequence[EndedJob] = ()
+    """The ended jobs, oldest first."""
+    calibration: StartCalibrator = field(default_factory=StartCalibrator)
+    telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
+    week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
+
+
+def memory_to_json(memory: LearnedForecastState) -> Any:
+    """Return the learned state as plain values."""
+    told = list(memory.telling.told.items())[-MAX_JOBS_WITH_INTERVALS:]
+    return {
+        "format": FORMAT,
+        "clock_s": memory.clock_s,
+        "policy": memory.policy,
+        "ends": [
+            [e.job.id, e.job.user[:_MAX_NAME_CHARS], e.job.name[:_MAX_NAME_CHARS], e.job.walltime_s,
+             e.job.request.units, e.start_s, e.end_s]
+            for e in memory.ends
+        ],
+        "known": [[*features, ratio] for features, ratio in memory.calibration.past_errors],
+        "levels": memory.calibration.levels,
+        "told": [[id, [_forecast_to_json(each) for each in intervals[-MAX_INTERVALS_PER_JOB:]]]
+                 for id, intervals in told],
+        "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
+                 for hour, counts in memory.week.hours.items() for (horizon, outcome), count in counts.items()],
+    }  # fmt: skip
+
+
+def _forecast_to_json(each: StartForecast) -> list[Any]:
+    return [each.issued_at_s, list(each.quantiles_s), int(each.calibrated), each.user[:_MAX_NAME_CHARS], *each.features]
+
+
+def memory_from_json(kept: Any) -> LearnedForecastState:
+    """Return the learned state that plain values represent. Raise `CorruptFileContent` if a value is invalid."""
+    try:
+        with raise_as_corrupt():
+            if kept["format"] != FORMAT:
+                raise CorruptFileContent(f"format {kept['format']!r:.20}: must be {FORMAT}")
+            found = LearnedForecastState(
+                _require_time(kept["clock_s"]),
+                _require_name(kept["policy"], _MAX_POLICY_CHARS),
+                [_parse_ended_job(*row) for row in kept["ends"][-MAX_ENDED_JOBS:]],
+                StartCalibrator.from_memory(
+                    [(tuple(map(_require_number, row[:-1])), _require_number(row[-1])) for row in kept["known"]],
+                    [list(map(_require_number, row)) for row in kept["levels"]],
+                ),
+            )
+            for id, rows in kept["told"][-MAX_JOBS_WITH_INTERVALS:]:
+                found.telling.told[_require_integer(id)] = [
+                    _parse_forecast(*row) for row in rows[-MAX_INTERVALS_PER_JOB:]
+                ]
+            _count_week(found.week, kept["week"])
+            return found
+    except CpschedError as error:
+        raise CorruptFileContent(str(error)) from error
+
+
+def _parse_ended_job(id: Any, user: Any, name: Any, walltime_s: Any, units: Any, start_s: Any, end_s: Any) -> EndedJob:
+    request = Request(_require_integer(units), (1,))
+    job = Job(
+        _require_integer(id),
+        _require_time(start_s),
+        _require_integer(walltime_s),
+        request,
+        user=_require_name(user),
+        name=_require_name(name),
+    )
+    return EndedJob(job, _require_time(start_s), _require_time(end_s))
+
+
+def _parse_forecast(at_s: Any, quantiles_s: Any, calibrated: Any, user: Any, *features: Any) -> StartForecast:
+    starts_s = tuple(map(_require_time, quantiles_s))
+    if len(starts_s) != len(LEVELS) or list(starts_s) != sorted(starts_s):
+        raise CorruptFileContent(f"a forecast must have {len(LEVELS)} ascending quantiles")
+    numbers = tuple(map(_require_number, features))
+    StartCalibrator.require_features(numbers)
+    return StartForecast(
+        _require_time(at_s), starts_s, bool(_require_integer(calibrated)), _require_name(user), numbers
+    )
+
+
+def _count_week(week: PastWeekIntervalOutcomes, rows: Iterable[Any]) -> None:
+    for hour, horizon, outcome, count in rows:
+        if not (
+            0 <= _require_integer(horizon) <= len(HORIZONS_S)
+            and _require_integer(outcome) >= 0
+            and 0 <= _require_integer(count) < _MAX_COUNT
+        ):
+            raise CorruptFileContent("a count is invalid")
+        week.hours.setdefault(_require_integer(hour), {})[horizon, INTERVAL_OUTCOMES[outcome]] = count
+
+
+def _require_integer(value: Any) -> int:
+    if type(value) is not int or not -(1 << 62) < value < 1 << 62:
+        raise CorruptFileContent(f"{value!r:.60}: must be an integer")
+    return value
+
+
+def _require_time(value: Any) -> int:
+    if not DATE_RANGE_S[0] <= _require_integer(value) <= DATE_RANGE_S[1]:
+        raise CorruptFileContent(f"{value!r:.60}: must be a time")
+    return int(value)
+
+
+def _require_number(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) > 1e6:
+        raise CorruptFileContent(f"{value!r:.60}: must be a number")
+    return float(value)
+
+
+def _require_name(value: Any, most: int = _MAX_NAME_CHARS) -> str:
+    if type(value) is not str or len(value) > most:
+        raise CorruptFileContent(f"{value!r:.60}: must be a name")
+    return value

@@ -1,0 +1,67 @@
+"""Dispatchers `list-*`, `fcfs`, `greedy`, `sjf`, `ljf`: list scheduling (debs24 Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cpsched.dispatchers.list_scheduler import ListSchedulerDispatcher
+from cpsched.errors import require
+from cpsched.planning import EVERY_JOB, GREEDY, ORDERS, STRICT, Allocation, ListSchedulerSpec, OrderName
+from cpsched.registration import Registration
+
+
+class ListDispatcher(ListSchedulerDispatcher):
+    """List scheduling in `order` (see `cpsched.planning.ORDERS`); `option` defines what happens if a job cannot start.
+
+    - `strict`: no later job starts.
+    - `greedy`: later jobs start if they fit.
+    - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None,
+      only this many jobs reserve, as in Slurm.
+    """
+
+    def __init__(
+        self,
+        order: OrderName = "reg",
+        option: Literal["backfill", "greedy", "strict"] = "backfill",
+        reservations: int | None = None,
+        allocation: Allocation = "first-fit",
+    ) -> None:
+        require(reservations is None or reservations >= 0, "reservations", reservations, "must not be negative")
+        unread = f"requires option=backfill, not {option}"
+        require(reservations is None or option == "backfill", "reservations", reservations, unread)
+        by_option = {
+            "strict": STRICT,
+            "greedy": GREEDY,
+            "backfill": EVERY_JOB if reservations is None else reservations,
+        }
+        self.scheme = ListSchedulerSpec(by_option[option], order, allocation=allocation)
+
+
+_DEBS24_CITATION = "debs24 Algorithm 1"
+_MOD17 = "mod17 section 4"
+_SOURCES = {"debs24": _DEBS24_CITATION, "Slurm": "Slurm's own order of the queue (job_scheduler.c)"}
+_STOP_RULE = "the first job that does not fit ends the round."
+_NAMED_ORDERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
+"""Orders with a dispatcher `list-NAME`: all except those of mod17, which have their own names (`sjf`, `ljf`)."""
+
+
+def _build_registration(name: str, summary: str, source: str, **fixed: object) -> Registration:
+    return Registration(name, summary, source, ListDispatcher, fixed)
+
+
+REGISTRATIONS = (
+    _build_registration(
+        "fcfs", "First come, first served: no job overtakes another.", _DEBS24_CITATION, option="strict"
+    ),
+    _build_registration(
+        "greedy", "First come, first served, but every job that fits starts.", _DEBS24_CITATION, option="greedy"
+    ),
+    *(
+        _build_registration(
+            f"list-{name}", f"{row.sentence}, with reservations.", _SOURCES.get(row.source, row.source), order=name
+        )
+        for name, row in _NAMED_ORDERS
+    ),
+    _build_registration("sjf", f"Shortest estimate first; {_STOP_RULE}", _MOD17, order="shortest", option="strict"),
+    _build_registration("ljf", f"Longest estimate first; {_STOP_RULE}", _MOD17, order="longest", option="strict"),
+)

@@ -1,0 +1,151 @@
+"""The weight `area` of an objective, controlled by comparing the real schedule with the virtual one under `easy`.
+
+Large jobs and the longest wait must meet their targets. A larger `area` improves both, but makes the
+other jobs wait longer. No fixed weight suits all sites, so the weight is derived from the site's own jobs:
+it rises while a ratio is above its target, and falls while all are below. The controller does not read the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cpsched.model import IntArray
+from cpsched.site.priority_multipliers import FloatArray
+
+HALF_LIFE_JOBS = 300
+"""Number of later jobs after which a job counts half as much."""
+
+LONGEST_WAIT_DECAY = 0.999
+"""Factor applied to the longest waits at each job."""
+
+STEP_JOBS = 25
+"""Number of jobs between two steps of the weight."""
+
+GAIN = 3.0
+"""Change of the weight's logarithm per step, divided by the logarithm of the worst ratio to its target.
+
+If waits are longer than under `easy`, the logarithm of their ratio is subtracted: a larger weight lengthens them.
+"""
+
+MAX_STEP_UP, MAX_STEP_DOWN = 0.25, 0.08
+"""Limits on a step of the weight's logarithm. The weight rises faster than it falls, to protect large jobs."""
+
+MIN_AREA_WEIGHT, MAX_AREA_WEIGHT = 0.1, 3.0
+"""Limits on the weight."""
+
+MAX_USER_SHARE = 0.25
+"""Maximum share of one user's jobs in a ratio, if there are more than four users."""
+
+ADDED_WAIT_S = 60.0
+"""Seconds added to the longest waits, so that they do not differ by a large factor on an almost empty cluster."""
+
+LARGE, LARGE_SQUARED, WAITS, LONGEST = "large", "large_squared", "waits", "longest"
+"""Names of the ratios: area-weighted response times, the same with squared response times, waits, longest wait."""
+RATIOS = LARGE, LARGE_SQUARED, WAITS, LONGEST
+AREA = "area"
+"""Name under which the weight is shown."""
+
+RESCALE_THRESHOLD = 2.0**20
+"""When a new job's weight exceeds this value, all sums are divided by that weight."""
+
+
+class AreaControl:
+    """Ratios of the real to the virtual schedule, and the weight `area` that follows from them.
+
+    Call `observe` with the pairs of each round. `targets` gives the largest permitted value of each controlled ratio.
+    """
+
+    def __init__(self, area: float, targets: Mapping[str, float]) -> None:
+        self.area, self.ratios = area, dict[str, float]()
+        self._shown = dict[str, float]()
+        """The result of `shown`; empty after a change."""
+        self._targets = targets
+        self._sums: dict[int, list[float]] = {}
+        """By user: the real and the virtual sum for the ratios `LARGE`, `LARGE_SQUARED` and `WAITS`."""
+        self._longest_s = [0.0, 0.0]
+        """The real and the virtual longest wait, in seconds; both fade over time."""
+        self._new, self._jobs = 1.0, 0
+        """Weight of a new job in the sums, which grows instead of reducing older weights; number of observed jobs."""
+
+    def observe(self, pairs: IntArray) -> None:
+        """Add pairs, int64[N, PAIR_FIELDS], and change the weight every `STEP_JOBS` jobs."""
+        for user, amount, run_s, real_s, virtual_s, pending_s in pairs.tolist():
+            sums, area = self._sums.setdefault(user, [0.0] * 6), self._new * amount * run_s
+            for k, wait_s in enumerate((real_s, virtual_s)):
+                response_s = wait_s + run_s
+                sums[k] += area * response_s
+                sums[k + 2] += area * response_s**2
+                sums[k + 4] += self._new * (wait_s + 1)
+                self._longest_s[k] = max(LONGEST_WAIT_DECAY * self._longest_s[k], float(wait_s))
+            self._longest_s[1] = max(self._longest_s[1], float(pending_s))
+            self._new *= 2 ** (1 / HALF_LIFE_JOBS)
+            self._jobs += 1
+            if self._jobs % STEP_JOBS == 0:
+                self._adjust_weight()
+
+    def _adjust_weight(self) -> None:
+        """Compute the ratios, and change the weight."""
+        sums = np.array(list(self._sums.values())).T.copy()
+        large, squared, waits = user_ratios(sums[::2], sums[1::2])
+        real_s, virtual_s = self._longest_s
+        longest = (real_s + ADDED_WAIT_S) / (virtual_s + ADDED_WAIT_S)
+        self.ratios = {LARGE: large, LARGE_SQUARED: squared, WAITS: waits, LONGEST: longest}
+        worst = max(math.log(self.ratios[name] / target) for name, target in self._targets.items())
+        excess = worst - max(0.0, math.log(waits))
+        step = min(MAX_STEP_UP, max(-MAX_STEP_DOWN, GAIN * excess))
+        self.area, self._shown = min(MAX_AREA_WEIGHT, max(MIN_AREA_WEIGHT, self.area * math.exp(step))), {}
+        if self._new > RESCALE_THRESHOLD:
+            for user, known in list(self._sums.items()):
+                self._sums[user] = [value / self._new for value in known]
+                if self._sums[user][5] < 1 / RESCALE_THRESHOLD:
+                    del self._sums[user]
+            self._new = 1.0
+
+    def shown(self) -> dict[str, float]:
+        """Return the latest ratios and the weight `area`, rounded for display."""
+        if not self._shown:
+            self._shown = {name: round(value, 3) for name, value in {**self.ratios, AREA: self.area}.items()}
+        return self._shown
+
+    def memory(self) -> dict[str, Any]:
+        """Return the state as JSON; the sums are one string per user, because the journal stores changed strings."""
+        return {
+            "area": self.area,
+            "ratios": self.ratios,
+            "longest_s": self._longest_s,
+            "jobs": [self._new, self._jobs],
+            "users": [" ".join(map(str, (user, *sums))) for user, sums in self._sums.items()],
+        }
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Replace the state with an earlier `memory`."""
+        self.area, self.ratios, self._shown = memory["area"], dict(memory["ratios"]), {}
+        self._longest_s = list(memory["longest_s"])
+        self._new, self._jobs = memory["jobs"]
+        rows = [row.split() for row in memory["users"]]
+        self._sums = {int(user): list(map(float, sums)) for user, *sums in rows}
+
+
+def user_ratios(real: FloatArray, virtual: FloatArray) -> list[float]:
+    """Return the sum of `real` divided by the sum of `virtual`, both per user, float64[ratios, users], by row.
+
+    A user whose virtual sum is more than `MAX_USER_SHARE` of all counts only as that share. This cap applies only with
+    more than 1 / `MAX_USER_SHARE` users.
+
+    >>> user_ratios(np.array([[20.0, 10.0]]), np.array([[10.0, 20.0]]))
+    [1.0]
+    >>> real, virtual = np.array([[1.0] * 9 + [2e6]]), np.array([[1.0] * 9 + [1e6]])
+    >>> [round(ratio, 3) for ratio in user_ratios(real, virtual)]
+    [1.25]
+    """
+    counted, limit = virtual, MAX_USER_SHARE * virtual.sum(axis=1, keepdims=True)
+    if virtual.shape[1] * MAX_USER_SHARE > 1 and (virtual > limit).any():
+        for _ in range(20):
+            counted = np.minimum(virtual, limit)
+            limit = MAX_USER_SHARE * counted.sum(axis=1, keepdims=True)
+    found: list[float] = ((counted * (real / virtual)).sum(axis=1) / counted.sum(axis=1)).tolist()
+    return found

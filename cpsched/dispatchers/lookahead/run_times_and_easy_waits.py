@@ -1,0 +1,141 @@
+"""True run times by user, and waits under EASY: the history that costs depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.virtual_easy import (
+    ENTRY_FIELDS,
+    MAX_ENTRIES_AHEAD,
+    PAIR_FIELDS,
+    VirtualEasySchedule,
+    find_entries,
+    follow_real_schedule,
+    new_virtual_schedule,
+    note_ended,
+    restore_entries,
+    take_pairs,
+    unfinished_entries,
+)
+from cpsched.model import NEVER, EndedJob, IntArray, Snapshot
+from cpsched.run_time_model import MeanRunToWalltimeRatios
+from cpsched.site.priority_multipliers import FloatArray
+
+
+class RunTimesAndEasyWaits:
+    """Run times of ended jobs, and a virtual schedule of the same jobs under `easy`, updated along with the real one.
+
+    Call `advance_virtual_schedule` before reading results. Without history, jobs are expected to run to their
+    walltimes, and jobs that are already running have not waited.
+    """
+
+    def __init__(self) -> None:
+        self.shares = MeanRunToWalltimeRatios()
+        self._virtual = new_virtual_schedule()
+        self._ended: dict[int, tuple[int, int, int]] = {}
+        """Run time (s), wait (s) and hash of the user, by job id, of jobs that have ended since the last update of the
+        virtual schedule."""
+        self._jobs: object = None
+        self._ids: IntArray = np.zeros(0, np.int64)
+        self._user: IntArray = np.zeros(0, np.int64)
+        """Index of the job's user, by slot."""
+        self._index: dict[str, int] = {}
+        """Index of each user, in ascending order."""
+
+    def learn(self, ended: EndedJob) -> None:
+        """Record an ended job."""
+        self.shares.learn(ended)
+        self._ended[ended.job.id] = (ended.run_s, ended.wait_s, crc32(ended.job.user.encode()))
+        if len(self._ended) > MAX_ENTRIES_AHEAD:
+            del self._ended[next(iter(self._ended))]
+
+    def advance_virtual_schedule(self, snapshot: Snapshot, site: SchedulingState) -> tuple[FloatArray, float]:
+        """Advance the virtual schedule towards now, as far as run times are known.
+
+        Return the expected run time of each queued job, float64[Q], and the longest wait under `easy`, both in seconds.
+        The longest wait covers jobs that are pending in the virtual schedule now, and jobs that started in it recently.
+        """
+        self._map_to_slots(snapshot)
+        expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
+        self._record_ended_jobs()
+        longest_s = follow_real_schedule(site, self._virtual, expected_s, self._ids)
+        return expected_s[: len(snapshot.queue)], float(longest_s)
+
+    def take_pairs(self) -> IntArray:
+        """Return the jobs that have ended virtually since the last call, in this order, int64[N, PAIR_FIELDS].
+
+        See `cpsched.kernels.virtual_easy.PAIR_FIELDS`.
+        """
+        found: IntArray = take_pairs(self._virtual) if self._virtual.paired else np.zeros(0, np.int64)
+        return found.reshape(-1, PAIR_FIELDS)
+
+    def expected_s(self, snapshot: Snapshot, slots: IntArray) -> FloatArray:
+        """Return the expected run times of the jobs in `slots` in seconds, at least 1."""
+        users, user, share = list(self._index), self._user[slots], np.zeros(len(self._index))
+        share[user] = 1.0
+        present = share.nonzero()[0].tolist()  # users of these jobs only: the site may have thousands of users
+        share[present] = [self.shares.mean_run_share(users[each]) for each in present]
+        found: FloatArray = np.maximum(1.0, share[user] * snapshot.table.walltime_s[slots])
+        return found
+
+    def memory(self) -> dict[str, Any]:
+        """Return shares and the virtual schedule as JSON.
+
+        Each entry is one string, because the journal stores only changed strings of a list.
+        """
+        self._record_ended_jobs()
+        return {"shares": self.shares.memory(), "virtual": _virtual_schedule_to_json(self._virtual)}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Replace the state with an earlier `memory`."""
+        self.shares.recall(memory["shares"])
+        self._ended.clear()
+        self._virtual = _virtual_schedule_from_json(memory["virtual"])
+        self._jobs = None
+
+    def _record_ended_jobs(self) -> None:
+        """Pass the run times of ended jobs to the virtual schedule."""
+        if self._ended:
+            rows = [(id, *known) for id, known in sorted(self._ended.items())]
+            ended = np.array(rows, np.int64).T.reshape(-1)
+            note_ended(self._virtual, ended)
+            self._ended.clear()
+
+    def _map_to_slots(self, snapshot: Snapshot) -> None:
+        """Map users and entries to the slots of this snapshot if its table is new or has grown."""
+        jobs, known = snapshot.table.jobs, len(self._ids)
+        if jobs is self._jobs and len(jobs) == known:
+            return
+        index = self._index
+        if jobs is not self._jobs:
+            known = 0
+            index.clear()
+        users = [index.setdefault(job.user, len(index)) for job in jobs[known:]]
+        ids = np.fromiter((job.id for job in jobs[known:]), np.int64, len(jobs) - known)
+        if known:
+            self._ids, self._user = np.append(self._ids, ids), np.append(self._user, users)
+        else:
+            self._ids, self._user = ids, np.array(users, np.int64)
+            find_entries(self._virtual, ids)
+        self._jobs = jobs
+
+
+def _virtual_schedule_to_json(virtual: VirtualEasySchedule) -> dict[str, Any]:
+    rows = [" ".join(map(str, row)) for row in unfinished_entries(virtual).reshape(-1, ENTRY_FIELDS).tolist()]
+    return {"now_s": virtual.now_s, "longest_s": virtual.longest_s, "jobs": rows}
+
+
+def _virtual_schedule_from_json(memory: Mapping[str, Any]) -> VirtualEasySchedule:
+    """Restore the result of `_virtual_schedule_to_json`; memories of version 0.1 lack the last two fields."""
+    virtual, numbers = new_virtual_schedule(), list[int]()
+    for row in memory["jobs"]:
+        fields = [int(number) for number in row.split()]
+        numbers += fields if len(fields) == ENTRY_FIELDS else [*fields, NEVER, 0]
+    restore_entries(virtual, np.array(numbers, np.int64))
+    virtual.now_s, virtual.longest_s = memory["now_s"], memory["longest_s"]
+    return virtual

@@ -1,0 +1,108 @@
+"""Turn an order into a plan on a pool: each job in turn gets its earliest start.
+
+The search stores the profile before each job, so that it replans only the jobs after the first change of an order.
+"""
+
+from __future__ import annotations
+
+from cpsched.jit.decorators import subroutine
+from cpsched.kernels.plan_costs import remaining_cost, start_cost
+from cpsched.kernels.pool_list_scheduling import start_on_pool
+from cpsched.kernels.pool_profile import (
+    earliest_breakpoint,
+    earliest_breakpoint_after,
+    lower_bound,
+    starts_now,
+    subtract_amount,
+)
+from cpsched.kernels.scheduling_state import SchedulingState
+from cpsched.kernels.search_state import EXCEEDS_LIMIT, OrderSearchState, WaitCostParameters, holding_hash
+from cpsched.model import NEVER
+
+
+@subroutine
+def decode_on_processor_pool(
+    site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
+) -> float:
+    """Plan the trial order on a pool; return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
+
+    - The order equals the best order before place `first`.
+    - An expected job starts at or after its release, at which the profile has a breakpoint. It costs nothing.
+    - The first `OrderSearchSettings.reservations` jobs that cannot start now reserve their slots. Later jobs may take
+      the slots of the others; the cost of the plan ignores this.
+    - Planning stops when the rest of the plan is known: the placed jobs occupy the same resources as in the best plan,
+      and the rest of both orders is equal.
+    """
+    order, amount, reserve, duration, release = (
+        search.trial.order, search.queued.amount, search.queued.reserve, search.queued.duration, search.queued.release,
+    )  # fmt: skip
+    times, level, points, row = search.rows.times, search.rows.level, search.rows.points, search.trial.row
+    starts, spent, known = search.trial.starts, search.trial.spent, search.trial.known
+    at, total, held = search.best.row[first], search.best.spent[first], search.best.known[first]
+    left, now_s = search.settings.reservations, site.now_s
+    for k in range(first):
+        left -= search.best.starts[k] > now_s
+    search.shared.same = search.head
+    for k in range(first, search.head):
+        if k >= search.shared.upto and held == search.best.known[k]:
+            return remaining_cost(site, search, objective, k, total, limit)
+        search.counts.placed += 1
+        position, n = order[k], points[at]
+        duration_s, need = duration[position], amount[position]
+        wanted = max(need, min(need + reserve[position], level[at, n - 1]))
+        begin = lower_bound(times[at], n, release[position]) if release[position] > now_s else 0
+        start_s = times[at, earliest_breakpoint_after(times[at], level[at], begin, n, duration_s, wanted)]
+        if position < site.queued:
+            total += start_cost(site, search, objective, position, start_s)
+        if total > limit:
+            return EXCEEDS_LIMIT
+        to = row[k + 1]
+        for i in range(n):
+            times[to, i], level[to, i] = times[at, i], level[at, i]
+        if start_s == now_s or left > 0:
+            n = subtract_amount(times[to], level[to], n, start_s, start_s + duration_s, need)
+            held += holding_hash(position, start_s, need)
+        left -= start_s > now_s
+        points[to] = n
+        starts[k], spent[k + 1], known[k + 1], at = start_s, total, held, to
+    return float(total)
+
+
+@subroutine
+def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
+    """Start the jobs that the best order starts now, and each later job that fits.
+
+    Later jobs are the jobs after the head. If `whole`, the other jobs get a planned start, up to
+    `OrderSearchSettings.covered` jobs in total. Expected jobs only occupy their slots.
+    """
+    draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s
+    amount, order = search.queued.amount, search.best.order
+    plan_s, now_s = draft.plan_s, site.now_s
+    for k in range(search.head):
+        position = order[k]
+        if position >= site.queued:
+            continue
+        if search.best.starts[k] == now_s:
+            start_on_pool(site, position, amount[position])
+        plan_s[position] = search.best.starts[k]
+    if search.head == search.able:
+        return
+    at = search.best.row[search.head]
+    times, level, n = search.rows.times[at], search.rows.level[at], search.rows.points[at]
+    for k in range(search.head, search.able):
+        if level[0] == 0:
+            break
+        position = order[k]
+        if position >= site.queued:
+            continue
+        duration_s, need = estimate_s[queue[position]], amount[position]
+        if need <= level[0] and starts_now(times, level, n, duration_s, need):
+            start_on_pool(site, position, need)
+            n = subtract_amount(times, level, n, now_s, now_s + duration_s, need)
+    if whole:
+        for k in range(search.head, min(search.able, search.settings.covered)):
+            position = order[k]
+            if position < site.queued and plan_s[position] == NEVER:
+                duration_s, need = estimate_s[queue[position]], amount[position]
+                plan_s[position] = times[earliest_breakpoint(times, level, n, duration_s, need)]
+                n = subtract_amount(times, level, n, plan_s[position], plan_s[position] + duration_s, need)

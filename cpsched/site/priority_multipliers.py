@@ -1,0 +1,53 @@
+"""The weight of a job's priority in an objective: one factor per job, with mean 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cpsched.errors import require
+from cpsched.model import IntArray, Snapshot
+
+FloatArray = npt.NDArray[np.float64]
+
+BASIC_PRIORITY_SPREAD = 1.0
+"""Standard deviation of the factors' logarithms if the objective weighs all jobs equally."""
+
+
+def site_factors(
+    tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
+) -> FloatArray:
+    """Return the factors that adapt an objective's job weights to the site's priorities, float64[J].
+
+    Jobs are ranked by tier, then priority. The ranks are spaced evenly around 0 with standard deviation 1. A factor is
+    `exp(site_weight * spread * rank)`. `spread` is the standard deviation of the logarithms of `own`, the objective's
+    own weights. With `site_weight` 0, the objective is unchanged; with 1, the site's priority varies as much as the
+    objective's own weights. Only the order of priorities matters, not their differences. Jobs of equal tier and
+    priority have equal factors.
+
+    >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
+    [1.0, 1.0]
+    """
+    require(site_weight >= 0, "site_weight", site_weight, "must not be negative")
+    n = len(priority)
+    if n == 0 or site_weight == 0:
+        return np.ones(n)
+    _, group = np.unique(np.stack((tier, priority)), axis=1, return_inverse=True)
+    sizes = np.bincount(group.reshape(-1))
+    middle = (np.cumsum(sizes) - (sizes + 1) / 2)[group.reshape(-1)]
+    """Mean rank of a group's jobs, 0 for the lowest."""
+    rank = middle - middle.mean()
+    if not rank.any():
+        return np.ones(n)
+    weights = np.ones(n) if own is None else np.asarray(own, dtype=np.float64)
+    positive = weights[weights > 0]
+    spread = float(np.log(positive).std()) if len(positive) else 0.0
+    factor: FloatArray = np.exp(site_weight * (spread or BASIC_PRIORITY_SPREAD) * rank / rank.std())
+    factor /= factor.mean()
+    return factor
+
+
+def site_priority_multipliers(snapshot: Snapshot, site_weight: float, own: npt.ArrayLike | None = None) -> FloatArray:
+    """Return the factors of the jobs in a snapshot's queue (see `site_factors`)."""
+    table, queue = snapshot.table, snapshot.queue
+    return site_factors(table.tier[queue], table.priority[queue], site_weight, own)

@@ -1,0 +1,246 @@
+"""Behaviour that all commands share: one-line errors, `-h`, and handling of unwritable output.
+
+A command ends with exit code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
+external failure, 1 for a failed check or replay, and 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import typer
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from cpsched.errors import CpschedError
+from cpsched_sim import kernel_warm_up
+from cpsched_sim.errors import quote_value
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HELP_OPTIONS = ["-h", "--help"]
+SHORT_HELP = {"help_option_names": _HELP_OPTIONS}
+"""Context settings of a program, inherited by its commands."""
+MAX_MESSAGE_CHARS = 4_000
+_UsageError: Any = typer.BadParameter.__mro__[2]
+"""The base class of all usage errors, which Typer does not export."""
+
+
+def print_message(kind: str, message: object) -> None:
+    """Print `kind: message` as one line on stderr."""
+    typer.echo(f"{kind}: {quote_value(message, MAX_MESSAGE_CHARS)}", err=True)
+
+
+_printed_objects: list[object] = []
+"""The JSON objects printed on stdout so far: results or an error."""
+
+
+def print_json(content: object) -> None:
+    """Print one JSON object on stdout."""
+    _printed_objects.append(content)
+    typer.echo(json.dumps(content))
+    sys.stdout.flush()
+
+
+def error_to_json(error: Exception) -> dict[str, Any]:
+    """Return an error as JSON: its kind, its message and, for a plug-in error, the plug-in's source line."""
+    place = getattr(error, "place", None)
+    where = {"file": place.file, "line": place.line} if place is not None else {"file": None, "line": None}
+    return {"error": {"kind": type(error).__name__, "message": quote_value(error, MAX_MESSAGE_CHARS), **where}}
+
+
+def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]:
+    """Return a decorator that makes a command report errors in one line instead of a traceback.
+
+    `first` runs before the command. Exit codes:
+
+    - A `CpschedError`: the `exit_code` of the exception, or 2 if it has none.
+    - Ctrl-C: 130.
+
+    With `--json` (the command's argument `as_json`), the error is also printed as a JSON object on stdout, unless
+    results have already been printed (see `error_to_json`).
+    """
+
+    def decorated(command: F) -> F:
+        @functools.wraps(command)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if first is not None:
+                first()
+            if not kwargs.get("quiet"):
+                kernel_warm_up.show_compile_progress()
+            _printed_objects.clear()
+            try:
+                return command(*args, **kwargs)
+            except CpschedError as error:
+                print_message("error", error)
+                if kwargs.get("as_json") and not _printed_objects:
+                    print_json(error_to_json(error))
+                raise typer.Exit(getattr(error, "exit_code", 2)) from error
+            except KeyboardInterrupt:
+                typer.echo("interrupted", err=True)
+                raise typer.Exit(130) from None
+
+        return guarded  # type: ignore[return-value]
+
+    return decorated
+
+
+class ErrorReportingCommandGroup(TyperGroup):
+    """The commands of a program. Usage errors and lost output are reported like all other errors."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        _escape_help_texts(self)
+
+    def resolve_command(self, context: Any, words: list[str]) -> Any:
+        """Resolve the command. Replace each former name of a command or option with the current one, and warn."""
+        former, present, words = self._resolve_command_name(words)
+        renamed = [(former, present)] if former != present else []
+        words = [*present.split(), *words]
+        if " ".join(words[:2]) in self.commands:
+            words = [" ".join(words[:2]), *words[2:]]
+        name, command, rest = super().resolve_command(context, words)
+        known = set(_iterate_option_names(command)) if command is not None else set()
+        for at, word in enumerate(rest):
+            option, equals, value = word.partition("=")
+            if option not in known and (present := RENAMED_OPTIONS.get(option, "")) in known:
+                rest[at] = f"{present}{equals}{value}"
+                renamed.append((option, present))
+        for former, present in renamed if not context.resilient_parsing else ():
+            print_message("warning", f"`{former}` is now `{present}`")
+        return name, command, rest
+
+    def _resolve_command_name(self, words: list[str]) -> tuple[str, str, list[str]]:
+        """Return the command name as typed, its current name, and the remaining arguments."""
+        name, rest = words[0], words[1:]
+        if name in FORMER_COMMANDS:
+            return name, FORMER_COMMANDS[name], rest
+        verbs = FORMER_VERBS.get(name)
+        if verbs is None or not rest or rest[0] in (*self.commands[name].commands, *_HELP_OPTIONS):  # type: ignore[attr-defined]
+            return name, name, rest
+        given = next(filter(verbs.__contains__, rest), "")
+        if given:
+            rest.remove(given)
+        return f"{name} {given}".rstrip(), f"{name} {verbs.get(given, 'run')}", rest
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command and exit with its exit code."""
+        standalone = extra.get("standalone_mode", True)
+        run = partial(super().main, *args, **{**extra, "standalone_mode": False})
+        return sys.exit(_run_to_exit_code(run)) if standalone else run()
+
+
+RENAMED_OPTIONS = {
+    "--jobs": "--processes",
+    "--dispatchers": "--dispatcher",
+    "--predictors": "--predictor",
+    "--config": "--slurm-config",
+}
+"""Former names of options, accepted if the command has no option with that name."""
+
+
+FORMER_COMMANDS = {
+    "policy": "config",
+    "when": "estimate-start",
+    "windows": "backfill-windows",
+    "unsupported": "unmanaged",
+    "promises": "accuracy start-times",
+    "take-over": "take-leadership",
+}
+"""Former names of commands, accepted but not shown in the help. They are removed after two minor releases."""
+
+FORMER_VERBS = {
+    "study": {"--example": "example", "verify": "verify"},
+    "whatif": {"collect": "collect"},
+}
+"""For each command that formerly had no subcommands: the arguments that now select a subcommand, at any
+position. The default subcommand is `run`.
+"""
+
+
+def _iterate_option_names(command: Any) -> Iterator[str]:
+    """Yield the option names of a command and its subcommands."""
+    for parameter in command.params:
+        yield from parameter.opts
+    for below in getattr(command, "commands", {}).values():
+        yield from _iterate_option_names(below)
+
+
+def _escape_help_texts(command: Any) -> None:
+    """Escape the help texts of a command and its subcommands, which Typer would parse as Rich markup."""
+    for holder in (command, *command.params):
+        for text in ("help", "epilog"):
+            if shown := getattr(holder, text, None):
+                setattr(holder, text, escape(shown).replace(":", ":[none][/none]"))  # prevents emoji codes after a tag
+    for below in getattr(command, "commands", {}).values():
+        _escape_help_texts(below)
+
+
+def _run_to_exit_code(run: Callable[[], Any]) -> int:
+    """Run a command, flush its output and return its exit code."""
+    try:
+        try:
+            code = run()
+        finally:
+            sys.stdout.flush()
+    except _UsageError as error:
+        return _report_usage_error(error)
+    except OSError as error:
+        _discard_output()
+        if error.errno != errno.EPIPE:
+            print_message("error", f"{error.filename or 'output'}: {error.strerror or error}")
+        return 1 if error.errno == errno.EPIPE else 2
+    except MemoryError:
+        print_message("error", "not enough memory")
+        return 2
+    except typer.Abort:
+        print_message("error", "aborted")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _report_usage_error(error: Any) -> int:
+    """Report a usage error and the command whose help explains it; return the exit code."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        where = f"; `{context.command_path} -h` explains the usage" if context is not None else ""
+        message = " ".join(error.format_message().split()).removesuffix(".").partition(" (Possible options: ")[0]
+        close = list(getattr(error, "possibilities", None) or ())
+        meant = f"; did you mean {close[0]!r}?" if close and "Did you mean" not in message else ""
+        print_message("error", message + meant + where)
+    return int(error.exit_code)
+
+
+def _discard_output() -> None:
+    """Discard the rest of stdout's buffer. Otherwise, Python would fail again at exit."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def run_all_steps(*steps: Callable[[], object]) -> None:
+    """Run every step, even if an earlier one fails: results that cannot be saved are still printed.
+
+    Raise the exception of the first failed step and print the others.
+    """
+    failed: list[Exception] = []
+    for step in steps:
+        try:
+            step()
+        except (CpschedError, OSError) as error:
+            failed.append(error)
+    for other in failed[1:]:
+        print_message("error", other)
+    if failed:
+        raise failed[0]

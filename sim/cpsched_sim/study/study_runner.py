@@ -1,0 +1,108 @@
+"""Run those cases of a study that have no result yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from cpsched_sim.errors import InputError, SimulationError
+from cpsched_sim.experiments.runner import Fractions, TaskExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.task_executors import make_executor
+from cpsched_sim.file_io import file_sha256
+from cpsched_sim.study.case_execution import (
+    CHANGED_FILE_RULE,
+    StudyCaseOutcome,
+    bound_memory,
+    execute_case,
+    failed_result,
+    limit_exceeded_result,
+)
+from cpsched_sim.study.result_store import FoundCaseResults, StudyResultStore
+from cpsched_sim.study.study_cases import StudyCases, build_study_cases, read_study
+from cpsched_sim.study.study_output import write_all
+from cpsched_sim.study.study_results import StudyResults
+from cpsched_sim.study.study_schema import CaseLimitSchema
+
+
+def run_case(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
+    """Run a case within its memory limit."""
+    bound_memory(task["memory_mib"])
+    outcome = execute_case(task, tell)
+    path = next((path for path, digest in task["read"].items() if _file_digest(path) != digest), None)
+    return outcome if path is None else StudyCaseOutcome(failed_result(f"{path}: {CHANGED_FILE_RULE}"), outcome.made)
+
+
+def _file_digest(path: str) -> str:
+    try:
+        return file_sha256(Path(path))
+    except SimulationError:
+        return "gone"
+
+
+def run_cases(
+    campaign: StudyCases,
+    store: StudyResultStore,
+    engine: TaskExecutor,
+    again: bool = False,
+    progress: Fractions | None = None,
+    before: FoundCaseResults | None = None,
+) -> StudyResults:
+    """Run each case that has no result, and store its result immediately.
+
+    The caller must hold the lock of the folder (`lock_exclusively`). `before` contains the earlier results
+    (`load_earlier_results`), if the caller has already loaded them.
+
+    Raise `InputError` if a result cannot be written. Earlier results remain, and the next call continues from them.
+    """
+    done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
+    distinct, limits = list(campaign.distinct.values()), campaign.words.limits
+    open_ = {at: case for at, case in enumerate(distinct) if case.digest not in done}
+    tasks = {at: {**case.task, "memory_mib": limits.memory_mib} for at, case in open_.items()}
+
+    def keep(at: int, outcome: StudyCaseOutcome | TaskFailure) -> None:
+        if isinstance(outcome, TaskFailure):
+            outcome = StudyCaseOutcome(_result_of_failure(outcome, limits), {
+                "wall_s": outcome.wall_s or 0.0, "cpu_s": outcome.cpu_s, "share": outcome.share,
+            })  # fmt: skip
+        store.store_result(open_[at], outcome)
+        found = store.find(open_[at].digest)
+        if found is None:
+            raise InputError(f"{store.path(open_[at].digest)}: cannot be read again")
+        done[open_[at].digest] = found
+
+    limit_s = 60 * limits.minutes if limits.minutes is not None else math.inf
+    run_tasks(run_case, tasks, engine, keep, progress, len(distinct) - len(open_), limit_s)
+    return StudyResults(campaign, done, store.folder)
+
+
+def _result_of_failure(outcome: TaskFailure, limits: CaseLimitSchema) -> dict[str, Any]:
+    if outcome.kind == "late":
+        return limit_exceeded_result(minutes=limits.minutes)
+    has = limits.memory_mib if outcome.kind == "died" else None
+    return failed_result(f"{outcome}" + (f" (limit: {has:,} MiB)" if has is not None else ""))
+
+
+def run_study(
+    study: str | PathLike[str] | Mapping[str, Any],
+    out: str | PathLike[str],
+    *,
+    processes: int = 2,
+    on: str | None = None,
+    again: bool = False,
+) -> StudyResults:
+    """Run a study with results in the folder `out`. Cases that already have a result there do not run again.
+
+    `study` is the path of a study file, or a mapping with the same keys. `on` is an executor (see `make_executor`); the
+    default is `processes` processes on this machine. `to_frame()` of the result has one row per case. Raise
+    `InvalidFile` with file, line and field, or `InputError`.
+    """
+    campaign = build_study_cases(study) if isinstance(study, Mapping) else read_study(study)
+    store = StudyResultStore(Path(out))
+    with store.lock_exclusively():
+        store.write_study(campaign)
+        results = run_cases(campaign, store, make_executor(on, processes), again)
+        write_all(results)
+    return results

@@ -1,0 +1,31 @@
+"""More search effort must not make results worse where run times are known: the plan is then what happens."""
+
+from statistics import mean
+
+import pytest
+
+from cpsched_sim import Workload, simulate
+from cpsched_sim.workloads.lublin import lublin_jobs
+
+SEEDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def workloads():
+    """Return busy workloads from the model of Lublin and Feitelson, one per seed."""
+    generated = (lublin_jobs(700, seed, load=2.2) for seed in SEEDS)
+    return [Workload(f"seed {seed}", "", system.cluster, jobs, {}, ()) for seed, (system, jobs) in enumerate(generated)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "metric"),
+    [("bsld", "bsld"), ("af", "af"), ("awf", "awf"), ("p2sf", "p2sf"), ("default", "bsld"), ("waits", "mean_wait_s")],
+)
+def test_more_effort_is_not_worse(objective, metric, workloads):
+    def mean_metric(effort):
+        settings = {"objective": objective}
+        return mean(
+            simulate(w, "lookahead", "oracle", settings=settings, effort=effort).metric(metric) for w in workloads
+        )
+
+    assert mean_metric(200) <= mean_metric(5)

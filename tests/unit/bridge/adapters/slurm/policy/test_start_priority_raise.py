@@ -1,0 +1,120 @@
+"""How far a start is raised above unmanaged jobs, and that it is reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
+from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
+from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts
+from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
+from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
+from tests.unit.bridge.adapters.slurm.policy.replies import ALL
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
+from tests.unit.bridge.adapters.slurm.scenes import Scene
+from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order
+
+STEADY = PriorityPolicy(weights=PriorityWeights(age=100), always_accrues=True)
+TIERS = {
+    "main": PartitionPriorityProperties(tier=1),
+    "fast": PartitionPriorityProperties(tier=5),
+    "late": PartitionPriorityProperties(tier=0),
+}
+MINE: dict[str, Any] = {"partition": "main"}
+
+
+def free(**facts: Any) -> dict[str, Any]:
+    """A pending job of priority 500 without a hold."""
+    return {
+        "state": "PENDING", "partition": "main", "priority": 500, "required_nodes": None, "state_reason": "Resources",
+        **facts,
+    }  # fmt: skip
+
+
+def raised(*jobs: dict[str, Any], priority: int = 300, most: int = 1000, rules: PriorityPolicy = STEADY) -> int:
+    partitions = [
+        {"name": "main", "nodes": "n[1-4]"}, {"name": "fast", "nodes": "n[1-2]"}, {"name": "late", "nodes": "n1"},
+        {"name": "part", "nodes": "n[2-3]"}, {"name": "other", "nodes": "m[1-4]"},
+    ]  # fmt: skip
+    seen = SlurmRecords(now_s=0, nodes=[], partitions=partitions, reservations=[], jobs=list(jobs))
+    return compute_start_boosts(
+        {7: (MINE, priority)}, seen, SitePolicySnapshot(rules=rules, partitions=TIERS), most
+    ).get(7, 0)
+
+
+def test_raises_start_just_above_highest_unmanaged_job() -> None:
+    assert raised(free(), free(priority=420)) == 201
+    assert raised(free(partition="part")) == 201
+    assert raised(free(partition="other,part")) == 201
+    assert raised(free(state_reason="Nodes required for job are DOWN, DRAINED or reserved for jobs")) == 201
+    assert raised(free(), priority=500) == 1
+    assert raised(free(), priority=501) == 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"state": "RUNNING"},
+        {"priority": 0},
+        {"required_nodes": "n1"},
+        {"state_reason": "Dependency"},
+        {"state_reason": "AssocMaxJobsLimit"},
+        {"partition": "other"},
+        {"partition": "late"},
+    ],
+)
+def test_ignores_jobs_that_block_no_start(facts: dict[str, Any]) -> None:
+    assert raised(free(**facts)) == 0
+
+
+def test_raises_no_start_against_higher_tier() -> None:
+    assert raised(free(), free(partition="fast")) == 0
+
+
+def test_raises_no_start_above_allowed_maximum() -> None:
+    assert raised(free(), most=201) == 201
+    assert raised(free(), most=200) == 0
+    assert raised(free(), most=0) == 0
+
+
+def test_compensates_age_lost_at_release() -> None:
+    assert raised(free(), rules=PriorityPolicy(weights=PriorityWeights(age=100))) == 301
+    assert raised(free(), priority=50, rules=PriorityPolicy(weights=PriorityWeights(age=100))) == 551
+
+
+def test_raise_starts_from_nice_of_job_sent_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MINE, "nice", 7)
+    assert raised(free(priority=1), priority=1) == 9
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_restores_nice_value_when_pin_is_cleared(most: int) -> None:
+    scene = Scene().only("six", "first")
+    scene.tables["jobs"]["fields"] = list(dict.fromkeys([*scene.tables["jobs"]["fields"], "nice", "accrue_time"]))
+    for record in scene.rows["jobs"]:
+        record |= {"account": "lab", "qos": "normal", "nice": 40, "accrue_time": None}
+    scene.job("first").update(priority=200_000, state_reason="Resources", partition=scene.job("six")["partition"])
+    asking, child, number = PlayedAsking(), Played(scene), scene.job("six")["id"]
+    asking.ready = [SitePolicyCommandOutput(ALL | {"state": state(), "shares": "ID|FairShare\n3|0.500000\n"}, {})]
+    backend = SlurmBackend(
+        PyslurmTransport(client=child), policy=PeriodicSitePolicyReader(asking, Clock()), most_boost=most
+    )
+    seen = backend.observe()
+    backend.start([order(seen, number, "n2")])
+    sent = child.sent[-1][1][0]
+    backend.hold([number])
+    cleared = child.sent[-1][1][0]["clear"]
+    if not most:
+        assert "nice" not in sent
+        assert "Nice" not in cleared
+    else:
+        priority = next(p.job.priority for p in seen.pending if p.job.id == number)
+        assert sent["nice"] == 40 - (200_001 - (priority - 1000))
+        assert cleared.endswith(" Nice=40")

@@ -1,0 +1,98 @@
+"""Which mode a bridge is in, and what keeps it paused: a person, its circuit breaker, trouble that passes."""
+
+import pytest
+
+from cpsched_bridge.cycle.circuit_breaker import MAX_FAILED_DECISIONS, CircuitBreaker
+from cpsched_bridge.cycle.leader_election import LeaderElection
+from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, require_ready
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import NotReady
+from cpsched_bridge.ports import Check, Lease
+from cpsched_bridge.store.process_files import PauseFile
+from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
+from tests.fakes import FakeCluster
+
+
+@pytest.fixture
+def pause(tmp_path):
+    return PauseFile(tmp_path / "paused")
+
+
+def a_switch(pause, mode="control", trouble=lambda: None):
+    claims = LeaderElection(FakeCluster(), Lease("one", "run", 0, "here"), 120.0)
+    return CurrentBridgeMode(mode, pause, claims, CircuitBreaker(3), SystemdNotifier(), trouble)
+
+
+@pytest.fixture
+def tripped(pause):
+    switch = a_switch(pause)
+    for _ in range(MAX_FAILED_DECISIONS):
+        switch.breaker.record_decision(False)
+    return switch
+
+
+def a_report(mode="control"):
+    return CycleReport(1, mode, 0.0)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+@pytest.mark.parametrize("trouble", ["no heartbeat", None])
+def test_operator_or_breaker_pauses_control_but_not_shadow(pause, paused, trouble):
+    if paused:
+        pause.pause("maintenance")
+    control, shadow = (a_switch(pause, mode, lambda: trouble) for mode in ("control", "shadow"))
+    reason = "maintenance" if paused else trouble
+    assert control.pause_reason() == reason, "the person's word counts first"
+    assert control.choose_mode() == ("control" if reason is None else "paused")
+    assert shadow.choose_mode() == "shadow"
+
+
+def test_reports_mode_on_change(pause):
+    trouble, reported = {"paused": "no heartbeat"}, []
+    switch = a_switch(pause, trouble=lambda: trouble.get(report.mode))
+    for mode in ("control", "control", "paused", "paused", "control", "shadow"):
+        report = a_report(mode)
+        switch.report_mode_change(report)
+        reported.append(([happening.detail for happening in report.bridge_events], report.paused))
+    why = "no heartbeat"
+    assert reported == [
+        (["control"], ""), ([], ""), ([f"paused {why}"], why), ([], why), (["control"], ""), (["shadow"], ""),
+    ]  # fmt: skip
+
+
+def test_tripped_breaker_pauses_on_disk_until_resume(pause, tripped):
+    report = a_report()
+    tripped.pause_if_needed(report, 0.0)
+    why = "circuit breaker: 5 consecutive decisions failed; run `cpsched resume` to resume"
+    assert [(each.kind, each.detail) for each in report.bridge_events] == [
+        ("stood_down", "5 consecutive decisions failed")
+    ]
+    assert (tripped.choose_mode(), pause.read_reason()) == ("paused", why)
+    pause.resume()
+    tripped.report_mode_change(a_report())
+    tripped.pause_if_needed(a_report(), 0.0)
+    assert (tripped.choose_mode(), pause.read_reason()) == ("control", None), "it counts from zero"
+
+
+def test_full_disk_does_not_prevent_pause(pause, tripped, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PauseFile, "pause", full)
+        for mode in ("control", "paused"):
+            with pytest.raises(OSError, match="No space left"):
+                tripped.pause_if_needed(a_report(mode), 0.0)
+            assert tripped.choose_mode() == "paused"
+    assert pause.read_reason() is None
+    tripped.pause_if_needed(a_report("paused"), 0.0)
+    assert pause.read_reason() is not None
+    pause.resume()
+    assert tripped.pause_reason() is None
+
+
+def test_control_requires_every_required_check():
+    warning = Check("clocks", False, "2 s apart", "use NTP", required=False)
+    require_ready([Check("privilege", True, "operator"), warning])
+    with pytest.raises(NotReady, match="privilege: none; add an operator"):
+        require_ready([Check("privilege", False, "none", "add an operator"), warning])

@@ -1,0 +1,181 @@
+"""What an outlook has learned outlives a restart, whatever is in the file."""
+
+import json
+import math
+import random
+
+import pytest
+
+from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.forecast import HORIZONS_S, INTERVAL_OUTCOMES
+from cpsched.model import EndedJob, RunningJob
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.program import bootstrap
+from cpsched_bridge.store import forecast_state_file
+from cpsched_bridge.store.corruption_checks import CorruptFileContent
+from cpsched_bridge.telemetry import learned_forecast_state
+from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, WEEK_H, PastWeekIntervalOutcomes
+from cpsched_bridge.telemetry.start_forecasts import StartForecaster
+from tests.bridges import a_report
+from tests.builders import a_cluster, a_job, a_snapshot
+from tests.fuzz.stored import a_memory
+
+
+def again(kept, now_s=30_000):
+    """An outlook that began with what was kept."""
+    outlook = StartForecaster()
+    outlook.restore_memory(learned_forecast_state.memory_from_json(json.loads(json.dumps(kept))))
+    outlook(a_report(now_s))
+    return outlook
+
+
+def told(outlook):
+    """Return the jobs with an interval but no start yet."""
+    return {row[0] for row in outlook.export_memory()["told"]}
+
+
+def ends(outlook):
+    return len(outlook.export_memory()["ends"])
+
+
+def likely_start(outlook, now_s=30_000):
+    """Return the middle of the interval of a job behind a job of ada's that may run for another 600 s."""
+    first = RunningJob(a_job(100, walltime_s=600, user="ada", name="run"), now_s, ((0, 1),))
+    snapshot = a_snapshot(a_cluster(1, 1), [a_job(101, submit_s=now_s)], [first], now_s)
+    decision = EasyDispatcher().decide(snapshot, "plan")
+    outlook(CycleReport(2, "shadow", 0.0, snapshot=snapshot, decision=decision))
+    outlook.refresh()
+    return outlook.intervals[101].median_s
+
+
+def test_restores_learned_state():
+    kept = a_memory()
+    assert (len(kept["ends"]), len(kept["told"]), len(kept["known"])) == (40, 20, 40)
+    assert sum(row[-1] for row in kept["week"]) == 40
+    assert again(kept).export_memory() == kept
+    assert likely_start(again(kept)) < likely_start(StartForecaster()), "ada's jobs took half of what they asked for"
+
+
+def test_learns_each_end_once_despite_repeated_accounting():
+    outlook = again(kept := a_memory())
+    last_s = max(row[-1] for row in kept["ends"])
+    for start_s, end_s in ((0, 300), (last_s - 300, last_s), (last_s, last_s + 1)):
+        outlook(a_report(30_000, EndedJob(a_job(9, walltime_s=600, user="ada"), start_s, end_s)))
+    assert ends(outlook) == 41
+
+
+def test_judges_job_that_ran_while_bridge_was_down():
+    outlook = again(a_memory())
+    assert 50 in told(outlook)
+    outlook(a_report(31_200, EndedJob(a_job(50, walltime_s=600, user="ada"), 31_000, 31_100)))
+    assert 50 not in told(outlook)
+    (score,) = outlook.take_outcomes()
+    assert score.width_s > 0 < score.pinball_s
+    assert outlook.take_outcomes() == []
+
+
+def test_after_a_change_of_policy_forecasts_are_not_calibrated():
+    """Run times still count, but neither outcomes under the earlier policy nor its open forecasts."""
+    found = again(a_memory() | {"policy": "control, another"}).export_memory()
+    assert (len(found["ends"]), found["known"], found["told"], found["policy"]) == (40, [], [], "")
+
+
+@pytest.mark.parametrize(("now_s", "kept"), [(30_000 - 3601, 0), (30_000 - 3600, 40)])
+def test_ignores_memory_of_another_clock(now_s, kept):
+    assert ends(again(a_memory(), now_s)) == kept
+
+
+def test_writes_nothing_before_first_reading(tmp_path):
+    path = tmp_path / "outlook"
+    forecast_state_file.write_forecast_state(path, a_memory())
+    before, outlook = path.read_bytes(), StartForecaster()
+    bootstrap.load_forecast_state(outlook, path)
+    bootstrap.save_forecast_state(outlook, path)
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_bounds_file_size():
+    outlook, kept = StartForecaster(), a_memory()
+    jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(learned_forecast_state.MAX_ENDED_JOBS + 500))
+    outlook(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
+    kept = outlook.export_memory()
+    assert len(kept["ends"]) == learned_forecast_state.MAX_ENDED_JOBS
+    assert max(len(row[1]) for row in kept["ends"]) == 256
+    assert again(kept, 0).export_memory() == kept
+
+
+def test_keeps_hourly_counts_of_one_week():
+    week = PastWeekIntervalOutcomes()
+    for hour in range(3 * WEEK_H):
+        week.add_outcome(hour % len(HORIZON_LABELS), "late", 3600 * hour)
+    assert len(week.hours) == WEEK_H + 1
+    assert sum(week.count_outcomes(3600 * (3 * WEEK_H - 1)).values()) == WEEK_H
+    assert sum(week.count_outcomes(3600 * (3 * WEEK_H + 9)).values()) == WEEK_H - 10
+    assert len(HORIZON_LABELS) == len(HORIZONS_S) + 1
+
+
+HOSTILE = [None, [], {}, "x", -1, 1.5, math.nan, math.inf, 1e308, 1 << 63, "9" * 5000, [[1]], True]
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_changed_value_is_rejected_or_harmless(first):
+    """One value anywhere is another one."""
+    text = json.dumps(a_memory())
+    for seed in range(first, first + 50):
+        assert harmless(random.Random(seed), json.loads(text)), f"seed {seed}"
+
+
+def harmless(chance, kept):
+    """Whether the memory with another value somewhere is refused, or used and can be kept again."""
+    place = kept
+    key = chance.choice(list(kept))
+    while isinstance(place[key], list) and place[key] and chance.random() < 0.9:
+        place, key = place[key], chance.randrange(len(place[key]))
+    place[key] = chance.choice(HOSTILE)
+    try:
+        found = learned_forecast_state.memory_from_json(kept)
+    except CorruptFileContent:
+        return True
+    outlook = StartForecaster()
+    outlook.restore_memory(found)
+    outlook(a_report(30_000))
+    return learned_forecast_state.memory_from_json(json.loads(json.dumps(outlook.export_memory()))) is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])
+def test_reports_and_replaces_invalid_file(tmp_path, content, capsys):
+    path, outlook = tmp_path / "outlook", StartForecaster()
+    path.write_bytes(content)
+    bootstrap.load_forecast_state(outlook, path)
+    outlook(a_report(5))
+    bootstrap.save_forecast_state(outlook, path)
+    assert (
+        forecast_state_file.read_forecast_state(path)["clock_s"],
+        forecast_state_file.read_forecast_state(path)["ends"],
+    ) == (
+        5,
+        [],
+    )
+
+
+def test_directory_in_place_of_file_ends_nothing(tmp_path):
+    path = tmp_path / "outlook"
+    (path / "full").mkdir(parents=True)
+    outlook = StartForecaster()
+    bootstrap.load_forecast_state(outlook, path)
+    outlook(a_report(5))
+    bootstrap.save_forecast_state(outlook, path)
+    assert path.is_dir()
+
+
+def test_rejects_file_that_decompresses_beyond_limit(tmp_path, monkeypatch):
+    path = tmp_path / "outlook"
+    forecast_state_file.write_forecast_state(path, [0] * 10_000)
+    monkeypatch.setattr(forecast_state_file, "MAX_UNPACKED_BYTES", 10_000)
+    with pytest.raises(CorruptFileContent, match="the compressed data has the wrong length"):
+        forecast_state_file.read_forecast_state(path)
+    monkeypatch.setattr(forecast_state_file, "MAX_BYTES", 50)
+    with pytest.raises(CorruptFileContent, match="longer than"):
+        forecast_state_file.read_forecast_state(path)
+    assert INTERVAL_OUTCOMES[0] == "held"

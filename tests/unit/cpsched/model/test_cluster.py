@@ -1,0 +1,33 @@
+"""Weights of nodes as values of a cluster."""
+
+import numpy as np
+import pytest
+
+from cpsched.errors import InvalidValue
+from cpsched.model import Cluster
+
+
+def of(weights, capacity=((4, 1),) * 3):
+    return Cluster.of(capacity, ["cores", "gpus"], weights=weights)
+
+
+def test_equal_weights_are_none_and_change_no_kind():
+    assert of([7, 7, 7]).weights is None
+    assert of([7, 7, 7]).kind_of.tolist() == of(None).kind_of.tolist() == [0, 0, 0]
+
+
+def test_different_weight_makes_another_node_kind():
+    assert of([3, 1, 3]).kind_of.tolist() == [1, 0, 1]
+    assert not of([3, 1, 3]).weights.flags.writeable
+
+
+@pytest.mark.parametrize("weights", [[1, 2], [1, 2, -1], [1, 2, 1 << 40]])
+def test_rejects_invalid_weights(weights):
+    with pytest.raises(InvalidValue, match="weights"):
+        of(np.array(weights))
+
+
+def test_nodes_of_several_weights_are_no_counted_pool():
+    """A count of units does not show which nodes a job gets."""
+    pools = [Cluster.of([[1], [1]], ["cores"], weights=weights) for weights in ([1, 1], [1, 2])]
+    assert [pool.counted for pool in pools] == [True, False]

@@ -1,0 +1,80 @@
+"""Replays are found again by all that they depend on, and by nothing else."""
+
+import numpy as np
+
+from cpsched_sim.whatif.case_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
+from cpsched_sim.whatif.replay_runner import (
+    PREEMPTION_FIGURES,
+    WhatIfReplayRunner,
+    _pack_result,
+    _read_result,
+    build_replay_tasks,
+)
+from cpsched_sim.whatif.unused_capacity_causes import CAUSES
+from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.window_replay import WindowReplayResult
+
+DIGESTS = {"input_sha256": "a", "from_s": 1}
+
+
+def digests_of(text, digests=DIGESTS, seeds=2, sessions=True):
+    return [task.digest(digests) for task in build_replay_tasks([WhatIfCase.parse(text)], seeds, sessions)]
+
+
+def test_replays_each_seed_open_and_first_half_closed():
+    tasks = build_replay_tasks([WhatIfCase.parse("lookahead"), WhatIfCase.parse("easy")], 2, True)
+    assert [(task.spec.dispatcher, task.spec.dispatcher_settings.get("seed"), task.mode) for task in tasks] == [
+        ("lookahead", "0", OPEN_MODEL), ("lookahead", "1", OPEN_MODEL),
+        ("lookahead", "0", HALF_CLOSED_MODEL), ("easy", None, OPEN_MODEL),
+        ("easy", None, HALF_CLOSED_MODEL),
+    ]  # fmt: skip
+    assert len(digests_of("lookahead", sessions=False)) == 2
+
+
+def test_digest_changes_with_each_input():
+    known = digests_of("lookahead")
+    assert known == digests_of("'lookahead'"), "another spelling of it"
+    others = [
+        *digests_of("easy"), *digests_of("lookahead", {**DIGESTS, "from_s": 2}), *digests_of("lookahead walltimes=0.5"),
+        *digests_of("lookahead / quantile"), *digests_of("lookahead objective=slowdown"), *digests_of("control"),
+        *digests_of("lookahead lag=1"), *digests_of("control lag=1"), *digests_of("control interval=5"),
+    ]  # fmt: skip
+    assert len({*known, *others}) == len(known) + len(others)
+
+
+def test_digest_includes_policy_dumps(tmp_path):
+    (tmp_path / "policy.yaml").write_text("dumps: { shares: shares.txt }\n")
+    names = []
+    for used in (1, 2):
+        (tmp_path / "shares.txt").write_text(f"Account|User|RawUsage\nphys|ada|{used}\n")
+        names += digests_of(f"policy={tmp_path / 'policy.yaml'}", sessions=False)
+    assert len(set(names)) == 2
+
+
+def test_stored_replay_is_read_back_and_damaged_one_ignored(tmp_path):
+    columns = [np.arange(3, dtype=np.int64) + at for at in range(4)]
+    path = tmp_path / "one.npz"
+    empty = np.arange(2.0 * len(CAUSES)).reshape(2, -1)
+    counts = {name: float(at) for at, name in enumerate(PREEMPTION_FIGURES)}
+    path.write_bytes(_pack_result(WindowReplayResult(*columns, 7, 0.5, 2, empty, counts)))
+    found = _read_result(path, 3)
+    assert found is not None
+    assert found.preemption == counts
+    path.write_bytes(_pack_result(WindowReplayResult(*columns, rounds=7, cpu_s=0.5, late_fixed=2, stranded=empty)))
+    found = _read_result(path, 3)
+    assert found is not None
+    assert found.preemption == {}
+    assert (found.rounds, found.cpu_s, found.late_fixed) == (7, 0.5, 2)
+    assert [found.arrival_s[0], found.start_s[0], found.end_s[0], found.processors[0]] == [0, 1, 2, 3]
+    assert np.array_equal(found.stranded, empty)
+    assert _read_result(path, 4) is None, "of another window"
+    path.write_bytes(path.read_bytes()[:100])
+    assert _read_result(path, 3) is None
+    assert _read_result(tmp_path / "nothing.npz", 3) is None
+
+
+def test_replays_nothing_if_all_is_done(tmp_path):
+    tasks = build_replay_tasks([WhatIfCase.parse("easy")], 1, False)
+    told = []
+    WhatIfReplayRunner(None, tmp_path, DIGESTS).run(tasks, {0: None}, lambda done, of: told.append((done, of)))
+    assert not (tmp_path / "replays").exists()

@@ -1,0 +1,101 @@
+"""Why nodes are empty while jobs wait, sample by sample."""
+
+import numpy as np
+import pytest
+
+from cpsched.model import NEVER, Cluster, Request
+from cpsched_sim.whatif.unused_capacity_causes import (
+    AWAY,
+    CAUSES,
+    CORES,
+    GPUS,
+    HELD,
+    MEMORY,
+    PARTITION,
+    PROCESSORS,
+    WHOLE,
+    PlacedSchedule,
+    compute_stranded_capacity,
+)
+
+CLUSTER = Cluster.of([[4, 100, 0], [4, 100, 0], [8, 100, 2]], ["cores", "memory_mib", "gpus"], node_sets={"gpu": [2]})
+
+
+def asks(cores, memory=0, gpus=0, node_set=0, units=1, exclusive=False):
+    return Request(units, (cores, memory, gpus), exclusive=exclusive, node_set=node_set)
+
+
+def empty(running, waiting, away=()):
+    """Causes of one hour: (request, node) of what runs, requests that wait, nodes that are away."""
+    ran = [*running, *((asks(1, exclusive=True), node) for node in away)]
+    n = len(ran) + len(waiting)
+    runs = np.arange(n) < len(ran)
+    is_away = np.zeros(n, np.bool_)
+    is_away[len(running) : len(ran)] = True
+    node = np.array([node for _, node in ran], np.int64)
+    start_s, left_s = np.where(runs, 0, NEVER), np.where(runs, 0, 10_000)
+    count = runs.astype(np.int64)
+    made = PlacedSchedule(
+        np.zeros(n, np.int64), left_s, start_s, np.where(runs, 10_000, NEVER), np.cumsum(count) - count, count, node,
+        np.ones(len(ran), np.int64),
+    )  # fmt: skip
+    found = compute_stranded_capacity(CLUSTER, [*(request for request, _ in ran), *waiting], is_away, made, 0, 3600)
+    return {
+        (what, cause): amount
+        for what in (PROCESSORS, GPUS)
+        for cause, amount in enumerate(found[what].tolist())
+        if amount
+    }
+
+
+def test_no_capacity_is_stranded_without_pending_jobs():
+    assert empty([(asks(1), 0)], []) == {}
+
+
+def test_usable_capacity_is_held_back_except_other_partitions():
+    assert empty([(asks(3), 2)], [asks(2, node_set=1)]) == {(PROCESSORS, HELD): 5, (PROCESSORS, PARTITION): 8}
+
+
+@pytest.mark.parametrize(("memory", "cause"), [(100, MEMORY), (99, HELD)])
+def test_nodes_without_memory_are_stranded_by_memory(memory, cause):
+    """One core has all but a mebibyte of the last node's memory."""
+    assert empty([(asks(1, 1), 2)], [asks(1, memory, node_set=1)])[PROCESSORS, cause] == 7
+
+
+def test_gpus_without_cores_are_stranded_by_cores():
+    found = empty([(asks(7), 2)], [asks(2, gpus=1, node_set=1)])
+    assert found[GPUS, CORES] == 2
+    assert found[PROCESSORS, CORES] == 1
+
+
+def test_gpus_count_only_while_gpu_job_waits():
+    assert empty([(asks(8), 2)], [asks(2, node_set=1)]) == {(PROCESSORS, PARTITION): 8}
+
+
+def test_exclusive_request_strands_rest_of_node():
+    assert empty([(asks(1), 2)], [asks(2, node_set=1, exclusive=True)])[PROCESSORS, WHOLE] == 7
+
+
+def test_exclusively_used_node_has_no_unused_capacity():
+    assert (PROCESSORS, HELD) not in empty([(asks(1, exclusive=True), 2)], [asks(2, node_set=1)])
+
+
+def test_unavailable_nodes_are_away_for_any_pending_job():
+    found = empty([(asks(4), 0), (asks(4), 1)], [asks(2)], away=[2])
+    assert found == {(PROCESSORS, AWAY): 8}
+
+
+def test_each_unit_of_job_takes_its_capacity():
+    """Two nodes of a job with two units on one and one on the other."""
+    one = np.zeros(2, np.int64)
+    made = PlacedSchedule(one, np.array([0, 9000]), np.array([0, NEVER]), np.array([9000, NEVER]), one, np.array([2, 0]),  # noqa: E501
+               np.array([0, 2]), np.array([2, 1]))  # fmt: skip
+    found = compute_stranded_capacity(CLUSTER, [asks(2, units=3), asks(1)], np.zeros(2, np.bool_), made, 0, 7200)
+    assert found[PROCESSORS].tolist() == [10 if cause == HELD else 0 for cause in range(len(CAUSES))]
+
+
+def test_outage_waiting_for_node_is_no_pending_job():
+    made = PlacedSchedule(
+        *(np.full(1, at, np.int64) for at in (0, 10_000, NEVER, NEVER, 0, 0)), *(np.zeros(0, np.int64),) * 2
+    )
+    assert not compute_stranded_capacity(CLUSTER, [asks(1)], np.ones(1, np.bool_), made, 0, 3600).any()
