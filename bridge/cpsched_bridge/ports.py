@@ -350,10 +350,10 @@ class Check:
     name: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
     required: bool = True
     """Whether a failed check prevents control mode; if False, it is only a warning."""
-    may_come: bool = False
+    may_pass_later: bool = False
     """Whether the check may pass later without a configuration change, for example when a service is back."""
     mode: Literal["", "advise", "control"] = ""
     """The only mode that the check applies to; empty for every mode that writes to the cluster."""

@@ -336,7 +336,7 @@ print(json.dumps([kind, time.monotonic() - began]))"""
 
 @pytest.mark.conformance
 def test_doctor_accepts_documented_cluster_and_names_faults(slurm: Slurm) -> None:
-    check = "print(json.dumps({c.name: [c.ok, c.required, c.mend] for c in backend.checks()}))"
+    check = "print(json.dumps({c.name: [c.ok, c.required, c.fix] for c in backend.checks()}))"
     told = python(slurm, check)
     assert all(ok for ok, _, _ in told.values()), told
     as_nobody = slurm.python(PRELUDE + check, user="alice")

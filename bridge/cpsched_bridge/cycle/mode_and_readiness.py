@@ -130,4 +130,4 @@ def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
 
 
 def _format_check(check: Check) -> str:
-    return f"{check.detail}; {check.mend}".rstrip("; ")
+    return f"{check.detail}; {check.fix}".rstrip("; ")

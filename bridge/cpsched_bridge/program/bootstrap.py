@@ -429,11 +429,11 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
         raise ClusterUnreachable(f"mode={mode}: the cluster cannot be checked: {error}") from error
     for each in checks:
         if not each.ok and not each.required:
-            structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, mend=each.mend)
+            structlog.get_logger("bridge").warning("check", name=each.name, found=each.detail, fix=each.fix)
     try:
         require_ready(checks, mode)
     except NotReady as error:
-        if all(each.may_come for each in checks if each.required and not each.ok):
+        if all(each.may_pass_later for each in checks if each.required and not each.ok):
             raise ClusterUnreachable(str(error)) from error
         raise
 
@@ -491,8 +491,8 @@ def warn_of_boosts(settings: Settings) -> None:
             for each in BoostLedger.open_tolerant_read_only(boost_ledger_path(settings)).by_id.values()
         )
         if jobs:
-            mend = "run `cpsched release-all` to remove them"
-            structlog.get_logger("bridge").warning("advice_left", jobs=jobs, mend=mend)
+            fix = "run `cpsched release-all` to remove them"
+            structlog.get_logger("bridge").warning("advice_left", jobs=jobs, fix=fix)
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
@@ -502,5 +502,5 @@ def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
         structlog.get_logger("bridge").warning(
             "held_jobs_left",
             jobs=len(kept),
-            mend="run `cpsched release-all` to release them to the cluster's scheduler",
+            fix="run `cpsched release-all` to release them to the cluster's scheduler",
         )

@@ -472,10 +472,10 @@ def doctor(
     """Check the requirements of control mode, and show how to fix failures.
 
     Settings that `cpsched bridge` rejects are rejected here, too.
-    --json prints a list of objects: name, ok, detail, mend, required, may_come, mode.
+    --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks
-    from cpsched_bridge.program import bootstrap, terminal_views
+    from cpsched_bridge.program import bootstrap, json_output, terminal_views
 
     settings = _load_settings_and_warn(config)
     ready = bootstrap.prepare_policy(settings, str(config))
@@ -487,7 +487,7 @@ def doctor(
             *bootstrap.check_other_leader(backend, settings, str(config)),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
-        print_json(list(map(asdict, checks))) if as_json else terminal_views.print_checks(checks)
+        print_json(list(map(json_output.check_to_json, checks))) if as_json else terminal_views.print_checks(checks)
         if any(check.required and not check.ok for check in checks):
             raise typer.Exit(1)
     finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpsched.model import Job, Placement
 from cpsched_bridge.errors import BridgeError, UnknownJob
+from cpsched_bridge.ports import Check
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
@@ -189,6 +190,19 @@ def _describe_running_jobs(record: RoundRecord) -> Iterator[Values]:
 def _map_units_by_node(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
     """Return the units of a placement by node name."""
     return {record.cluster.node_names[node]: units for node, units in placement}
+
+
+def check_to_json(check: Check) -> Values:
+    """Return the values of one check of `cpsched doctor --json`."""
+    return {
+        "name": check.name,
+        "ok": check.ok,
+        "detail": check.detail,
+        "mend": check.fix,
+        "required": check.required,
+        "may_come": check.may_pass_later,
+        "mode": check.mode,
+    }
 
 
 def event_to_json(event: JournalEvent, name_of: Callable[[int], str]) -> Values:

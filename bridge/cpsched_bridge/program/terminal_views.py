@@ -361,5 +361,5 @@ def print_checks(checks: Sequence[Check]) -> None:
     found = make_table("check", "", "result", "fix")
     for check in checks:
         mark = "ok" if check.ok else "FAILS" if check.required else "warning"
-        found.add_row(check.name, mark, check.detail, "" if check.ok else check.mend)
+        found.add_row(check.name, mark, check.detail, "" if check.ok else check.fix)
     make_console().print(found)

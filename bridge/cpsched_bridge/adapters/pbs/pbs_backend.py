@@ -351,7 +351,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
             return [Check("server", False, str(error), "allow this account to query PBS")]
         except BackendError as error:
             remedy = "start PBS's server, or correct pbs.conf on this host"
-            return [Check("server", False, str(error), remedy, may_come=True)]
+            return [Check("server", False, str(error), remedy, may_pass_later=True)]
         context = PbsDoctorContext.for_this_process(self._queues, self._left_queue.name)
         try:
             reading = self._interpret_reading(seen)

@@ -28,7 +28,7 @@ def run_node_checks(records: SlurmRecords) -> list[Check]:
         check_reservations(records),
         check_node_lists(records),
     ]
-    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+    return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
 def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:

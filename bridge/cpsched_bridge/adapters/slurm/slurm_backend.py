@@ -299,12 +299,12 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         except BackendStarting:
             raise
         except BackendError as error:
-            return [Check("controller", False, str(error), _suggest_remedy(error), may_come=True)]
+            return [Check("controller", False, str(error), _suggest_remedy(error), may_pass_later=True)]
         found = run_checks(facts, self.transport_info, self._policy is not None)
         try:
             records = self._transport.read()
         except BackendError as error:
-            return [*found, Check("reading", False, str(error), _suggest_remedy(error), may_come=True)]
+            return [*found, Check("reading", False, str(error), _suggest_remedy(error), may_pass_later=True)]
         policy = self._run_policy_checks(records)
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         unusable = [

@@ -61,7 +61,7 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
         check_site_factor(config),
         *([check_call_limit(facts["rate_limit"], bool(facts["pyslurm"]))] if facts.get("rate_limit") else []),
     ]
-    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+    return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
 def run_policy_checks(
@@ -85,7 +85,7 @@ def run_policy_checks(
         ]
         if policy_snapshot.preemption is not None:
             found.append(check_preempt_modes(policy_snapshot.preemption, failures))
-    return [dataclasses.replace(check, mend="") if check.ok else check for check in found]
+    return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
 def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
@@ -320,8 +320,8 @@ def check_select_type(config: Mapping[str, Any]) -> Check:
     parameters = config["select_type_parameters"] or ()
     whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
     ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not whole)
-    mend = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
-    return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", mend)
+    fix = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
+    return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
 
 
 def check_topology(facts: Mapping[str, Any]) -> Check:

@@ -63,8 +63,8 @@ def _list_unusable_object_alerts(unusable: Sequence[UnusableObject], hidden: boo
 def _list_cluster_alerts(checks: Sequence[Check], seen: Observation) -> Iterator[PageAlert]:
     for check in checks:
         if not check.ok:
-            mend = [check.mend] if check.mend else []
-            yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=mend)
+            fix = [check.fix] if check.fix else []
+            yield PageAlert(urgent=False, words=f"Check {check.name} fails: {check.detail}", details=fix)
     down = sorted({node for each in seen.outages if each.kind == "down" for node in each.nodes})
     if down:
         listed = abbreviate(down, _MAX_LISTED, text=seen.cluster.node_names.__getitem__)

@@ -134,7 +134,7 @@ def test_overrun_setting_applies_to_default_dispatcher(said, rule):
     assert make_policy(PolicySettings(overrun=said).to_spec()).overrun == rule
 
 
-AWAY = Check("controller", False, "no answer", may_come=True)
+AWAY = Check("controller", False, "no answer", may_pass_later=True)
 WRONG = Check("job shrink", False, "allowed", "add disable_job_shrink")
 MISSING = Check("accounting", False, "does not answer", required=False)
 

@@ -232,11 +232,11 @@ def test_doctor_requires_points_resource_for_managers_only() -> None:
         site.with_resources(resources | {"cpsched_points": kind})
         assert checked(site)["points"].ok is ok
     site.with_resources(resources)
-    assert "create resource cpsched_points type=long,flag=r" in checked(site)["points"].mend
+    assert "create resource cpsched_points type=long,flag=r" in checked(site)["points"].fix
 
 
 @pytest.mark.parametrize(
-    ("formula", "ok", "mend"),
+    ("formula", "ok", "fix"),
     [
         (FORMULA, True, ""),
         ("", False, 'job_sort_formula = "cpsched_points"'),
@@ -245,10 +245,10 @@ def test_doctor_requires_points_resource_for_managers_only() -> None:
         ("fairshare_perc + cpsched_points", False, "with only arithmetic, eligible_time, priorities and requests"),
     ],
 )
-def test_doctor_proposes_addition_to_site_formula(formula: str, ok: bool, mend: str) -> None:
+def test_doctor_proposes_addition_to_site_formula(formula: str, ok: bool, fix: str) -> None:
     check = checked(a_site(formula))["formula"]
     assert (check.ok, check.mode) == (ok, "advise")
-    assert mend in check.mend
+    assert fix in check.fix
 
 
 def test_doctor_rejects_formula_threshold_that_points_exceed() -> None:

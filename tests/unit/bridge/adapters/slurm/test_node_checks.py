@@ -27,7 +27,7 @@ def checks(scene: Scene) -> dict[str, Check]:
 def failing(scene: Scene) -> dict[str, str]:
     found = checks(scene)
     assert not any(check.required for check in found.values())
-    assert all(bool(check.mend) is not check.ok for check in found.values())
+    assert all(bool(check.fix) is not check.ok for check in found.values())
     return {name: check.detail for name, check in found.items() if not check.ok}
 
 

@@ -308,7 +308,7 @@ def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBack
             raise BackendUnavailable("connect failure")
 
     checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).checks()
-    assert [(check.name, check.ok, check.may_come) for check in checks] == [("controller", False, True)]
+    assert [(check.name, check.ok, check.may_pass_later) for check in checks] == [("controller", False, True)]
 
 
 def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: SlurmBackend) -> None:
@@ -349,7 +349,7 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
             raise AnswerNotUnderstood("scontrol: the output of 9 characters is truncated")
 
     (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).checks()
-    assert (check.name, check.ok, "slurmctld" in check.mend) == ("controller", False, False)
+    assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)
 
 
 def test_history_is_from_controller_without_accounting(scene: Scene, backend: SlurmBackend) -> None:

@@ -89,7 +89,7 @@ def test_every_failed_check_names_fix() -> None:
     facts = changed(scheduler_parameters={}, select_type="x", preempt_type="preempt/qos", version="1.2", min_job_age=0)
     broken = [check for check in run_checks(facts) if not check.ok]
     assert len(broken) >= 6
-    assert all(check.mend for check in broken)
+    assert all(check.fix for check in broken)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ GOOD = {
 def test_each_check_has_expected_detail_and_requirement() -> None:
     facts = changed(accounting_storage_tres=["cpu", "gres/gpu"])
     assert {c.name: (c.required, c.detail) for c in run_checks(facts)} == GOOD
-    assert all(check.ok and not check.mend for check in run_checks(facts))
+    assert all(check.ok and not check.fix for check in run_checks(facts))
 
 
 SHALLOW = {"disable_job_shrink": True, "batch_sched_delay": 0}
@@ -196,7 +196,7 @@ def test_each_check_decides_at_its_boundary(name: str, config: dict[str, Any], o
     check = check_of(name, changed(**config))
     assert check.ok is ok
     assert words in check.detail
-    assert bool(check.mend) is not ok
+    assert bool(check.fix) is not ok
 
 
 @pytest.mark.parametrize(("ahead_s", "ok"), [(3, True), (-3, True), (4, False), (-4, False)])
@@ -214,7 +214,7 @@ def test_omits_version_of_missing_pyslurm() -> None:
     check = check_of("versions", {**Scene().facts, "pyslurm": ""})
     assert check.detail == "controller 26.05.5, clients on this host 26.05.5, nodes 26.05.5"
     newer = check_of("versions", {**Scene().facts, "pyslurm": "", "clients": "27.05.1"})
-    assert newer.mend == "install Slurm clients that are not newer than slurmctld"
+    assert newer.fix == "install Slurm clients that are not newer than slurmctld"
 
 
 def test_reports_transport_with_reason() -> None:
@@ -236,7 +236,7 @@ def test_root_and_slurm_user_need_no_admin_level(uid: int, user: str, words: str
 def test_names_disabled_scheduler_interval() -> None:
     facts = changed(scheduler_parameters={"sched_interval": -1, "bf_interval": "-1", "disable_job_shrink": True})
     assert (
-        check_of("scheduler intervals", facts).mend
+        check_of("scheduler intervals", facts).fix
         == "remove sched_interval=-1, bf_interval=-1 from SchedulerParameters"
     )
 
@@ -337,7 +337,7 @@ def test_priority_check_uses_all_nodes_as_cluster_size(mocker: MockerFixture) ->
     assert names == ["site policy", "priorities", "limits", "partitions"]
     assert compared.call_args.args[3] == ClusterSize(4, 14)
     assert [check.name for check in run_policy_checks(None, {}, "", records)] == ["site policy"]
-    assert all(not check.mend for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)
+    assert all(not check.fix for check in run_policy_checks(a_picture(), {}, "", records) if check.ok)
 
 
 def test_names_topology_plugin_that_chooses_nodes() -> None:
@@ -368,7 +368,7 @@ def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool)
     check = check_of("call limit", facts)
     assert (check.ok, check.required) == (False, required)
     assert check.detail == f"rl_enable: bursts of 30 calls, refilled at {per_s:g} calls per second"
-    assert "SlurmUser" in check.mend
+    assert "SlurmUser" in check.fix
 
 
 def test_reports_no_call_limit_if_disabled() -> None:
@@ -380,7 +380,7 @@ def test_preemption_requires_that_the_policy_is_read() -> None:
     assert check_preemption(config).ok
     unread = check_preemption(config, reads_policy=False)
     assert not unread.ok
-    assert "options.site_policy" in unread.mend
+    assert "options.site_policy" in unread.fix
 
 
 RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
