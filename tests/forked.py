@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cpsched_bridge import socket_child_process
-from cpsched_sim.experiments import runner
+from cpsched_sim.experiments import task_runner
 
 if TYPE_CHECKING:
     import pytest
@@ -135,4 +135,4 @@ class _Forking(ForkContext):
 def replays_fork() -> None:
     """Make the runner fork replays from this process."""
     context = _Forking()
-    runner.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]
+    task_runner.multiprocessing = SimpleNamespace(get_context=lambda kind: context)  # type: ignore[attr-defined]

@@ -104,7 +104,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
 
 TESTED_NUMBA_RELEASES = ("0.68.",)
-"""Prefixes of the Numba versions that `cpsched.jit.linking` has been tested with."""
+"""Prefixes of the Numba versions that `cpsched.jit.kernel_linking` has been tested with."""
 
 KERNELS: list[CompiledKernel] = []
 """The kernels of all modules imported so far."""
@@ -135,7 +135,7 @@ def _compiler_options() -> dict[str, Any]:
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
         return {}
-    from cpsched.jit.linking import KernelCompiler
+    from cpsched.jit.kernel_linking import KernelCompiler
 
     return {"pipeline_class": KernelCompiler}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cpsched_sim.simulation import Simulation, simulate
     from cpsched_sim.study.study_results import StudyResults
     from cpsched_sim.study.study_runner import run_study
-    from cpsched_sim.traces.trace_dialect import TraceDialect
+    from cpsched_sim.traces.accounting_options import TraceDialect
     from cpsched_sim.traces.trace_job import TraceJob
     from cpsched_sim.workloads.data_frame_reader import from_frame
     from cpsched_sim.workloads.load import Workload, load
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MODULE_BY_NAME = {
     "METRICS": "cpsched.metrics",
     "Comparison": "cpsched_sim.comparison",
-    "TraceDialect": "cpsched_sim.traces.trace_dialect",
+    "TraceDialect": "cpsched_sim.traces.accounting_options",
     "Chart": "cpsched_sim.report.charts",
     "StudyResults": "cpsched_sim.study.study_results",
     "Schedule": "cpsched_sim.cluster.replay",

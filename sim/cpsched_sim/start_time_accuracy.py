@@ -31,7 +31,7 @@ from cpsched.planning import GREEDY, plan
 from cpsched.policy import Policy
 from cpsched.run_time_model import RunTimeModel
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched_sim.cluster.cluster_events import FAULTY, PAUSE_ALWAYS
+from cpsched_sim.cluster.event_kernels import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
 from cpsched_sim.traces.trace_columns import TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob

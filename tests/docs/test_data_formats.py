@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, REQUIRED_COLUMNS, AccountingColumns
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.workloads.load import load_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 

@@ -25,7 +25,7 @@ from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import add_checksum
 from cpsched_bridge.store.heartbeat import touch_file
 from cpsched_bridge.store.ledger import LedgerState
-from cpsched_bridge.telemetry.learned_forecast_state import LearnedForecastState
+from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests import stores
 from tests.bridges import a_bridge, a_report

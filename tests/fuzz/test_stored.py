@@ -23,7 +23,7 @@ from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load_settings
 from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.telemetry import learned_forecast_state
+from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_bridge, a_report
 from tests.fakes import FakePace
@@ -132,7 +132,7 @@ def recall(config: Path) -> str:
         outlook(a_report(30_000))
         bootstrap.save_forecast_state(outlook, path)
         try:
-            learned_forecast_state.memory_from_json(forecast_state_file.read_forecast_state(path))
+            forecast_state_codec.memory_from_json(forecast_state_file.read_forecast_state(path))
         except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""

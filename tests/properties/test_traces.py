@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.simulation_metrics import ScheduleData, step_counts
 from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.traces import native
+from cpsched_sim.traces import native_format
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
@@ -66,8 +66,8 @@ def test_native_format_round_trip(jobs, waits_s):
     jobs = [recorded(job, wait_s) for job, wait_s in zip(jobs, waits_s, strict=False)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv.gz"
-        native.write(path, jobs, ("cores", "gpus"), {"system": "x"})
-        assert list(native.NativeTraceReader(path)) == jobs
+        native_format.write(path, jobs, ("cores", "gpus"), {"system": "x"})
+        assert list(native_format.NativeTraceReader(path)) == jobs
 
 
 @scaled_example_settings(300)

@@ -1,4 +1,4 @@
-"""The fields that this release prints: each must stand in a list of the adapter's (`known_fields`).
+"""The fields that this release prints: each must stand in a list of the adapter's (`scontrol_field_uses`).
 
 A new release may print new ones. Then say in the list what the adapter makes of the field: an object with a field that
 no list has is left to Slurm.
@@ -8,7 +8,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import is_unusable
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_COLUMNS, KNOWN_FIELDS_BY_KIND
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import FIXED_ENVIRONMENT
 from tests.slurm.harness import RELEASE, Slurm
 

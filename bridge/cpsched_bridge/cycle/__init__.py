@@ -6,7 +6,7 @@
 - `reconcile`, `start_outcomes`: the state of each job in the ledger and the outcomes of starts.
 - `cluster_state_builder`, `verified_decision`, `policy_fallback`, `decision_deadline`, `isolation_client`: the decision
   of an untrusted policy.
-- `command_sender`, `cycle_command_sender`, `release_jobs`, `booster`, `boost_planning`: commands to the cluster.
+- `intent_sender`, `cycle_command_sender`, `release_jobs`, `booster`, `boost_planning`: commands to the cluster.
 - `backoff`: jobs whose starts fail, and commands without effect.
 - `mode_and_readiness`, `circuit_breaker`, `leader_election`: whether the bridge may act.
 - `cycle_reporting`: records and reports.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpsched_bridge.cycle.backoff import CommandRetryTracker
-from cpsched_bridge.cycle.command_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
+from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.real_clock import record_duration

@@ -50,7 +50,7 @@ from cpsched_bridge.store.state_paths import (
     pause_file,
     startup_file,
 )
-from cpsched_bridge.telemetry import learned_forecast_state
+from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.forecast_outcomes import BridgeTelemetryContext
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
@@ -307,7 +307,7 @@ def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
-            outlook.restore_memory(learned_forecast_state.memory_from_json(kept))
+            outlook.restore_memory(forecast_state_codec.memory_from_json(kept))
     except (OSError, CorruptFileContent) as error:
         structlog.get_logger("outlook").warning(
             "outlook_forgotten", detail=f"{path}: {error}; forecasts start without history"

@@ -24,7 +24,7 @@ from cpsched_bridge.errors import BridgeError
 from cpsched_bridge.program import terminal_views
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.web.api_v1 import PREFIX
-from cpsched_bridge.web.explain import NOT_CALIBRATED
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 
 _TIMEOUT_S = 60.0
 _ROW_KEYS = {"windows": "windows", "when": "starts", "jobs": "jobs"}

@@ -23,7 +23,7 @@ from cpsched_bridge.store.journal_reader import BACKED_OFF_KIND, JournalEvent, J
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.telemetry.reason_kinds import classify_reason, format_reason
-from cpsched_bridge.web.explain import explain_hidden_task
+from cpsched_bridge.web.job_explanation import explain_hidden_task
 
 if TYPE_CHECKING:
     from cpsched_bridge.store.round_replay import ReplayedRound

@@ -26,8 +26,8 @@ from cpsched_bridge.store.journal_reader import RoundSummary, UnscheduledJob
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import forecast_state_path, heartbeat_age_s
-from cpsched_bridge.telemetry.learned_forecast_state import memory_from_json
-from cpsched_bridge.web.explain import NOT_CALIBRATED, explain, summarize_reason, view_from_round
+from cpsched_bridge.telemetry.forecast_state_codec import memory_from_json
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, explain, summarize_reason, view_from_round
 from cpsched_bridge.web.page_schema import QueuedJobView
 from cpsched_sim.command_conventions import print_json
 

@@ -36,7 +36,7 @@ from cpsched.planning import WillRunEstimator
 from cpsched.run_time_model import RunTimeModel
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.telemetry.forecast_outcomes import StartForecastScore
-from cpsched_bridge.telemetry.learned_forecast_state import MAX_ENDED_JOBS, LearnedForecastState, memory_to_json
+from cpsched_bridge.telemetry.forecast_state_codec import MAX_ENDED_JOBS, LearnedForecastState, memory_to_json
 from cpsched_bridge.telemetry.past_week_outcomes import PastWeekIntervalOutcomes
 
 _MAX_UNLEARNED = 200_000

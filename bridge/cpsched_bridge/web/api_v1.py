@@ -17,7 +17,7 @@ from cpsched.errors import InvalidValue
 from cpsched.forecast import BackfillWindow
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
 from cpsched_bridge.web import page_schema
-from cpsched_bridge.web.explain import ExplainedJob, JobExplanation, JobStateName
+from cpsched_bridge.web.job_explanation import ExplainedJob, JobExplanation, JobStateName
 
 PREFIX = "/api/v1"
 _TIME_PATTERN = r"^[0-9:-]+$"

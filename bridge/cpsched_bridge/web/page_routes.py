@@ -14,9 +14,9 @@ from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from cpsched_bridge.web import api_v1, page_schema
 from cpsched_bridge.web.access_control import Page, PageAccessControl
 from cpsched_bridge.web.estimate_routes import estimate_routes
-from cpsched_bridge.web.explain import explain
 from cpsched_bridge.web.http_responses import HEADERS, error_response, to_html_response, to_json_response
-from cpsched_bridge.web.page import gantt_chart, page_rendering, templates
+from cpsched_bridge.web.job_explanation import explain
+from cpsched_bridge.web.page import gantt_chart, html_templates, page_rendering
 from cpsched_bridge.web.page.page_query import StatusPageQuery
 from cpsched_bridge.web.page.page_rendering import StatusPageContext
 from cpsched_bridge.web.page.redaction import redact_for_user
@@ -126,7 +126,7 @@ def _make_entity_tag(view: page_schema.StatusPageView, path: str, query: str) ->
 
 def _read_static_files() -> Mapping[str, tuple[bytes, str]]:
     """Return the style sheet, which includes the chart's colors, the script and the icon, by name."""
-    found = {name: ((templates.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
+    found = {name: ((html_templates.STATIC_FOLDER / name).read_bytes(), kind) for name, kind in _STATIC_TYPES.items()}
     css, kind = found["page.css"]
     return found | {"page.css": (css + gantt_chart.STYLE.encode(), kind)}
 

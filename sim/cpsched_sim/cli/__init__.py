@@ -10,7 +10,7 @@ from cpsched_sim.cli import (  # noqa: F401, I001  # in the order of the help
     whatif_command,
     tune_command,
     accuracy_commands,
-    list_commands,
+    registry_commands,
     workload_command,
     system_command,
 )

@@ -16,7 +16,7 @@ from cpsched_sim.command_conventions import print_message
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from cpsched_sim.traces.trace_dialect import TraceDialect
+    from cpsched_sim.traces.accounting_options import TraceDialect
     from cpsched_sim.workloads.date_range import ArrivalDateRange
     from cpsched_sim.workloads.load import Workload
 
@@ -145,7 +145,7 @@ class TraceFormatOptions:
 
     def to_dialect(self) -> TraceDialect:
         """Return the options for reading an accounting file. Raise `InvalidValue`."""
-        from cpsched_sim.traces.trace_dialect import TraceDialect
+        from cpsched_sim.traces.accounting_options import TraceDialect
 
         return TraceDialect(self.columns or "", self.zone or "", self.arrival)
 

@@ -135,7 +135,7 @@ def whatif_run(
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
     from cpsched_sim.whatif.findings import WhatIfRequest
-    from cpsched_sim.whatif.licences import parse_totals
+    from cpsched_sim.whatif.licence_limits import parse_totals
     from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_cases import TWIN_DISPATCHER, WhatIfCase, with_site_policy, with_slurm_config_file
 
@@ -175,7 +175,7 @@ def _run_and_report(
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.findings import compute_findings
-    from cpsched_sim.whatif.report import terminal_summary
+    from cpsched_sim.whatif.whatif_report import terminal_summary
 
     try:
         with progress_bar("what if", "replays", quiet) as show:

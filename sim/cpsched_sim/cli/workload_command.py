@@ -24,12 +24,12 @@ def workload_eurora(
 ) -> None:
     """Generate jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
     from cpsched_sim.result_files import check_new
-    from cpsched_sim.traces import native
+    from cpsched_sim.traces import native_format
     from cpsched_sim.workloads.eurora import RESOURCES, eurora
 
     check_new(out)
     records = eurora(days, seed, load)
-    native.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
+    native_format.write(out, records, RESOURCES, {"system": "eurora", "days": days, "seed": seed, "load": load})
     typer.echo(f"{out}: {format_count(len(records), 'job')}")
 
 

@@ -11,7 +11,7 @@ from cpsched.kernels.pool_list_scheduling import plan_on_pool
 from cpsched.kernels.scheduling_state import ListSchedulerParameters
 from cpsched.model import NEVER
 from cpsched.planning import ARRIVAL_ORDER, ListSchedulerSpec
-from cpsched_sim.cluster.cluster_events import (
+from cpsched_sim.cluster.event_kernels import (
     FAULTY,
     NOTHING_LEFT,
     PAUSE_WHERE_NEEDED,

@@ -35,8 +35,14 @@ from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_within
 from cpsched_sim.cluster import replay_clock
-from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, PAUSE_ALWAYS, PAUSE_WHERE_NEEDED
 from cpsched_sim.cluster.compiled_replay_loop import run_rounds
+from cpsched_sim.cluster.event_kernels import (
+    ASK_ALWAYS,
+    FAULTY,
+    MAY_START,
+    PAUSE_ALWAYS,
+    PAUSE_WHERE_NEEDED,
+)
 from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.cluster.site_accounting import SimulatedAccounting

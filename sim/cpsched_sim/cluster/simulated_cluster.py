@@ -39,8 +39,8 @@ from cpsched.model import (
 )
 from cpsched.model.job_table import read_only_view
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
-from cpsched_sim.cluster import cluster_events
-from cpsched_sim.cluster.cluster_events import SimulatedClusterState
+from cpsched_sim.cluster import event_kernels
+from cpsched_sim.cluster.event_kernels import SimulatedClusterState
 from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 
@@ -136,23 +136,23 @@ class SimulatedCluster:
         if reason is None:
             slot = self._add_job(job, run_s)
             self.site.queue[self.site.queued] = slot
-            self.state.phase[slot] = cluster_events.WAITING
+            self.state.phase[slot] = event_kernels.WAITING
             self.site.queued += 1
         return reason
 
     def cancel(self, job_id: int) -> None:
         """Remove a queued job. Raise `InvalidValue` if it is not queued."""
         slot = self.slot_of(job_id)
-        if self.state.phase[slot] != cluster_events.WAITING:
+        if self.state.phase[slot] != event_kernels.WAITING:
             raise InvalidValue("job", job_id, "is not in the queue")
-        cluster_events.cancel_queued_job(self.state, slot)
+        event_kernels.cancel_queued_job(self.state, slot)
 
     def preempt(self, job_id: int, requeue: bool) -> None:
         """Stop a running job now; with `requeue`, it waits again. Raise `InvalidValue` if it is not running."""
         slot = self.slot_of(job_id)
-        if self.state.phase[slot] != cluster_events.ACTIVE:
+        if self.state.phase[slot] != event_kernels.ACTIVE:
             raise InvalidValue("job", job_id, "is not running")
-        cluster_events.stop_running_job(self.state, slot, int(requeue))
+        event_kernels.stop_running_job(self.state, slot, int(requeue))
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
         """Give every job a slot and schedule its arrival; return (slots by arrival, slot -> refusal)."""
@@ -177,7 +177,7 @@ class SimulatedCluster:
 
     def skip_to(self, to_s: int) -> None:
         """Advance to `to_s` without a round, which becomes due after any event."""
-        cluster_events.advance_cluster(self.state, cluster_events.NO_ROUND, to_s)
+        event_kernels.advance_cluster(self.state, event_kernels.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
         """Start one queued job now. Raise `InvalidValue` if the start breaks the fit rule."""
@@ -197,13 +197,11 @@ class SimulatedCluster:
         """Start jobs now and return -1; if a start breaks the fit rule, start none and return its position."""
         if not len(starts):
             return -1
-        return cluster_events.start_cluster_jobs(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
+        return event_kernels.start_cluster_jobs(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
 
     def step(self, starts: Starts, pause: int) -> int:
-        """Start jobs now, then advance (see `cpsched_sim.cluster.cluster_events.step_cluster`)."""
-        return cluster_events.step_cluster(
-            self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause
-        )
+        """Start jobs now, then advance (see `cpsched_sim.cluster.event_kernels.step_cluster`)."""
+        return event_kernels.step_cluster(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units), pause)
 
     def slot_of_start(self, position: int) -> int:
         """Return the slot of the start at a position in the latest plan."""

@@ -16,7 +16,7 @@ from cpsched.metrics import METRICS, ScheduleData, metric
 from cpsched_sim.comparison import ComparisonRow
 from cpsched_sim.errors import SimulationError
 from cpsched_sim.experiments.result_keys import code_identity, plugin_digests
-from cpsched_sim.experiments.runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.task_runner import Fractions, LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.result_files import read_finished, require_same_inputs
 from cpsched_sim.simulation import (
@@ -27,7 +27,7 @@ from cpsched_sim.simulation import (
     summarize_or_save_schedule,
     write_results,
 )
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 

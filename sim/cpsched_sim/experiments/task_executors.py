@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpsched_sim.experiments import dask
-from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskExecutor
+from cpsched_sim.experiments import dask_executor
+from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskExecutor
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 
 
@@ -17,4 +17,4 @@ def make_executor(on: str | None, processes: int, stall_limit_s: float = STALL_T
     """
     if on is None:
         return LocalProcessExecutor(processes, stall_limit_s)
-    return dask.make_executor(on, stall_limit_s)
+    return dask_executor.make_executor(on, stall_limit_s)

@@ -16,7 +16,7 @@ from typing import Any
 
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.result_keys import hash_inputs
-from cpsched_sim.experiments.runner import TaskExecutor, TaskFailure, run_tasks
+from cpsched_sim.experiments.task_runner import TaskExecutor, TaskFailure, run_tasks
 from cpsched_sim.study.case_execution import ENDED, StudyCaseOutcome
 from cpsched_sim.study.result_store import CASES_FOLDER, RESULTS_FILE, StoredCaseResult, StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import StudyCases

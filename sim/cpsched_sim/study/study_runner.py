@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cpsched_sim.errors import InputError, SimulationError
-from cpsched_sim.experiments.runner import Fractions, TaskExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.experiments.task_executors import make_executor
+from cpsched_sim.experiments.task_runner import Fractions, TaskExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import file_sha256
 from cpsched_sim.study.case_execution import (
     CHANGED_FILE_RULE,

@@ -30,7 +30,7 @@ from cpsched.errors import InvalidValue
 from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_TIME_S
 from cpsched_sim.traces.parquet_trace_reader import ParquetTraceReader
-from cpsched_sim.traces.sacct import parse_job_number
+from cpsched_sim.traces.sacct_reader import parse_job_number
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)

@@ -37,6 +37,7 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.dated_files import dated_files
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_TIME_S
 from cpsched_sim.input.text_lines import read_text_lines
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON, FURTHER_RUN_NOTE, TASK_FACTOR, JobRunNumbering
 from cpsched_sim.traces.pbs_lines import (
     PbsAccountingLine,
@@ -48,7 +49,6 @@ from cpsched_sim.traces.pbs_lines import (
 )
 from cpsched_sim.traces.pbs_requests import exec_hosts, parse_pbs_request
 from cpsched_sim.traces.timestamps import parse_time_zone, possible_times
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _QUARTER_HOUR_S = 900

@@ -16,7 +16,7 @@ from pathlib import Path
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError, SimulationError
 from cpsched_sim.experiments import result_keys
-from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import write_atomically
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.simulation import ReplaySpec, replay_workload

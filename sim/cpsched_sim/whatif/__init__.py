@@ -1,7 +1,7 @@
 """Replay a site's own weeks under other policies, and measure how reliable the result is.
 
 `accounting_history` reads the accounting data, `whatif_window` cuts the weeks, `whatif_cases` parses the cases,
-`window_replay` replays them and `replay_runner` runs the replays in processes. `block_bootstrap` resamples weeks,
+`whatif_replay` replays them and `replay_runner` runs the replays in processes. `block_bootstrap` resamples weeks,
 `twin_fidelity` compares the twin with the real starts, `case_comparison` compares the cases with the twin, and
 `findings` and `report` present the results.
 """

@@ -15,13 +15,13 @@ from cpsched.formatting import format_count
 from cpsched.site.limit_checks import LICENSE
 from cpsched_sim.errors import InputError
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_TIME_S
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.job_run_numbering import ALREADY_READ_REASON
 from cpsched_sim.traces.pbs_accounting import MOVED_RECORD, PbsAccountingReader, UnfinishedPbsJob
 from cpsched_sim.traces.pbs_requests import exec_hosts
-from cpsched_sim.traces.sacct import SacctReader, Taken
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.sacct_reader import SacctReader, Taken
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceReader, TraceRecord, UnitsRequest
-from cpsched_sim.whatif.licences import Amounts
+from cpsched_sim.whatif.licence_limits import Amounts
 from cpsched_sim.workloads.date_range import trace_epoch_s
 from cpsched_sim.workloads.load import check_broken, open_trace
 

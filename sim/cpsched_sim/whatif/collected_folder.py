@@ -17,7 +17,7 @@ from cpsched_sim.systems.slurm_node_parsing import SlurmNode, is_unavailable
 from cpsched_sim.systems.system_file import SystemFile
 from cpsched_sim.traces.timestamps import parse_time_zone, possible_times
 from cpsched_sim.traces.trace_record import TraceRecord
-from cpsched_sim.whatif.licences import read_totals
+from cpsched_sim.whatif.licence_limits import read_totals
 from cpsched_sim.whatif.site_changes import read_boot_time, read_collected_nodes
 from cpsched_sim.whatif.slurm_collection import CONFIG, EVENTS, JOBS, LICENSES, MANIFEST, NODES, POLICY, sacctmgr_rows
 from cpsched_sim.whatif.whatif_window import NodeOutage

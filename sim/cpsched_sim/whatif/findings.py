@@ -21,6 +21,7 @@ from cpsched_sim.whatif.share_usage import usage_against_shares
 from cpsched_sim.whatif.twin_fidelity import HOPELESS_GRADE, measure_fidelity
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES, GPUS, PROCESSORS
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_replay import WindowReplayResult
 from cpsched_sim.whatif.whatif_window import ROLES, WhatIfWindow
 from cpsched_sim.whatif.window_metrics import (
     WINDOW_METRICS,
@@ -30,7 +31,6 @@ from cpsched_sim.whatif.window_metrics import (
     hourly_usage,
     waits_s,
 )
-from cpsched_sim.whatif.window_replay import WindowReplayResult
 
 QUANTILES = tuple(range(0, 101, 2))
 MAX_POINTS = 400

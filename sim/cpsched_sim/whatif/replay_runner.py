@@ -17,7 +17,7 @@ from cpsched.gc_pause import gc_paused
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.result_keys import code_identity, hash_inputs, plugin_digests
-from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
+from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure, Tell, run_tasks
 from cpsched_sim.file_io import file_sha256, write_atomically
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S
 from cpsched_sim.simulation import ReplaySpec
@@ -25,8 +25,8 @@ from cpsched_sim.site.policy_file import load_policy
 from cpsched_sim.whatif.case_comparison import HALF_CLOSED_MODEL, OPEN_MODEL
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_replay import WindowReplayResult, replay_window
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
-from cpsched_sim.whatif.window_replay import WindowReplayResult, replay_window
 
 REPLAYS_FOLDER = "replays"
 PREEMPTION_FIGURES = ("preemptions", "victims", "lost_node_h", "in_vain", "mean_wait_s_of_preemptors")

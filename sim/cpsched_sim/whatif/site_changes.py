@@ -11,7 +11,7 @@ from cpsched.parsing.slurm_limits import parse_key_values
 from cpsched_sim.errors import quote_value
 from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.systems.slurm_node_parsing import SlurmNode, parse_nodes
-from cpsched_sim.whatif.licences import read_totals
+from cpsched_sim.whatif.licence_limits import read_totals
 from cpsched_sim.whatif.slurm_collection import (
     CONFIG,
     LICENSES,

@@ -21,20 +21,20 @@ from cpsched_sim.report_document import render_markdown, render_page
 from cpsched_sim.result_files import created_note
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import load_system
-from cpsched_sim.traces.trace_dialect import TraceDialect
-from cpsched_sim.whatif import report
+from cpsched_sim.traces.accounting_options import TraceDialect
+from cpsched_sim.whatif import whatif_report
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
-from cpsched_sim.whatif.licences import Totals
+from cpsched_sim.whatif.licence_limits import Totals
 from cpsched_sim.whatif.replay_runner import REPLAYS_FOLDER
 from cpsched_sim.whatif.site_changes import list_changes
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, choose_system, cut_window
 
 HTML_REPORT, MARKDOWN_REPORT, FINDINGS_FILE, SYSTEM_FILE = "report.html", "report.md", "findings.json", "system.yaml"
 TABLE_ROWS_BY_FILE = {
-    "gains.csv": report.class_rows,
-    "fidelity.csv": report.fidelity_rows,
-    "losers.csv": report.loser_rows,
+    "gains.csv": whatif_report.class_rows,
+    "fidelity.csv": whatif_report.fidelity_rows,
+    "losers.csv": whatif_report.loser_rows,
 }
 GUESSED_SYSTEM = "guessed"
 MAX_LISTED_NOTES = 5
@@ -156,7 +156,7 @@ def write_system(window: WhatIfWindow, out: Path) -> Path:
 def write_report(found: Mapping[str, Any], out: Path) -> None:
     """Write the report as HTML and Markdown, the findings as JSON, and CSV tables. Raise `InputError`."""
     write_atomically(out / FINDINGS_FILE, (json.dumps(found, indent=1) + "\n").encode())
-    title, blocks = report.report_title(found), list(report.report_blocks(found))
+    title, blocks = whatif_report.report_title(found), list(whatif_report.report_blocks(found))
     write_atomically(out / MARKDOWN_REPORT, render_markdown(title, blocks).encode())
     for name, rows in TABLE_ROWS_BY_FILE.items():
         write_table(out / name, rows(found))

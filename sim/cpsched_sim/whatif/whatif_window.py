@@ -31,7 +31,7 @@ from cpsched_sim.systems.system_file import System, SystemFile, load_system, nam
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import ResourceRequest, TraceRecord, UnitsRequest
 from cpsched_sim.whatif.accounting_history import AccountingHistory, UnfinishedJobRecord
-from cpsched_sim.whatif.licences import Amounts, RequestedLicences, Totals, licence_notes, why_never_licensed
+from cpsched_sim.whatif.licence_limits import Amounts, RequestedLicences, Totals, licence_notes, why_never_licensed
 from cpsched_sim.whatif.runaway_jobs import find_runaway_jobs
 
 DAY_S, HOUR_S = 86_400, 3_600

@@ -38,12 +38,12 @@ from cpsched_sim.input.file_type_guess import sniff_file
 from cpsched_sim.input.parquet_reader import PARQUET_KIND, parquet_column_names
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem, System, SystemFile, load_system, named_system
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
-from cpsched_sim.traces.sacct import SacctReader
+from cpsched_sim.traces.sacct_reader import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.swf_block_reader import read_columns
 from cpsched_sim.traces.trace_columns import TraceColumns
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
 from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange, arrival_dates_text, trace_epoch_s

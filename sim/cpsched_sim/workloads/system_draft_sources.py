@@ -13,7 +13,7 @@ from cpsched_sim.systems import accounting_peaks, system_draft
 from cpsched_sim.systems.slurm_node_parsing import SCONTROL_COMMAND, SINFO_COMMAND, looks_like_node_output, parse_nodes
 from cpsched_sim.systems.slurm_queries import command_output
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.load import check_broken, job_from_record, open_trace
 
 MAX_CHARS = 1 << 28

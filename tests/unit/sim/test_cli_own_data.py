@@ -12,7 +12,7 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec, replay_identity
 from cpsched_sim.systems.slurm_queries import command_output
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.workloads.load import load
 from tests.unit.sim.systems.test_slurm_node_parsing import DATA
 

@@ -23,8 +23,8 @@ from cpsched.formatting import (
 )
 from cpsched_bridge.ports import UNKNOWN_NODES
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart
-from cpsched_bridge.web.explain import NOT_CALIBRATED, JobExplanation, summarize_reason
-from cpsched_bridge.web.page import gantt_chart, job_filters, request_text, templates
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, JobExplanation, summarize_reason
+from cpsched_bridge.web.page import gantt_chart, html_templates, job_filters, request_text
 from cpsched_bridge.web.page.gantt_chart import GanttLinkTargets, GanttWindow
 from cpsched_bridge.web.page.job_filters import Job, get_request
 from cpsched_bridge.web.page.node_states import STATES as NODE_STATES
@@ -182,7 +182,7 @@ def _format_clock_time(at_s: int) -> str:
 
 def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
     """Render the page shown before the first observation, with the reasons why it is empty."""
-    return templates.render_template(
+    return html_templates.render_template(
         "waiting.html", base=base, home=base or "./", version=version, every_s=_MIN_UPDATE_S, part=False,
         here="", refresh_s=_RELOAD_INTERVAL_S, why=why,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
 
 def _render_page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
     status = sight.view.status
-    return templates.render_template(
+    return html_templates.render_template(
         name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
         here=name.partition(".")[0], version=status.version, clock=format_cluster_time(status.now_s),
         every_s=0 if name == "when.html" else max(_MIN_UPDATE_S, status.interval_s),

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from cpsched_bridge.cycle.command_sender import TRANSIENT_STATES
+from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES
 from cpsched_bridge.errors import BackendUnavailable
 from cpsched_bridge.ports import Check, Hold, Outcome
 from cpsched_bridge.store.ledger import LedgerState

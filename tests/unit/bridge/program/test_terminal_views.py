@@ -16,8 +16,8 @@ from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
 from cpsched_bridge.store.process_files import StartupFile
-from cpsched_bridge.telemetry.learned_forecast_state import LearnedForecastState, memory_to_json
-from cpsched_bridge.web.explain import NOT_CALIBRATED
+from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState, memory_to_json
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests import stores
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job

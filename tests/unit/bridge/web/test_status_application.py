@@ -256,7 +256,7 @@ def test_serves_metrics_for_any_host_name(endpoint):
 
 @pytest.mark.parametrize(
     "path",
-    ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/templates.py"],
+    ["/jobs/1/", "/api/v1/windows/", "//evil.example/jobs/1", "/static/../page.py", "/static/%2e%2e/html_templates.py"],
 )
 def test_redirects_to_no_other_address(endpoint, path):
     """A redirect would name the address of the bridge behind a proxy, or what the client said it was."""

@@ -37,7 +37,7 @@ LEANS_ON = {
         "numba.core.typing.templates:AttributeTemplate",
         "numba.core.types:BaseTuple.from_types",
     ),
-    "linking.py": (
+    "kernel_linking.py": (
         "numba.core.codegen:JITCodeLibrary._finalize_dynamic_globals",
         "numba.core.codegen:JITCodeLibrary._get_module_for_linking",
         "numba.core.codegen:JITCodeLibrary._raise_if_finalized",

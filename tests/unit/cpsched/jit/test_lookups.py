@@ -9,7 +9,7 @@ from numba import types
 from numba.core.compiler import Flags
 from numba.core.targetconfig import ConfigStack
 
-from cpsched.jit.linking import cache_call_types
+from cpsched.jit.kernel_linking import cache_call_types
 
 PAIR = (types.int64, types.int64)
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments import runner, task_executors
-from cpsched_sim.experiments.runner import LocalProcessExecutor, TaskFailure
+from cpsched_sim.experiments import task_executors, task_runner
+from cpsched_sim.experiments.task_runner import LocalProcessExecutor, TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
 from cpsched_sim.study.study_output import write_all
@@ -156,7 +156,7 @@ def test_forked_processes_end_at_timeout_and_stop(tmp_path, fork, monkeypatch):
     forked = noted.read_text().split()
     assert len(forked) == 1
     noted.rename(tmp_path / "forked before")
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
+    monkeypatch.setattr(task_runner, "time", SimpleNamespace(monotonic=lambda: 1e6 if noted.exists() else 0.0))
     campaign = build_study_cases(study | {"limits": {"minutes": 2}})
     row = told_of(run_cases(campaign, StudyResultStore(tmp_path / "out"), LocalProcessExecutor(2)))["slow"]
     assert (row["why"], row["wall_s"], row["share"]) == ("did not end in 2 min", 1e6, 0.0)
@@ -177,7 +177,7 @@ def test_cases_end_with_killed_study(tmp_path, fork):
 
 
 def test_worker_takes_one_outcome_and_ignores_forks(tmp_path, fork, lives_on):
-    from cpsched_sim.experiments.dask import run_in_subprocess
+    from cpsched_sim.experiments.dask_executor import run_in_subprocess
 
     study = own_dispatchers(tmp_path, twice=fork, lives_on=lives_on) | {"jobs": True}
     cases = [case for case in build_study_cases(study).cases if case.labels["dispatcher"] != "easy"]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import TaskFailure
+from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.result_store import StudyResultStore, encode_json
 from cpsched_sim.study.study_cases import read_study
 from cpsched_sim.study.study_output import write_all

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import TaskFailure
+from cpsched_sim.experiments.task_runner import TaskFailure
 from cpsched_sim.study.case_execution import execute_case
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases, read_study

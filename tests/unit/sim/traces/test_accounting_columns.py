@@ -5,8 +5,8 @@ import pytest
 from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.traces.accounting_columns import AccountingColumns
-from cpsched_sim.traces.sacct import SacctReader
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.accounting_options import TraceDialect
+from cpsched_sim.traces.sacct_reader import SacctReader
 from cpsched_sim.workloads.load import open_trace
 
 FIRST = "Job Number;owner;queued at;began;ended;limit;nodes;cores;what"

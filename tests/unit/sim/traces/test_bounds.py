@@ -7,12 +7,12 @@ import pytest
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, MAX_LINE_CHARS, MAX_TIME_S, MAX_UNITS
 from cpsched_sim.input.text_lines import open_text
-from cpsched_sim.traces import native, trace_record
+from cpsched_sim.traces import native_format, trace_record
 from cpsched_sim.workloads.load import load, open_trace
 from tests.unit.sim.traces.test_sacct import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
-OWN = f"{native.FIRST_LINE}\n# system: eurora\n{','.join(native.FIXED_COLUMNS)},cores,memory_mib\n"
+OWN = f"{native_format.FIRST_LINE}\n# system: eurora\n{','.join(native_format.FIXED_COLUMNS)},cores,memory_mib\n"
 
 
 def written(tmp_path, text):
@@ -92,7 +92,7 @@ def test_native_values_out_of_bounds_are_rejected(tmp_path, text, message):
 
 @pytest.mark.parametrize("columns", ["cores,cores", "cores,", ",".join(f"r{i}" for i in range(65))])
 def test_native_resources_are_unique_and_few(tmp_path, columns):
-    path = written(tmp_path, f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},{columns}\n")
+    path = written(tmp_path, f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},{columns}\n")
     with pytest.raises(InvalidTrace, match=r"2: columns: .*: must be at most 64 different resource names"):
         open_trace(path)
 

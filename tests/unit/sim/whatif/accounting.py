@@ -14,8 +14,8 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import parse_system
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_replay import replay_window
 from cpsched_sim.whatif.whatif_window import WhatIfWindow, WindowPeriodOptions, cut_window
-from cpsched_sim.whatif.window_replay import replay_window
 
 FIRST_S = 1_790_000_000 // 86_400 * 86_400
 COLUMNS = (

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_io import read_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions

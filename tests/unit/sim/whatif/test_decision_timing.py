@@ -10,7 +10,7 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
 from cpsched_sim.whatif.whatif_cases import WhatIfCase, with_site_policy
-from cpsched_sim.whatif.window_replay import replay_window
+from cpsched_sim.whatif.whatif_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, a_line, a_site, a_window
 
 WHOLE = {"NNodes": 5, "NCPUS": 20, "NodeList": "a[1-3],b[1-2]"}

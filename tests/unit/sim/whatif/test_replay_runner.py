@@ -12,7 +12,7 @@ from cpsched_sim.whatif.replay_runner import (
 )
 from cpsched_sim.whatif.unused_capacity_causes import CAUSES
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
-from cpsched_sim.whatif.window_replay import WindowReplayResult
+from cpsched_sim.whatif.whatif_replay import WindowReplayResult
 
 DIGESTS = {"input_sha256": "a", "from_s": 1}
 

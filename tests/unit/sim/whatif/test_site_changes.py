@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
 from cpsched_sim.whatif.site_changes import list_changes, read_slurm_parameters
 from cpsched_sim.whatif.slurm_collection import CONFIG, PseudonymTable, collect_from_slurm, pseudonymize
 from cpsched_sim.whatif.whatif_io import read_window

@@ -11,14 +11,14 @@ from cpsched_sim.cli import app
 from cpsched_sim.errors import InputError
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import load_policy
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
 from cpsched_sim.whatif.slurm_collection import JOB_FORMAT, collect_from_slurm, parse_slurm_days, slurm_output
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read_window
+from cpsched_sim.whatif.whatif_replay import replay_window
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
-from cpsched_sim.whatif.window_replay import replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S
 
 NOW = datetime.fromtimestamp(FIRST_S + 2 * 86_400, UTC)

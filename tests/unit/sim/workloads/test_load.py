@@ -7,7 +7,7 @@ from cpsched.errors import CpschedError, InvalidValue
 from cpsched.model import Request
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.simulation import simulate
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.workloads.date_range import ArrivalDateRange
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace

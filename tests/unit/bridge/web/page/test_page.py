@@ -19,8 +19,8 @@ from cpsched_bridge.errors import BackendTimeout
 from cpsched_bridge.ports import Hold, Lease, Outage, UnmanagedJob
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.telemetry.start_forecasts import ExpectedStart, list_partitions
-from cpsched_bridge.web.explain import explain
 from cpsched_bridge.web.http_server import HttpServer
+from cpsched_bridge.web.job_explanation import explain
 from cpsched_bridge.web.page import job_filters, page_rendering
 from cpsched_bridge.web.page.redaction import redact_for_user
 from cpsched_bridge.web.status_application import StatusApplication

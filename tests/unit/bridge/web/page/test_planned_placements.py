@@ -7,7 +7,7 @@ import pytest
 
 from cpsched.model import RunningJob
 from cpsched_bridge.telemetry import start_forecasts as outlooks
-from cpsched_bridge.web.explain import NOT_CALIBRATED
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests.builders import a_job
 
 

@@ -27,26 +27,26 @@ from cpsched.formatting import format_count
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import slurm_states
 from cpsched_bridge.adapters.slurm.transport.cli import (
-    sacct,
+    sacct_parsing,
     scontrol_job_parsing,
     scontrol_object_parsing,
     slurm_value_parsers,
-    squeue,
+    squeue_parsing,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob
 from cpsched_bridge.adapters.slurm.transport.cli.slurm_programs import ParallelSlurmPrograms
-from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
-from cpsched_bridge.adapters.slurm.transport.programs import topology
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
+from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import (
     SlurmRpcTokenBucket,
     count_calls,
     parse_rate_limit,
     rate_limit_facts,
 )
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
 from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTimeout, BackendUnavailable
 
@@ -126,7 +126,7 @@ class SlurmCliReader:
         """Answers that several readings reuse, and the times when they arrived."""
         self._nodes = scontrol_object_parsing.CachingNodeRecordBuilder()
         self._topologies: tuple[float, dict[str, Record]] | None = None
-        self._squeued: squeue.CachingSqueueParser | None = None
+        self._squeued: squeue_parsing.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
@@ -170,7 +170,7 @@ class SlurmCliReader:
         config = scontrol_object_parsing.parse_config(texts["config"])
         facts = {
             "config": config,
-            "topology_plugins": topology.list_deciding_plugins(self._get_topologies(config)),
+            "topology_plugins": topology_queries.list_deciding_plugins(self._get_topologies(config)),
             "user": user,
             "uid": os.getuid(),
             "clock_ahead_s": int(match[1]) - here_s if match else 0,
@@ -195,7 +195,7 @@ class SlurmCliReader:
     def _read_cluster(self) -> SlurmRecords:
         release = self._read_release()[0]
         self._jobs.counts_one_more = release < NODE_COUNT_CORRECT_SINCE
-        found = self._read_squeue_jobs(squeue.select_fields(release))
+        found = self._read_squeue_jobs(squeue_parsing.select_fields(release))
         commands: dict[str, Sequence[str]] = {
             "nodes": scontrol_object_parsing.NODES_COMMAND,
             "reservations": scontrol_object_parsing.RESERVATIONS_COMMAND,
@@ -232,14 +232,14 @@ class SlurmCliReader:
         """Return ended jobs; only the first call waits, for at most the controller's time limit."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
-            end = squeue.make_random_word()
-            asked = self._programs({"sacct": sacct.build_sacct_command(since_s, end)}, self._history_deadline_s)
+            end = squeue_parsing.make_random_word()
+            asked = self._programs({"sacct": sacct_parsing.build_sacct_command(since_s, end)}, self._history_deadline_s)
             self._past = asked, end, since_s
         asked, end, since_s = self._past
         if not asked.wait_for_outputs(wait_s):
             raise BackendTimeout(f"ended jobs: no response yet after {wait_s:g} s")
         self._past = None
-        return sacct.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
+        return sacct_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
         """Return newly read jobs by Slurm's own numbers; None selects all jobs.
@@ -251,9 +251,9 @@ class SlurmCliReader:
         """
         if numbers is not None and not numbers:
             return []
-        rows = self._read_squeue_rows(squeue.CHECKED_FIELDS, numbers or ())
+        rows = self._read_squeue_rows(squeue_parsing.CHECKED_FIELDS, numbers or ())
         found = _SqueueRows(rows)
-        if squeue.has_array_records(rows):
+        if squeue_parsing.has_array_records(rows):
             shown, twice = scontrol_job_parsing.split_records(
                 self._run_queries({"all": scontrol_job_parsing.ALL_JOBS_COMMAND})["all"]
             )
@@ -320,20 +320,22 @@ class SlurmCliReader:
 
     def _read_squeue_jobs(self, fields: Sequence[str]) -> dict[int, Row]:
         """Return all jobs that squeue shows, reusing the row of an unchanged job."""
-        self._squeued = self._squeued or squeue.CachingSqueueParser(fields)
-        end = squeue.make_random_word()
-        printed = self._run_queries({"jobs": squeue.build_squeue_command(fields, end)})["jobs"]
-        return squeue.index_by_number(self._squeued.read(printed, end))
+        self._squeued = self._squeued or squeue_parsing.CachingSqueueParser(fields)
+        end = squeue_parsing.make_random_word()
+        printed = self._run_queries({"jobs": squeue_parsing.build_squeue_command(fields, end)})["jobs"]
+        return squeue_parsing.index_by_number(self._squeued.read(printed, end))
 
     def _query_with_details(self, found: Mapping[int, Row], commands: dict[str, Sequence[str]]) -> dict[str, str]:
         """Return the answers to `commands`; also query scontrol for jobs that are new or changed."""
-        fresh = [number for number, row in found.items() if not squeue.is_unchanged(self._before.get(number), row)]
+        fresh = [
+            number for number, row in found.items() if not squeue_parsing.is_unchanged(self._before.get(number), row)
+        ]
         few = len(fresh) <= min(MAX_SINGLE_JOB_QUERIES, len(found) // CHANGED_JOBS_DIVISOR)
         now_s = self._clock()
         if now_s < self._slow_until_s:
             return self._query_some_details(found, fresh, commands)
         old = self._all_shown_s is None or now_s - self._all_shown_s >= self._details_period_s
-        if not found or (few and not old and not squeue.has_pending_arrays(found)):
+        if not found or (few and not old and not squeue_parsing.has_pending_arrays(found)):
             with contextlib.ExitStack() as asked:
                 apart = self._start_separate_query(fresh) if fresh else None
                 if apart is not None:
@@ -418,9 +420,9 @@ class SlurmCliReader:
         return True
 
     def _read_squeue_rows(self, fields: Sequence[str], numbers: Collection[int]) -> dict[int, Row]:
-        parts = squeue.split_into_chunks(numbers) or [[]]
-        end = squeue.make_random_word()
-        asked = {str(at): squeue.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
+        parts = squeue_parsing.split_into_chunks(numbers) or [[]]
+        end = squeue_parsing.make_random_word()
+        asked = {str(at): squeue_parsing.build_squeue_command(fields, end, part) for at, part in enumerate(parts)}
         try:
             texts = self._run_queries(asked)
         except BackendUnavailable as error:
@@ -429,7 +431,7 @@ class SlurmCliReader:
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
-            found |= squeue.index_by_number(squeue.CachingSqueueParser(fields).read(text, end))
+            found |= squeue_parsing.index_by_number(squeue_parsing.CachingSqueueParser(fields).read(text, end))
         return found
 
     def _merge_details(
@@ -445,7 +447,7 @@ class SlurmCliReader:
         hidden |= {number for number in twice if number not in rows and arrays}
         known = self._reuse_hidden_rows(hidden, shown) if whole else {}
         asked_for = hidden - known.keys()
-        if len(asked_for) > squeue.MAX_JOBS_PER_QUERY:
+        if len(asked_for) > squeue_parsing.MAX_JOBS_PER_QUERY:
             asked_for = self._find_numbers_in_arrays(arrays, asked_for)
             hidden = asked_for | known.keys()
         rows = {**rows, **known}
@@ -490,16 +492,16 @@ class SlurmCliReader:
             printed = self._show_jobs_alone([array])
             shown = scontrol_job_parsing.split_records(printed)[0] if printed is not None else {}
             own = sorted(number for number, one in shown.items() if number in numbers and one.array_id == array)
-            found.update(own[: squeue.MAX_JOBS_PER_QUERY])
+            found.update(own[: squeue_parsing.MAX_JOBS_PER_QUERY])
         return found
 
     def _get_topologies(self, config: Record) -> dict[str, Record]:
-        """Return the topologies, which are queried every `topology.QUERY_INTERVAL_S` seconds."""
+        """Return the topologies, which are queried every `topology_queries.QUERY_INTERVAL_S` seconds."""
         now_s = self._clock()
-        if self._topologies is None or now_s - self._topologies[0] >= topology.QUERY_INTERVAL_S:
-            is_named = self._read_release()[0] >= topology.TOPOCONF_SINCE
-            named = self._run_queries({"named": topology.TOPOCONF_COMMAND})["named"] if is_named else ""
-            self._topologies = now_s, topology.read_topologies(config, named, self._query_or_empty)
+        if self._topologies is None or now_s - self._topologies[0] >= topology_queries.QUERY_INTERVAL_S:
+            is_named = self._read_release()[0] >= topology_queries.TOPOCONF_SINCE
+            named = self._run_queries({"named": topology_queries.TOPOCONF_COMMAND})["named"] if is_named else ""
+            self._topologies = now_s, topology_queries.read_topologies(config, named, self._query_or_empty)
         return self._topologies[1]
 
     def _query_or_empty(self, command: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import UnparsedScontrolJob, split_records
-from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.errors import BackendError
 
 MAX_QUERIES_PER_READING = 12

@@ -21,7 +21,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     is_same_record,
     parse_detail,
 )
-from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import parse_layouts
 
 SCONTROL_ONLY_FIELDS = (

@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import JOB
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import JOB
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 ALL_JOBS_COMMAND = ("scontrol", "--details", "show", "job")
@@ -68,7 +68,7 @@ class ScontrolJobDetail:
     per_gpu: int | None
     segment: int | None
     unknown: tuple[str, ...] = ()
-    """Fields before the owner's first text that are in no list of `known_fields`."""
+    """Fields before the owner's first text that are in no list of `scontrol_field_uses`."""
 
     def get_word(self, line: str, name: str) -> str:
         """Return the value after `name=` on the line that begins with `line=`.

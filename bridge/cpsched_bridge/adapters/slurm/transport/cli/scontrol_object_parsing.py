@@ -1,7 +1,7 @@
 """Parse nodes, partitions, reservations and the configuration from `scontrol` output.
 
 Administrators write all of this text. Each record of the first three kinds begins on a line with its name and consists
-of `Name=value` fields; see `known_fields`. An unreadable field is None and is listed in the record's `unreadable`. It
+of `Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's `unreadable`. It
 affects only this record.
 """
 
@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
 from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import (
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import (
     MAX_QUOTED_CHARS,
     NODE,
     PARTITION,

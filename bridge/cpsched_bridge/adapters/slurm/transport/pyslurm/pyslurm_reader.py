@@ -19,7 +19,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     Record,
 )
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.programs import topology
+from cpsched_bridge.adapters.slurm.transport.programs import topology_queries
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import has_plugin
 from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import CachingJobLayoutReader
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import parse_rate_limit, rate_limit_facts
@@ -71,7 +71,7 @@ class PyslurmReader:
         hello = self._build_hello(printed)
         return {
             **hello,
-            "topology_plugins": topology.list_deciding_plugins(self._get_topologies(hello["config"])[0]),
+            "topology_plugins": topology_queries.list_deciding_plugins(self._get_topologies(hello["config"])[0]),
             "user": user,
             "clock_ahead_s": controller_s - int(time.time()),
             "clients": read_version(["scontrol", "--version"]),
@@ -106,15 +106,15 @@ class PyslurmReader:
 
     def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
         """Return the topologies, and the topology that each partition names; pyslurm lacks both."""
-        if self._topology is None or time.monotonic() - self._topology[0] >= topology.QUERY_INTERVAL_S:
+        if self._topology is None or time.monotonic() - self._topology[0] >= topology_queries.QUERY_INTERVAL_S:
 
             def ask(command: Sequence[str]) -> str:
                 return read_output(list(command)) or ""
 
-            found = topology.read_topologies(config, ask(topology.TOPOCONF_COMMAND), ask)
+            found = topology_queries.read_topologies(config, ask(topology_queries.TOPOCONF_COMMAND), ask)
             named = (
-                topology.parse_partitions(ask(topology.PARTITIONS_COMMAND))
-                if topology.list_deciding_plugins(found)
+                topology_queries.parse_partitions(ask(topology_queries.PARTITIONS_COMMAND))
+                if topology_queries.list_deciding_plugins(found)
                 else {}
             )
             self._topology = time.monotonic(), found, named

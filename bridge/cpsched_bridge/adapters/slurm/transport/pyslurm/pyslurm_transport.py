@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import from_table, parse_cluster_records
 from cpsched_bridge.errors import BackendTimeout

@@ -9,7 +9,7 @@ import pytest
 from cpsched_bridge.adapters.slurm.slurm_records import make_topology_record
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
-from cpsched_bridge.adapters.slurm.transport.programs.topology import (
+from cpsched_bridge.adapters.slurm.transport.programs.topology_queries import (
     UNREADABLE_TOPOLOGY,
     parse_partitions,
     parse_topology,

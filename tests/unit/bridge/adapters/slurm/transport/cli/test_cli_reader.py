@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct, scontrol_job_parsing, squeue
+from cpsched_bridge.adapters.slurm.transport.cli import cli_reader, sacct_parsing, scontrol_job_parsing, squeue_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.job_records import CachingSlurmJobRecordBuilder
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import SLEEP_S, SlurmRpcTokenBucket
@@ -484,7 +484,7 @@ def test_reports_ended_jobs_once_database_answers() -> None:
 
 @pytest.mark.parametrize(("since_s", "expected"), [(5, "uts1000000"), (1795380000, "uts1795380000")])
 def test_sacct_gets_valid_start_time(since_s: int, expected: str) -> None:
-    assert f"--starttime={expected}" in sacct.build_sacct_command(since_s, "~w")
+    assert f"--starttime={expected}" in sacct_parsing.build_sacct_command(since_s, "~w")
 
 
 @pytest.mark.parametrize(("answers", "waits"), [(True, [4.0, 0.0]), (False, [0.0, 0.0])])
@@ -516,7 +516,7 @@ def test_rejects_history_with_wrong_end_mark(instead: str) -> None:
     end = "~w"
     whole = "".join(value + end for value in SACCT) + "\n"
     with pytest.raises(BackendUnavailable, match="is truncated"):
-        sacct.parse_ended_jobs(instead.format(whole=whole, cut=whole[:-1]), end, 0)
+        sacct_parsing.parse_ended_jobs(instead.format(whole=whole, cut=whole[:-1]), end, 0)
 
 
 def test_forged_ids_of_vanished_jobs_cost_no_query() -> None:
@@ -535,7 +535,7 @@ def test_forged_ids_of_vanished_jobs_cost_no_query() -> None:
 def test_reads_common_record_again_while_it_hides_tasks() -> None:
     """Its row and its record may be as before: what squeue shows of it is then no longer its own alone."""
     job = Job(7, array=7, tasks="0-2", columns={"Reason": "Resources"}, lines={"state": "PENDING"})
-    rows = {7: {name: job.column(name) for name in (*squeue.ALL_COLUMNS, *squeue.COLUMNS_SINCE_26_05)}}
+    rows = {7: {name: job.column(name) for name in (*squeue_parsing.ALL_COLUMNS, *squeue_parsing.COLUMNS_SINCE_26_05)}}
     shown, _ = scontrol_job_parsing.split_records(replace(job, columns={"Reason": "JobHeldUser"}).shown("26.05.5"))
     jobs = CachingSlurmJobRecordBuilder()
     reasons = [jobs.read(rows, shown, hidden)[0][0]["state_reason"] for hidden in (set(), {7}, set())]

@@ -9,7 +9,7 @@ import pytest
 
 from cpsched_bridge.adapters.slurm.transport.cli import duplicate_job_records, scontrol_job_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.duplicate_job_records import DuplicateJobRecordResolver
-from cpsched_bridge.adapters.slurm.transport.cli.squeue import Row
+from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import Job
 
 ROWS: Mapping[int, Row] = {number: {"JobID": str(number)} for number in range(10)}

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTra
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import translate_partition
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.known_fields import KNOWN_FIELDS_BY_KIND, NODE
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_FIELDS_BY_KIND, NODE
 from cpsched_bridge.errors import AnswerNotUnderstood
 from cpsched_bridge.ports import Observation, UnusableObject
 from tests.builders import words

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
-from cpsched_bridge.adapters.slurm.transport.programs.privilege import query_privilege
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_privilege import query_privilege
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import PyslurmClient
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.errors import BackendTimeout

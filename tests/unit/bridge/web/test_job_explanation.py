@@ -9,7 +9,7 @@ from cpsched.model import Effort, NodeSetCondition, PendingCode, PendingReason, 
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.store.journal_reader import JournalJobRecord, UnscheduledJob
 from cpsched_bridge.store.round_records import RoundRecord
-from cpsched_bridge.web.explain import NOT_CALIBRATED, PageLink, explain, explain_hidden_task, view_from_round
+from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, PageLink, explain, explain_hidden_task, view_from_round
 from tests.builders import a_cluster, a_job
 from tests.builders import a_running as a_running_job
 from tests.unit.bridge.web.page.views import a_plan, a_queued, a_running, a_view, an_aside

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cpsched_sim.experiments import dask
+from cpsched_sim.experiments import dask_executor
 from cpsched_sim.study.result_store import StudyResultStore
 from cpsched_sim.study.study_cases import build_study_cases
 from cpsched_sim.study.study_runner import run_cases, run_study
@@ -115,12 +115,12 @@ def test_parallel_studies_on_one_cluster_keep_own_results(monkeypatch):
         time.sleep(1)  # so that both are there at once
         return pickle.dumps(pickle.loads(given)[1])
 
-    monkeypatch.setattr(dask, "run_in_subprocess", done)
+    monkeypatch.setattr(dask_executor, "run_in_subprocess", done)
     heard = {}
 
     def run(name, address):
         hear = lambda at, outcome: heard.setdefault(name, []).append((at, outcome))  # noqa: E731
-        dask.make_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
+        dask_executor.make_executor(address, ENOUGH_S)(print, {0: name}, hear, lambda: None, ENOUGH_S)
 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"

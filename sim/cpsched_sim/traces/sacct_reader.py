@@ -38,6 +38,7 @@ from cpsched.registration import Registration
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, AccountingColumns, is_aligned, sacct_column_separator
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.job_run_numbering import (
     ALREADY_READ_REASON,
     DUPLICATE_NUMBER_REASON,
@@ -54,7 +55,6 @@ from cpsched_sim.traces.timestamps import (
     possible_times,
     resolve_times,
 )
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _MIB_PER_UNIT = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle.backoff import MAX_REPETITIONS, CommandRetryTracker
-from cpsched_bridge.cycle.command_sender import CycleCommandBudget, LedgerCommandSender
+from cpsched_bridge.cycle.intent_sender import CycleCommandBudget, LedgerCommandSender
 from cpsched_bridge.cycle.reconcile import ReconcileOptions
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused

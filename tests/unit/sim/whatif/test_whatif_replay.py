@@ -11,8 +11,8 @@ from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
+from cpsched_sim.whatif.whatif_replay import MAX_THINK_TIME_S, replay_window, session_dependencies
 from cpsched_sim.whatif.whatif_window import OUTAGE, WindowPeriodOptions
-from cpsched_sim.whatif.window_replay import MAX_THINK_TIME_S, replay_window, session_dependencies
 from tests.unit.sim.whatif.accounting import a_line, a_site, a_window, clock, replayed
 
 DAY = 86_400

@@ -16,16 +16,16 @@ from cpsched_sim.errors import InvalidSystem, InvalidTrace
 from cpsched_sim.simulation import ReplaySpec
 from cpsched_sim.site.policy_file import parse_policy
 from cpsched_sim.systems.system_file import System
-from cpsched_sim.traces.trace_dialect import DEFAULT_DIALECT
+from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT
 from cpsched_sim.whatif.accounting_history import read_history
 from cpsched_sim.whatif.decision_timing import DecisionTiming
-from cpsched_sim.whatif.licences import LicenceUsage, RequestedLicences, parse_totals, read_totals
+from cpsched_sim.whatif.licence_limits import LicenceUsage, RequestedLicences, parse_totals, read_totals
 from cpsched_sim.whatif.site_changes import list_changes
 from cpsched_sim.whatif.slurm_collection import collect_from_slurm
 from cpsched_sim.whatif.whatif_cases import WhatIfCase
 from cpsched_sim.whatif.whatif_io import read_window
+from cpsched_sim.whatif.whatif_replay import EVENT_TIMING, replay_window
 from cpsched_sim.whatif.whatif_window import JUDGED, RUNNING, WindowPeriodOptions
-from cpsched_sim.whatif.window_replay import EVENT_TIMING, replay_window
 from tests.unit.sim.whatif.accounting import FIRST_S, SYSTEM, a_file, a_line, a_window, clock, replayed
 from tests.unit.sim.whatif.test_slurm_collection import NOW, answers, at
 

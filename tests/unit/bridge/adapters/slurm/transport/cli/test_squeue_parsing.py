@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import squeue
+from cpsched_bridge.adapters.slurm.transport.cli import squeue_parsing
 from cpsched_bridge.errors import BackendUnavailable
 
 FIELDS, END = ("JobID", "Name"), "~w"
 
 
 def test_command_uses_end_mark_for_fields() -> None:
-    command = squeue.build_squeue_command(FIELDS, END, [9, 3])
+    command = squeue_parsing.build_squeue_command(FIELDS, END, [9, 3])
     assert command[-1] == "JobID:~w,Name:~w"
     assert command[command.index("--jobs") + 1] == "3,9"
     assert {"--all", "--states=all", "--local", "--noheader"} <= set(command)
 
 
 def test_end_mark_is_new_each_time_and_no_width() -> None:
-    words = {squeue.make_random_word() for _ in range(100)}
+    words = {squeue_parsing.make_random_word() for _ in range(100)}
     assert len(words) == 100
     assert all(word[0] == "~" and not {",", ":", " "} & set(word) for word in words)
 
 
 def test_keeps_line_breaks_and_separators_in_name() -> None:
-    assert squeue.CachingSqueueParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
+    assert squeue_parsing.CachingSqueueParser(FIELDS).read("1~wa\n2,b~ ~w\n2~w~w\n", END) == [
         {"JobID": "1", "Name": "a\n2,b~ "},
         {"JobID": "2", "Name": ""},
     ]
-    assert squeue.CachingSqueueParser(FIELDS).read("", END) == []
+    assert squeue_parsing.CachingSqueueParser(FIELDS).read("", END) == []
 
 
 def test_keeps_leading_line_breaks_in_fields() -> None:
     wide = ("JobID", "Name", "Comment", "State")
     printed = "1~w\n2~w\n\n~wa~w\n3~w\n~w\n4~w\nb~w\n"
-    reading = squeue.CachingSqueueParser(wide)
+    reading = squeue_parsing.CachingSqueueParser(wide)
     for _ in range(2):
         assert [tuple(row.values()) for row in reading.read(printed, END)] == [
             ("1", "\n2", "\n\n", "a"),
@@ -44,14 +44,14 @@ def test_keeps_leading_line_breaks_in_fields() -> None:
 
 def test_forged_rows_stay_in_own_name() -> None:
     """The forged lines are those of a job that is known from the answer before."""
-    reading = squeue.CachingSqueueParser(FIELDS)
+    reading = squeue_parsing.CachingSqueueParser(FIELDS)
     (known,) = reading.read("2~wb~w\n", END)
     forger, other = reading.read("1~w\n2\0b~w\n2~wb~w\n".replace("\0", "|"), END)
     assert (forger["Name"], other) == ("\n2|b", known)
 
 
 def test_unchanged_row_is_not_parsed_again() -> None:
-    reading = squeue.CachingSqueueParser(FIELDS)
+    reading = squeue_parsing.CachingSqueueParser(FIELDS)
     one, two = reading.read("1~wa~w\n2~wb~w\n", END)
     again, other = reading.read("1~vwa~vw\n2~vwc~vw\n", "~vw")
     assert again is one
@@ -60,7 +60,7 @@ def test_unchanged_row_is_not_parsed_again() -> None:
 
 
 def test_failed_answer_keeps_cached_rows() -> None:
-    reading = squeue.CachingSqueueParser(FIELDS)
+    reading = squeue_parsing.CachingSqueueParser(FIELDS)
     (one,) = reading.read("1~wa~w\n", END)
     with pytest.raises(BackendUnavailable):
         reading.read("1~wa~w\n2~w", END)
@@ -82,23 +82,23 @@ def test_failed_answer_keeps_cached_rows() -> None:
 )
 def test_rejects_incomplete_answer(printed: str) -> None:
     with pytest.raises(BackendUnavailable):
-        squeue.CachingSqueueParser(FIELDS).read(printed, END)
+        squeue_parsing.CachingSqueueParser(FIELDS).read(printed, END)
 
 
 def test_rejects_duplicate_or_invalid_job_id() -> None:
     with pytest.raises(BackendUnavailable, match="twice"):
-        squeue.index_by_number([{"JobID": "1"}, {"JobID": "1"}])
+        squeue_parsing.index_by_number([{"JobID": "1"}, {"JobID": "1"}])
     with pytest.raises(BackendUnavailable, match="number"):
-        squeue.index_by_number([{"JobID": "x"}])
+        squeue_parsing.index_by_number([{"JobID": "x"}])
 
 
 def test_queries_exclusive_field_since_26_05() -> None:
-    assert "Exclusive" in squeue.select_fields((26, 5))
-    assert "Exclusive" not in squeue.select_fields((25, 11))
+    assert "Exclusive" in squeue_parsing.select_fields((26, 5))
+    assert "Exclusive" not in squeue_parsing.select_fields((25, 11))
 
 
 def test_splits_many_jobs_into_chunks() -> None:
-    assert [len(part) for part in squeue.split_into_chunks(range(4500))] == [2000, 2000, 500]
+    assert [len(part) for part in squeue_parsing.split_into_chunks(range(4500))] == [2000, 2000, 500]
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_ignores_changes_that_slurm_makes_to_pending_jobs(
     before: dict[str, str], now: dict[str, str], expected: bool
 ) -> None:
     row = {"State": "PENDING", "Reason": "Priority", "PriorityLong": "1", "Name": "a"}
-    assert squeue.is_unchanged({**row, **before}, {**row, **now}) is expected
-    assert not squeue.is_unchanged(None, row)
+    assert squeue_parsing.is_unchanged({**row, **before}, {**row, **now}) is expected
+    assert not squeue_parsing.is_unchanged(None, row)

@@ -2,7 +2,7 @@ import pytest
 
 from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_HEADER_LINES
-from cpsched_sim.traces import native
+from cpsched_sim.traces import native_format
 from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 from cpsched_sim.workloads.eurora import RESOURCES, eurora
 from cpsched_sim.workloads.load import load
@@ -15,17 +15,17 @@ RECORD = TraceRecord(
 def test_written_trace_is_read_back(tmp_path):
     path = tmp_path / "t.csv.gz"
     records = [RECORD, *(record._replace(id=record.id + 3) for record in eurora(0.2, seed=1))]
-    native.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
-    reader = native.NativeTraceReader(path)
+    native_format.write(path, records, RESOURCES, {"system": "eurora", "seed": 1})
+    reader = native_format.NativeTraceReader(path)
     assert list(reader) == records
     assert (reader.header["system"], reader.header["seed"]) == ("eurora", "1")
 
 
 def test_writes_recorded_starts_if_known(tmp_path):
     started, unknown = RECORD._replace(start_s=9), RECORD._replace(id=4)
-    native.write(tmp_path / "t.csv", [started, unknown], ("cores", "gpus"), {})
-    assert list(native.NativeTraceReader(tmp_path / "t.csv")) == [started, unknown]
-    native.write(tmp_path / "u.csv", [unknown], ("cores", "gpus"), {})
+    native_format.write(tmp_path / "t.csv", [started, unknown], ("cores", "gpus"), {})
+    assert list(native_format.NativeTraceReader(tmp_path / "t.csv")) == [started, unknown]
+    native_format.write(tmp_path / "u.csv", [unknown], ("cores", "gpus"), {})
     assert "start_s" not in (tmp_path / "u.csv").read_text()
 
 
@@ -36,29 +36,29 @@ def test_writes_recorded_starts_if_known(tmp_path):
 def test_invalid_recorded_start_is_named(tmp_path, start, message):
     path = tmp_path / "t.csv"
     path.write_text(
-        f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n"
+        f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},start_s,cores\n1,0,3,4,1,0,0,,u,n,q,a,{start},8\n"
     )
     with pytest.raises(InvalidTrace) as error:
-        list(native.NativeTraceReader(path))
+        list(native_format.NativeTraceReader(path))
     assert message in str(error.value)
 
 
 def test_rejects_table_without_resources(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text(f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},start_s\n")
+    path.write_text(f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},start_s\n")
     with pytest.raises(InvalidTrace, match=r"must be at most \d+ different resource names"):
-        native.NativeTraceReader(path)
+        native_format.NativeTraceReader(path)
 
 
 def test_same_records_give_same_bytes(tmp_path):
     for name in ("a.csv.gz", "b.csv.gz"):
-        native.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
+        native_format.write(tmp_path / name, eurora(0.1, seed=2), RESOURCES, {"seed": 2})
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
 
 
 def test_generated_trace_loads_on_its_system(tmp_path):
     path = tmp_path / "t.csv.gz"
-    native.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
+    native_format.write(path, eurora(0.5, seed=1), RESOURCES, {"system": "eurora"})
     workload = load(path)
     assert (workload.system, workload.cluster.size) == ("eurora", 64)
     assert len(workload.jobs) == len(eurora(0.5, seed=1))
@@ -68,13 +68,13 @@ def test_generated_trace_loads_on_its_system(tmp_path):
 def test_amounts_are_non_negative_and_one_is_positive(tmp_path, amounts, holds):
     path = tmp_path / "t.csv"
     path.write_text(
-        f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n"
+        f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},cores,gpus\n1,0,3,4,1,0,0,,u,n,q,a,{amounts}\n"
     )
     if holds:
-        assert len(list(native.NativeTraceReader(path))) == 1
+        assert len(list(native_format.NativeTraceReader(path))) == 1
     else:
         with pytest.raises(InvalidTrace, match="amounts: "):
-            list(native.NativeTraceReader(path))
+            list(native_format.NativeTraceReader(path))
 
 
 def test_rows_differing_in_one_value_have_different_requests(tmp_path):
@@ -84,8 +84,10 @@ def test_rows_differing_in_one_value_have_different_requests(tmp_path):
     for id, row in enumerate(rows):
         units, distinct, exclusive, partition, cores = row.split(",")
         lines.append(f"{id},0,3,4,{units},{distinct},{exclusive},{partition},,,,,{cores}")
-    path.write_text("\n".join([native.FIRST_LINE, ",".join([*native.FIXED_COLUMNS, "cores"]), *lines, ""]))
-    asks = [record.ask for record in native.NativeTraceReader(path)]
+    path.write_text(
+        "\n".join([native_format.FIRST_LINE, ",".join([*native_format.FIXED_COLUMNS, "cores"]), *lines, ""])
+    )
+    asks = [record.ask for record in native_format.NativeTraceReader(path)]
     assert asks == [
         UnitsRequest(2, (("cores", 4),)), UnitsRequest(3, (("cores", 4),)), UnitsRequest(2, (("cores", 4),), distinct=True),  # noqa: E501
         UnitsRequest(2, (("cores", 4),), exclusive=True), UnitsRequest(2, (("cores", 4),), partition="p"), UnitsRequest(2, (("cores", 5),)),  # noqa: E501
@@ -94,42 +96,46 @@ def test_rows_differing_in_one_value_have_different_requests(tmp_path):
 
 def test_does_not_write_name_with_line_break(tmp_path):
     with pytest.raises(InputError, match=r"job 3: a\\nb: text in a trace must not contain line breaks"):
-        native.write(tmp_path / "t.csv", [RECORD._replace(name="a\nb")], RESOURCES, {})
+        native_format.write(tmp_path / "t.csv", [RECORD._replace(name="a\nb")], RESOURCES, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_validates_column_line(tmp_path):
     path = tmp_path / "t.csv"
-    fixed = ",".join(native.FIXED_COLUMNS)
-    path.write_text(f"{native.FIRST_LINE}\nid,when,cores\n")
+    fixed = ",".join(native_format.FIXED_COLUMNS)
+    path.write_text(f"{native_format.FIRST_LINE}\nid,when,cores\n")
     with pytest.raises(InvalidTrace) as error:
-        native.NativeTraceReader(path)
+        native_format.NativeTraceReader(path)
     assert str(error.value) == f"{path}:2: columns: id,when,cores: must be {fixed}, then the resources"
-    path.write_text(f"{native.FIRST_LINE}\n")
+    path.write_text(f"{native_format.FIRST_LINE}\n")
     with pytest.raises(InvalidTrace, match=": columns: : the line of column names is missing"):
-        native.NativeTraceReader(path)
+        native_format.NativeTraceReader(path)
 
 
-@pytest.mark.parametrize(("count", "holds"), [(native.MAX_RESOURCES, True), (native.MAX_RESOURCES + 1, False)])
+@pytest.mark.parametrize(
+    ("count", "holds"), [(native_format.MAX_RESOURCES, True), (native_format.MAX_RESOURCES + 1, False)]
+)
 def test_bounds_number_of_resources(tmp_path, count, holds):
     path = tmp_path / "t.csv"
     names = ",".join(f"r{i}" for i in range(count))
-    path.write_text(f"{native.FIRST_LINE}\n{','.join(native.FIXED_COLUMNS)},{names}\n")
+    path.write_text(f"{native_format.FIRST_LINE}\n{','.join(native_format.FIXED_COLUMNS)},{names}\n")
     if holds:
-        assert len(native.NativeTraceReader(path).resources) == count
+        assert len(native_format.NativeTraceReader(path).resources) == count
     else:
         with pytest.raises(InvalidTrace, match=r"must be at most \d+ different resource names"):
-            native.NativeTraceReader(path)
+            native_format.NativeTraceReader(path)
 
 
 def a_file(tmp_path, *rows, columns="cores", header=()):
     path = tmp_path / "t.csv"
-    path.write_text("\n".join([native.FIRST_LINE, *header, ",".join([*native.FIXED_COLUMNS, columns]), *rows, ""]))
+    path.write_text(
+        "\n".join([native_format.FIRST_LINE, *header, ",".join([*native_format.FIXED_COLUMNS, columns]), *rows, ""])
+    )
     return path
 
 
 def read(path):
-    return list(native.NativeTraceReader(path))
+    return list(native_format.NativeTraceReader(path))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_each_field_is_checked_at_its_bounds(tmp_path, row, field):
             read(path)
         assert f"{path}:3: " in str(error.value)
         assert field in str(error.value)
-        reader = native.NativeTraceReader(path, lenient=True)
+        reader = native_format.NativeTraceReader(path, lenient=True)
         assert (list(reader), sum(reader.tally.skipped.values())) == ([], 1)
 
 
@@ -182,34 +188,34 @@ def test_resource_names_are_unique(tmp_path, columns):
 
 def test_bounds_header_lines_and_their_length(tmp_path):
     many = [f"# k{i}: {i}" for i in range(MAX_HEADER_LINES + 5)]
-    header = native.NativeTraceReader(a_file(tmp_path, header=many)).header
+    header = native_format.NativeTraceReader(a_file(tmp_path, header=many)).header
     assert len(header) == MAX_HEADER_LINES
     assert header["k0"] == "0"
-    fits = "# key:" + "x" * (native.MAX_LINE_CHARS - 7)
-    assert native.NativeTraceReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")
+    fits = "# key:" + "x" * (native_format.MAX_LINE_CHARS - 7)
+    assert native_format.NativeTraceReader(a_file(tmp_path, header=[fits])).header["key"].startswith("xxx")
     with pytest.raises(InvalidTrace, match=r"t\.csv:2: "):
-        native.NativeTraceReader(a_file(tmp_path, header=[fits + "xx"]))
+        native_format.NativeTraceReader(a_file(tmp_path, header=[fits + "xx"]))
 
 
 @pytest.mark.parametrize("field", ["user", "name", "queue", "account"])
 @pytest.mark.parametrize("end", ["\n", "\r", "\nmore", "\u2028more"])
 def test_writes_no_word_with_line_break(tmp_path, field, end):
     with pytest.raises(InputError, match="must not contain line breaks"):
-        native.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
+        native_format.write(tmp_path / "t.csv", [RECORD._replace(**{field: f"a{end}"})], RESOURCES, {})
     asks = UnitsRequest(2, (("cores", 4),), partition=f"a{end}")
     with pytest.raises(InputError, match="must not contain line breaks"):
-        native.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
+        native_format.write(tmp_path / "t.csv", [RECORD._replace(ask=asks)], RESOURCES, {})
 
 
 def test_first_line_identifies_format():
-    assert native.NativeTraceReader.recognises(f"{native.FIRST_LINE} \n")
-    assert not native.NativeTraceReader.recognises("# cpsched-trace 2")
+    assert native_format.NativeTraceReader.recognises(f"{native_format.FIRST_LINE} \n")
+    assert not native_format.NativeTraceReader.recognises("# cpsched-trace 2")
 
 
 @pytest.mark.parametrize("line", ["#system:eurora", "# system: eurora", "#  system :  eurora  ", "#system: eurora"])
 def test_strips_blanks_in_header(tmp_path, line):
     path = tmp_path / "t.csv"
-    native.write(path, [RECORD], ("cores",), {})
+    native_format.write(path, [RECORD], ("cores",), {})
     text = path.read_text().partition("\n")
     path.write_text(f"{text[0]}\n{line}\n{text[2]}")
-    assert native.NativeTraceReader(path).header["system"] == "eurora"
+    assert native_format.NativeTraceReader(path).header["system"] == "eurora"

@@ -23,14 +23,14 @@ from cpsched.model import NEVER, EndedJob, IntArray, Snapshot, Starts
 from cpsched.model.job_table import read_only_view
 from cpsched.policy import Policy
 from cpsched.site.admission import PendingJobLimitsAndUsage
-from cpsched_sim.cluster import cluster_events, replay_clock
-from cpsched_sim.cluster.cluster_events import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
+from cpsched_sim.cluster import event_kernels, replay_clock
+from cpsched_sim.cluster.event_kernels import ASK_ALWAYS, FAULTY, MAY_START, NOTHING_LEFT, PAUSE_ALWAYS
 from cpsched_sim.cluster.preemption import Preemption, SimulatedPreemption, preemption_summary
 from cpsched_sim.cluster.replay import Progress, Schedule, TraceReplay
 from cpsched_sim.experiments.statistics import FloatArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.whatif.decision_timing import DecisionTiming, StartLagSequence
-from cpsched_sim.whatif.licences import LicenceUsage, add_licences
+from cpsched_sim.whatif.licence_limits import LicenceUsage, add_licences
 from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_stranded_capacity
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
@@ -168,7 +168,7 @@ class _WindowReplay(TraceReplay):
     def run(self) -> Schedule:
         """Run every round from the window's first second until no event is left."""
         began, state = replay_clock.cpu_s(), self.state
-        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else cluster_events.PAUSE_WHERE_NEEDED
+        pause = PAUSE_ALWAYS if self.predictor_learns or self.after else event_kernels.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if self.decides_every_round else pause
         state.skip_to(self.window.from_s)
         self._apply_calendar_events(self.window.from_s)
@@ -203,10 +203,10 @@ class _WindowReplay(TraceReplay):
         """Advance to the next second with an event; every such second has a round."""
         state = self.state
         while True:
-            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
+            if self.to_begin and pause == event_kernels.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
             limit_s = self.calendar[0][0] if self.calendar else NEVER - 1
-            found = cluster_events.advance_cluster(state.state, pause, limit_s - 1)
+            found = event_kernels.advance_cluster(state.state, pause, limit_s - 1)
             if found != NOTHING_LEFT or not self.calendar:
                 return found
             state.skip_to(limit_s)
@@ -224,9 +224,9 @@ class _WindowReplay(TraceReplay):
             state.state.due = 1
             if state.state.again_s <= look_s:
                 state.state.again_s = NEVER
-            if self.to_begin and pause == cluster_events.PAUSE_WHERE_NEEDED:
+            if self.to_begin and pause == event_kernels.PAUSE_WHERE_NEEDED:
                 pause = PAUSE_ALWAYS
-            found = cluster_events.advance_cluster(state.state, pause, look_s)
+            found = event_kernels.advance_cluster(state.state, pause, look_s)
             if found != NOTHING_LEFT:
                 return found
         return NOTHING_LEFT
@@ -254,8 +254,8 @@ class _WindowReplay(TraceReplay):
             if kind == _EVENT_OUTAGE:
                 self.to_begin.append(at)
             elif kind == _EVENT_END:
-                if state.state.phase[at] == cluster_events.WAITING:
-                    cluster_events.cancel_queued_job(state.state, at)
+                if state.state.phase[at] == event_kernels.WAITING:
+                    event_kernels.cancel_queued_job(state.state, at)
             else:
                 stall_limit_s = int(self.leaves_s[at]) - self.window.jobs[at].job.submit_s
                 table.submit_s[at] = now_s
@@ -263,7 +263,7 @@ class _WindowReplay(TraceReplay):
                     self.leaves_s[at] = now_s + stall_limit_s
                     heapq.heappush(self.calendar, (now_s + stall_limit_s, _EVENT_END, at))
                 state.site.queue[state.site.queued] = at
-                state.state.phase[at] = cluster_events.WAITING
+                state.state.phase[at] = event_kernels.WAITING
                 state.site.queued += 1
                 if self.predictor_learns:
                     self.predict(np.array([at], np.int64))
@@ -281,7 +281,7 @@ class _WindowReplay(TraceReplay):
             end_s = int(self.window.fixed_s[at]) + self.window.jobs[at].run_s
             self.late_fixed += now_s > self.window.fixed_s[at]
             state.state.run_s[at] = max(1, end_s - now_s)
-            state.state.phase[at] = cluster_events.WAITING
+            state.state.phase[at] = event_kernels.WAITING
             state.apply(Starts.of({at: lowest_nodes(room, request.units)}))
             if self.site is not None and self.window.role[at] != OUTAGE:
                 self.site.on_started([at])

@@ -13,7 +13,7 @@ from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
-from cpsched_bridge.telemetry import learned_forecast_state
+from cpsched_bridge.telemetry import forecast_state_codec
 from cpsched_bridge.telemetry.past_week_outcomes import HORIZON_LABELS, WEEK_H, PastWeekIntervalOutcomes
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests.bridges import a_report
@@ -24,7 +24,7 @@ from tests.fuzz.stored import a_memory
 def again(kept, now_s=30_000):
     """An outlook that began with what was kept."""
     outlook = StartForecaster()
-    outlook.restore_memory(learned_forecast_state.memory_from_json(json.loads(json.dumps(kept))))
+    outlook.restore_memory(forecast_state_codec.memory_from_json(json.loads(json.dumps(kept))))
     outlook(a_report(now_s))
     return outlook
 
@@ -97,10 +97,10 @@ def test_writes_nothing_before_first_reading(tmp_path):
 
 def test_bounds_file_size():
     outlook, kept = StartForecaster(), a_memory()
-    jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(learned_forecast_state.MAX_ENDED_JOBS + 500))
+    jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(forecast_state_codec.MAX_ENDED_JOBS + 500))
     outlook(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
     kept = outlook.export_memory()
-    assert len(kept["ends"]) == learned_forecast_state.MAX_ENDED_JOBS
+    assert len(kept["ends"]) == forecast_state_codec.MAX_ENDED_JOBS
     assert max(len(row[1]) for row in kept["ends"]) == 256
     assert again(kept, 0).export_memory() == kept
 
@@ -134,13 +134,13 @@ def harmless(chance, kept):
         place, key = place[key], chance.randrange(len(place[key]))
     place[key] = chance.choice(HOSTILE)
     try:
-        found = learned_forecast_state.memory_from_json(kept)
+        found = forecast_state_codec.memory_from_json(kept)
     except CorruptFileContent:
         return True
     outlook = StartForecaster()
     outlook.restore_memory(found)
     outlook(a_report(30_000))
-    return learned_forecast_state.memory_from_json(json.loads(json.dumps(outlook.export_memory()))) is not None
+    return forecast_state_codec.memory_from_json(json.loads(json.dumps(outlook.export_memory()))) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])

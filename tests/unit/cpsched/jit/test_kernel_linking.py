@@ -92,10 +92,10 @@ def test_collects_compiler_options_like_numba() -> None:
     only_where_linking_is_ours()
     from numba.core.compiler import Flags
 
-    from cpsched.jit import linking
+    from cpsched.jit import kernel_linking
 
     flags = cast(Any, Flags)()
-    assert linking.option_values(flags) == flags.values()
+    assert kernel_linking.option_values(flags) == flags.values()
     flags.nrt, flags.error_model = True, "numpy"
-    assert linking.option_values(flags) == flags.values()
-    assert list(linking.option_values(flags)) == list(flags.values())
+    assert kernel_linking.option_values(flags) == flags.values()
+    assert list(kernel_linking.option_values(flags)) == list(flags.values())

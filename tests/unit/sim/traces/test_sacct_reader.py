@@ -6,9 +6,9 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.errors import InvalidTrace
 from cpsched_sim.input.input_limits import MAX_AMOUNT
 from cpsched_sim.traces.accounting_columns import XDMOD_COLUMNS, sacct_column_separator
+from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.traces.job_run_numbering import DUPLICATE_NUMBER_REASON, RUN_OFFSET
-from cpsched_sim.traces.sacct import REORDERED_HEADER, SacctReader, parse_job_number
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.sacct_reader import REORDERED_HEADER, SacctReader, parse_job_number
 from cpsched_sim.traces.trace_record import UnitsRequest
 from cpsched_sim.workloads.load import open_trace
 

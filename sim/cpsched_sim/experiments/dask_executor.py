@@ -2,7 +2,7 @@
 
 A worker runs each task in its own process, so that time and memory limits hold and a crash does not end the worker. If
 a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines, and workers check
-their digests. `python -m cpsched_sim.experiments.dask` runs one task.
+their digests. `python -m cpsched_sim.experiments.dask_executor` runs one task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from cpsched.errors import escape_controls
 from cpsched_sim.errors import InputError
-from cpsched_sim.experiments.runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
+from cpsched_sim.experiments.task_runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
 
 _PR_SET_PDEATHSIG = 1
 """PR_SET_PDEATHSIG of prctl(2) on Linux."""
@@ -152,7 +152,7 @@ def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> b
     """Run a task in a worker's subprocess; return its pickled result or a failure."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpsched_sim.experiments.dask"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "cpsched_sim.experiments.dask_executor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=environment, process_group=0,
     )  # fmt: skip
     try:
