@@ -1,8 +1,8 @@
 """Parse nodes, partitions, reservations and the configuration from `scontrol` output.
 
 Administrators write all of this text. Each record of the first three kinds begins on a line with its name and consists
-of `Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's `unreadable`. It
-affects only this record.
+of `Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's
+`unreadable`. It affects only this record.
 """
 
 from __future__ import annotations
