@@ -314,7 +314,7 @@ class FakeCluster:
             tuple(news),
             tuple(self.left),
             outages=self.outages,
-            claim=self.claimed,
+            lease=self.claimed,
             labels=self.labels,
             notes=notes,
         )
@@ -340,8 +340,8 @@ class FakeCluster:
             lower_priority=kind == "outranked",
         )
 
-    def history(self) -> Sequence[EndedJob]:
-        past: Sequence[EndedJob] = self._call("history", lambda: self.past)
+    def read_history(self) -> Sequence[EndedJob]:
+        past: Sequence[EndedJob] = self._call("read_history", lambda: self.past)
         return past
 
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
@@ -398,27 +398,27 @@ class FakeCluster:
         fake.pin, fake.hold, fake.stalled = (), hold, False
         return Outcome(fake.job.id, "done")
 
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        acquired: bool = self._call("claim", lambda: self._claim(claim, instead_of))
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
+        acquired: bool = self._call("claim", lambda: self._claim(lease, expected))
         return acquired
 
-    def _claim(self, claim: Lease, instead_of: Lease | None) -> bool:
-        if self.claimed != instead_of:
+    def _claim(self, lease: Lease, expected: Lease | None) -> bool:
+        if self.claimed != expected:
             return False
-        self.claimed = claim
+        self.claimed = lease
         return True
 
-    def release_lease(self, claim: Lease) -> None:
-        self._call("disclaim", lambda: self._disclaim(claim))
+    def release_lease(self, lease: Lease) -> None:
+        self._call("disclaim", lambda: self._disclaim(lease))
 
-    def _disclaim(self, claim: Lease) -> None:
-        if self.claimed == claim:
+    def _disclaim(self, lease: Lease) -> None:
+        if self.claimed == lease:
             self.claimed = None
 
-    def ranks(self) -> Sequence[QueueRank]:
+    def read_ranks(self) -> Sequence[QueueRank]:
         """Rank as in Slurm, without the points of held jobs."""
         pending = [fake for fake in self.jobs.values() if fake.pending]
-        ranks: Sequence[QueueRank] = self._call("ranks", lambda: [self._rank(fake) for fake in pending])
+        ranks: Sequence[QueueRank] = self._call("read_ranks", lambda: [self._rank(fake) for fake in pending])
         return ranks
 
     def _rank(self, fake: FakeJob) -> QueueRank:
@@ -435,14 +435,14 @@ class FakeCluster:
             return Outcome(advice.id, "refused", "not pending")
         if fake.hold is not Hold.NONE and advice.points:
             return Outcome(advice.id, "refused", "held")
-        if fake.hold is Hold.NONE and fake.points not in (0, *advice.instead_of):
+        if fake.hold is Hold.NONE and fake.points not in (0, *advice.expected_points):
             return Outcome(advice.id, "refused", "has another's points")
         fake.points, fake.points_of = advice.points, "bridge"
         self.boosts.append((advice.id, advice.points))
         return Outcome(advice.id, "done")
 
-    def checks(self) -> Sequence[Check]:
-        found: Sequence[Check] = self._call("checks", lambda: self.readiness)
+    def run_checks(self) -> Sequence[Check]:
+        found: Sequence[Check] = self._call("run_checks", lambda: self.readiness)
         return found
 
     def close(self) -> None:

@@ -38,16 +38,16 @@ from cpsched_bridge.settings import load_settings
 _CALLS = frozenset(
     {
         "read",
-        "history",
+        "read_history",
         "start",
         "hold",
         "release",
         "unpin",
-        "ranks",
+        "read_ranks",
         "set_boosts",
         "acquire_lease",
         "release_lease",
-        "checks",
+        "run_checks",
     }
 )
 
@@ -122,8 +122,8 @@ class RemoteBackend(Backend, SupportsBoost):
         return seen
 
     @override
-    def history(self) -> Sequence[EndedJob]:
-        ended: Sequence[EndedJob] = self._ask("history")
+    def read_history(self) -> Sequence[EndedJob]:
+        ended: Sequence[EndedJob] = self._ask("read_history")
         self._told = len(ended)
         return ended
 
@@ -153,8 +153,8 @@ class RemoteBackend(Backend, SupportsBoost):
         return outcomes
 
     @override
-    def ranks(self) -> Sequence[QueueRank]:
-        ranks: Sequence[QueueRank] = self._ask("ranks")
+    def read_ranks(self) -> Sequence[QueueRank]:
+        ranks: Sequence[QueueRank] = self._ask("read_ranks")
         return ranks
 
     @override
@@ -163,17 +163,17 @@ class RemoteBackend(Backend, SupportsBoost):
         return outcomes
 
     @override
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        taken: bool = self._ask("acquire_lease", claim, instead_of)
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
+        taken: bool = self._ask("acquire_lease", lease, expected)
         return taken
 
     @override
-    def release_lease(self, claim: Lease) -> None:
-        self._ask("release_lease", claim)
+    def release_lease(self, lease: Lease) -> None:
+        self._ask("release_lease", lease)
 
     @override
-    def checks(self) -> Sequence[Check]:
-        checks: Sequence[Check] = self._ask("checks")
+    def run_checks(self) -> Sequence[Check]:
+        checks: Sequence[Check] = self._ask("run_checks")
         return checks
 
     @override

@@ -143,7 +143,7 @@ class CycleReport:
     """Results of the checks of control mode's requirements in this cycle; None if none ran."""
     paused: str = ""
     """Why the bridge is not in control although it is configured to be; empty if it is."""
-    rival: Lease | None = None
+    other_leader: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 
     def record_failure(self, kind: str, detail: str) -> None:

@@ -239,7 +239,7 @@ class Observation:
     - `notes`: texts, recorded as events, that state which data could not be read and what the adapter used instead.
     - `outages`: why, and until when, nodes accept no jobs. Decisions do not use this field.
     - `otherwise`: the resources that the cluster gave to running jobs if they differ from the request, by job id.
-    - `claim`: the lease stored on the cluster.
+    - `lease`: the lease stored on the cluster.
     - `labels`: the names that users see for running and ended jobs, where they differ from the ids.
     - `busy`: the reason to poll the controller less often; empty if there is none.
     - `unusable`: the objects that are excluded because one of their fields is unusable.
@@ -259,7 +259,7 @@ class Observation:
     notes: tuple[str, ...] = ()
     outages: tuple[Outage, ...] = ()
     otherwise: Mapping[int, str] = field(default_factory=dict)
-    claim: Lease | None = None
+    lease: Lease | None = None
     labels: Mapping[int, str] = field(default_factory=dict)
     busy: str = ""
     unusable: tuple[UnusableObject, ...] = ()
@@ -311,20 +311,20 @@ class QueueRank:
     """Whether the priority is fixed, so that boosts have no effect."""
     hidden: bool = False
     """Whether the cluster hides the boost, for example for a held job. `own` and `points` are then 0."""
-    kin: int = 0
+    array_id: int = 0
     """Id of the array from which this task was split off and may have inherited its boost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoost:
-    """An order to set the boost of entry `id`, valid only if the current boost is 0 or one of `instead_of`.
+    """An order to set the boost of entry `id`, valid only if the current boost is 0 or one of `expected_points`.
 
     A hidden boost can only be set to 0.
     """
 
     id: int
     points: int
-    instead_of: tuple[int, ...] = ()
+    expected_points: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +406,7 @@ class Backend(Protocol):
         """Return the cluster's current state. `pinned`: jobs that the bridge has pinned, as recorded in the ledger."""
         ...
 
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         """Return the jobs that ended before the first observation, oldest first, as far as the cluster keeps them.
 
         Only jobs that ran are included. Called before the first `observe`. The result trains the predictor and shows
@@ -457,19 +457,19 @@ class Backend(Protocol):
         """
         ...
 
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Replace the lease `instead_of` on the cluster with `claim`, and return whether that succeeded.
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
+        """Replace the lease `expected` on the cluster with `lease`, and return whether that succeeded.
 
-        If `instead_of` is None, write `claim` only if there is no lease. Change nothing if the cluster has any other
+        If `expected` is None, write `lease` only if there is no lease. Change nothing if the cluster has any other
         lease. Raise `CommandRefused` if the cluster cannot store a lease or does not permit the bridge to write one.
         """
         ...
 
-    def release_lease(self, claim: Lease) -> None:
-        """Remove `claim` from the cluster unless another lease has replaced it. Raise the errors of `acquire_lease`."""
+    def release_lease(self, lease: Lease) -> None:
+        """Remove `lease` from the cluster unless another lease has replaced it. Raise the errors of `acquire_lease`."""
         ...
 
-    def checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[Check]:
         """Check the requirements of control mode: privileges, configuration, versions, clocks, plugin."""
         ...
 
@@ -488,7 +488,7 @@ class SupportsBoost(Protocol):
     scheduler_interval_s: float = 60.0
     """Default number of seconds between two passes of that scheduler over its whole queue."""
 
-    def ranks(self) -> Sequence[QueueRank]:
+    def read_ranks(self) -> Sequence[QueueRank]:
         """Return the cluster's rank of each pending entry, in any order. Called after `observe`."""
         ...
 

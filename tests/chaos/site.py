@@ -269,9 +269,9 @@ class Site(FakeCluster):
             return [Outcome(o.job_id, "unknown", "no answer") if i % 2 else o for i, o in enumerate(outcomes)]
         return outcomes
 
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         self.fuse.burn()
-        taken = super().acquire_lease(claim, instead_of)
+        taken = super().acquire_lease(lease, expected)
         self.fuse.burn()
         return taken
 
@@ -301,7 +301,7 @@ class SiteBackend(SupportsBoost):
         self.startable = frozenset(p.job.id for p in seen.pending if p.hold in (Hold.PLUGIN, Hold.ADMIN))
         return seen
 
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         self.site.fuse.burn()
         self._told = len(self.site.ended)
         return tuple(self.site.ended)
@@ -314,9 +314,9 @@ class SiteBackend(SupportsBoost):
             self.site.wrongs.append(f"job {id} is started although the reading does not show it pending and held")
         return self.site.start(orders)
 
-    def ranks(self) -> Sequence[QueueRank]:
-        self.site.may_fail("ranks")
-        return self.site.ranks()
+    def read_ranks(self) -> Sequence[QueueRank]:
+        self.site.may_fail("read_ranks")
+        return self.site.read_ranks()
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self.site.set_boosts(advice)

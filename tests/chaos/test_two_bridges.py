@@ -139,7 +139,7 @@ class Pair:
                 lease=lease,
                 start=start,
             )
-            place.backend.owner = place.bridge.mode.claims.mine.owner
+            place.backend.owner = place.bridge.mode.leader_election.mine.owner
         return place.bridge
 
     def _bury(self, place: Place) -> None:

@@ -115,7 +115,7 @@ def copied(source: Path, target: Path) -> Path:
         config.write_text(config.read_text().replace(str(source), str(target)))
         cluster = pickle.loads((target / "cluster").read_bytes())
         cluster.file = target / "cluster"
-        cluster.claimed = None  # a copied directory is another bridge's; the claim of the killed one has run out
+        cluster.claimed = None  # a copied directory is another bridge's; the lease of the killed one has run out
         cluster.close()
     return config
 

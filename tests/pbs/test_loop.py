@@ -196,7 +196,9 @@ def test_vnode_kept_by_refused_start_is_unused_and_reported(world):
     assert set(server.jobs) == {alone}
     assert not [argv for argv in told(world)[1:] if "vm[0]" in argv[2]]
     backend = PbsBackend(world.commands, (QUEUE,), LEFT)
-    assert next(each.detail for each in backend.checks() if each.name == "vnodes").startswith("vm[0]: job-exclusive")
+    assert next(each.detail for each in backend.run_checks() if each.name == "vnodes").startswith(
+        "vm[0]: job-exclusive"
+    )
     server.run(alone, "(vm[0]:ncpus=1)+(vm[0]:ncpus=1)")
     server.tick(12)
     assert server.states("vm[0]") == "free"

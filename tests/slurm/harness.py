@@ -383,15 +383,15 @@ class Slurm:
     def without_plugin(self) -> Iterator[None]:
         """Run the cluster without the plugin: JobSubmitPlugins is not set."""
         name = "JobSubmitPlugins"
-        self.configure(f"#{name}=lua", instead_of=f"^{name}=lua")
+        self.configure(f"#{name}=lua", expected=f"^{name}=lua")
         try:
             yield
         finally:
-            self.configure(f"{name}=lua", instead_of=f"^#{name}=lua")
+            self.configure(f"{name}=lua", expected=f"^#{name}=lua")
 
-    def configure(self, line: str, *, instead_of: str) -> None:
+    def configure(self, line: str, *, expected: str) -> None:
         """Replace one line of slurm.conf, found by a pattern, and reconfigure the daemons."""
-        edit = f"sed 's|{instead_of}.*|{line}|' {CONF} >/tmp/new.conf && cat /tmp/new.conf >{CONF}"
+        edit = f"sed 's|{expected}.*|{line}|' {CONF} >/tmp/new.conf && cat /tmp/new.conf >{CONF}"
         self.run("bash", "-c", f"{edit} && scontrol reconfigure")
         self.wait_for_controller()
 

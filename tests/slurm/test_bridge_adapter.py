@@ -255,7 +255,7 @@ def over(seen):
     return len(ended) == len(orders)
 until(over, 40)
 time.sleep(2)
-past = {e.job.id for e in SlurmBackend(make_transport(OPTIONS)).history()}
+past = {e.job.id for e in SlurmBackend(make_transport(OPTIONS)).read_history()}
 print(json.dumps({label[e.job.id]: [e.run_s, e.job.id in past, e.job.user] for e in ended}))""",
     )
     assert set(told) == {jobs[0], jobs[1], f"{jobs[2]}_0", f"{jobs[2]}_1"}
@@ -336,7 +336,7 @@ print(json.dumps([kind, time.monotonic() - began]))"""
 
 @pytest.mark.conformance
 def test_doctor_accepts_documented_cluster_and_names_faults(slurm: Slurm) -> None:
-    check = "print(json.dumps({c.name: [c.ok, c.required, c.fix] for c in backend.checks()}))"
+    check = "print(json.dumps({c.name: [c.ok, c.required, c.fix] for c in backend.run_checks()}))"
     told = python(slurm, check)
     assert all(ok for ok, _, _ in told.values()), told
     as_nobody = slurm.python(PRELUDE + check, user="alice")

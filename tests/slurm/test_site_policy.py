@@ -35,7 +35,7 @@ ASK = textwrap.dedent(
     from cpsched_bridge.adapters.slurm.slurm_options import Options, connect
     backend = connect(Options(transport=os.environ["CPSCHED_TRANSPORT"]))
     seen = backend.observe()
-    checks = {check.name: (check.ok, check.detail) for check in backend.checks()}
+    checks = {check.name: (check.ok, check.detail) for check in backend.run_checks()}
     pending = {each.label: each.job.priority for each in seen.pending}
     print(json.dumps({"checks": checks, "priorities": pending, "notes": seen.notes}))
     backend.close()

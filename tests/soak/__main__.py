@@ -87,7 +87,7 @@ class Stream:
         news = min(len(self._ended), self._ended_count - since)
         return replace(site.read(), ended=tuple(self._ended)[len(self._ended) - news :])
 
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         return tuple(self._ended)
 
 

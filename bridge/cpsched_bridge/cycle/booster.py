@@ -154,7 +154,7 @@ class PriorityBooster:
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _read_ranks(self, now_s: int) -> Sequence[QueueRank]:
-        ranks = self.backend.ranks()
+        ranks = self.backend.read_ranks()
         self.book.prune((rank.id for rank in ranks), now_s - self.keep_s)
         return ranks
 
@@ -226,7 +226,7 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
         return problems
     for _ in range(attempts):
         try:
-            ranks = backend.ranks()
+            ranks = backend.read_ranks()
             wanted = plan_boost_removal(ranks, book)
             outcomes = backend.set_boosts(wanted) if wanted else []
         except BackendError as error:
@@ -241,11 +241,11 @@ def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int =
 
 
 def _is_own_boost(rank: QueueRank, book: BoostLedger) -> bool:
-    return rank.points in book.list_possible_boosts(rank.id, rank.kin)
+    return rank.points in book.list_possible_boosts(rank.id, rank.array_id)
 
 
 def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]:
-    return book.list_possible_boosts(rank.id, rank.kin)
+    return book.list_possible_boosts(rank.id, rank.array_id)
 
 
 def _set_boosts(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:

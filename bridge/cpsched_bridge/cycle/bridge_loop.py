@@ -75,20 +75,22 @@ class Bridge:
     def __init__(self, parts: BridgeComponents) -> None:
         backend, ledger, pace, settings = parts.backend, parts.ledger, parts.pace, parts.settings
         asked = take_leadership_file(settings).consume_request
-        claims = LeaderElection(backend, make_lease(settings.state_dir), settings.lease.duration_s, asked)
-        breaker, heart = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
+        election = LeaderElection(backend, make_lease(settings.state_dir), settings.lease.duration_s, asked)
+        breaker, heartbeat = CircuitBreaker(settings.circuit_breaker.failing_users), Heartbeat(settings.heartbeat_path)
         self.parts = parts
         self.timing = CycleTiming(settings.cycle, pace, parts.systemd, _read_heartbeat_age_s(settings))
-        self.mode = CurrentBridgeMode(settings.mode, parts.pause, claims, breaker, parts.systemd, self._no_hold_reason)
+        self.mode = CurrentBridgeMode(
+            settings.mode, parts.pause, election, breaker, parts.systemd, self._no_hold_reason
+        )
         self._reader = ObservationReader(backend, ledger)
         self._policies = PolicyWithFallback.wrap_policies(parts.policy, parts.fallback, pace, settings)
         self._backoff = BackoffQueue()
-        self._sender = CycleCommandSender(backend, ledger, claims, settings, self.timing)
+        self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
-        self._reporter = CycleReporter(parts.journal, ledger, heart, pace, parts.in_force, parts.listeners)
+        self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
         """Start up, then run cycles until the clock stops. Return one line for each problem with releasing the jobs.
@@ -174,7 +176,7 @@ class Bridge:
         with record_duration(report, "apply", pace):
             self._sender.apply(seen, report)
             if self._adviser is not None:
-                self._adviser.apply(report, self.mode.claims.is_outdated(self._now_s), self._now_s)
+                self._adviser.apply(report, self.mode.leader_election.is_outdated(self._now_s), self._now_s)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Update the ledger to match the observation, and back off jobs. In shadow mode, the ledger is empty."""
@@ -205,7 +207,12 @@ class Bridge:
 
     def stop(self) -> list[str]:
         """Release the held jobs unless the settings keep them held. Return one line per problem."""
-        backend, ledger, settings, claims = self.parts.backend, self.parts.ledger, self.parts.settings, self.mode.claims
+        backend, ledger, settings, election = (
+            self.parts.backend,
+            self.parts.ledger,
+            self.parts.settings,
+            self.mode.leader_election,
+        )
         self._note_stopping()
         problems, released = [], -ledger.counts_by_state()[LedgerState.FREE]
         if settings.mode != "shadow" and settings.on_stop != "keep":
@@ -221,7 +228,7 @@ class Bridge:
             if self._adviser is not None:
                 problems += remove_all_boosts(self._adviser.backend, self._adviser.book)
             with contextlib.suppress(BackendError):  # the lease expires later
-                (claims.leave_release_notice if unwritten else claims.release_lease)()
+                (election.leave_release_notice if unwritten else election.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
         counts = ledger.counts_by_state()
@@ -238,12 +245,12 @@ class Bridge:
 
     def _is_other_bridge_in_control(self, seen: Observation) -> bool:
         """Return whether another bridge is in control; it may have taken over since the last cycle."""
-        return self.mode.claims.find_other_leader(seen.claim, self._now_s) is not None
+        return self.mode.leader_election.find_other_leader(seen.lease, self._now_s) is not None
 
     def _run_startup_tasks(self) -> None:
         """Send a keep-alive during the start-up and remove old pins. The first cycle reports any failures."""
         with contextlib.suppress(OSError):
-            self._reporter.heart.beat(self._now_s)
+            self._reporter.heartbeat.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
             return
         report = CycleReport(self._reporter.number, self.mode.choose_mode(), self.parts.pace.unix_s())
@@ -255,7 +262,7 @@ class Bridge:
 
     def _no_hold_reason(self) -> str | None:
         """Return why the bridge must not hold or boost jobs now, even if it is not paused, or None if it may."""
-        return self._reporter.heart.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
+        return self._reporter.heartbeat.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
             self._now_s
         )
 

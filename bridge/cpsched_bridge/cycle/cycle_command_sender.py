@@ -30,7 +30,7 @@ class CycleCommandSender:
 
     backend: Backend
     ledger: Ledger
-    claims: LeaderElection
+    leader_election: LeaderElection
     settings: Settings
     timing: CycleTiming
     _starts: StartOutcomeTracker = field(default_factory=StartOutcomeTracker, init=False)
@@ -41,7 +41,7 @@ class CycleCommandSender:
     def _make_reconcile_options(self, report: CycleReport) -> ReconcileOptions:
         """Return the options for reconciling the ledger in this cycle."""
         start = self.settings.start
-        other_in_control = report.rival is not None
+        other_in_control = report.other_leader is not None
         apart = not self.backend.starts_in_one_change
         control = report.mode == "control"
         was_away = self.timing.was_interrupted
@@ -78,7 +78,7 @@ class CycleCommandSender:
             return
         self._next_pin_check_s = now_s + self.settings.cycle.interval_s
         seen = reader.read_first()
-        if self.claims.find_other_leader(seen.claim, now_s) is None:
+        if self.leader_election.find_other_leader(seen.lease, now_s) is None:
             found = reconcile(self.ledger.by_id, self.ledger.open_ids(), seen, self._make_reconcile_options(report))
             undone = [each for each in found if each.entry.pinned and each.entry.state in TRANSIENT_STATES]
             self.ledger.record(undone, report.number)
@@ -124,12 +124,12 @@ class CycleCommandSender:
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided((job.id for job, _ in chosen), self._now_s)
         self._starts.refused = self._make_command_sender(report).start(chosen, seen.cluster, seen.now_s, report)
-        if not self.claims.is_outdated(self._now_s):
+        if not self.leader_election.is_outdated(self._now_s):
             self._make_command_sender(report).send_intents(seen, allowance, report)
 
     def _release_and_open_queues(self, report: CycleReport) -> None:
         """Let the cluster's own scheduler start all jobs while no bridge is in control."""
-        if report.mode != "control" and report.rival is None:
+        if report.mode != "control" and report.other_leader is None:
             for problem in open_queues(self.backend):
                 report.add_event("still_held", problem)
 
@@ -142,7 +142,7 @@ class CycleCommandSender:
         starts_follow: bool = False,
     ) -> bool:
         """Send the ledger's intents. Return False without sending anything if the observation is too old."""
-        if self.claims.is_outdated(self._now_s):
+        if self.leader_election.is_outdated(self._now_s):
             report.record_failure("outdated", OUTDATED_OBSERVATION)
             return False
         self._make_command_sender(report).send_intents(seen, allowance, report, pins_only, starts_follow)

@@ -33,7 +33,7 @@ class CycleReporter:
 
     journal: Journal
     ledger: Ledger
-    heart: Heartbeat
+    heartbeat: Heartbeat
     pace: LoopClock
     in_force: EffectiveConfig
     listeners: Sequence[Listener]
@@ -101,7 +101,7 @@ class CycleReporter:
                 ]
         if report.result == OK_RESULT:
             with fail_cycle_on_error(report, OSError):
-                self.heart.beat(self.pace.monotonic_s())
+                self.heartbeat.beat(self.pace.monotonic_s())
 
     def notify_listeners(self, report: CycleReport) -> None:
         """Send a recorded cycle to the log and the listeners."""

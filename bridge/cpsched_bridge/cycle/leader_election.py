@@ -85,7 +85,7 @@ class LeaderElection:
             self._write_lease(seen, now_s, report)
         elif mine and not wanted:
             self.release_lease()
-        report.rival = self.other_leader
+        report.other_leader = self.other_leader
         _report_leader_change(before, self.other_leader, report)
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
@@ -133,15 +133,15 @@ class LeaderElection:
     def _write_lease(self, seen: Lease | None, now_s: float, report: CycleReport) -> None:
         """Replace `seen` with the next renewal of this bridge's lease."""
         self._next_s = now_s + self.gone_s / RENEWALS_PER_LEASE
-        claim = replace(self.mine, beat=self.mine.beat + 1)
+        lease = replace(self.mine, beat=self.mine.beat + 1)
         try:
-            taken = self.backend.acquire_lease(claim, seen)
+            taken = self.backend.acquire_lease(lease, seen)
         except CommandRefused as error:
             self._report_problem(str(error), report)
             return
         self._report_problem("", report)
         if taken:
-            self.mine, self._has_held_lease, self._is_takeover_pending = claim, True, False
+            self.mine, self._has_held_lease, self._is_takeover_pending = lease, True, False
             self.other_leader = self._other_lease = None
         else:
             self.other_leader = self.other_leader or CONCURRENT_LEASE

@@ -24,7 +24,7 @@ class CurrentBridgeMode:
 
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
-    claims: LeaderElection
+    leader_election: LeaderElection
     breaker: CircuitBreaker
     systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
@@ -47,7 +47,7 @@ class CurrentBridgeMode:
 
     def pause_reason(self) -> str | None:
         """Return why the bridge is paused, or None."""
-        return self._own_pause_reason() or self.claims.standby_reason()
+        return self._own_pause_reason() or self.leader_election.standby_reason()
 
     def _own_pause_reason(self) -> str | None:
         return self._unwritten_pause or self.pause.read_reason() or self.trouble()
@@ -109,7 +109,7 @@ class PeriodicReadinessChecks:
 
     def _run_checks(self) -> Sequence[Check]:
         try:
-            return [Check(CHECKS_ANSWERED, True, "answered"), *select_checks(self.backend.checks(), self.mode)]
+            return [Check(CHECKS_ANSWERED, True, "answered"), *select_checks(self.backend.run_checks(), self.mode)]
         except BackendError as error:
             return [Check(CHECKS_ANSWERED, False, str(error))]
 

@@ -54,7 +54,7 @@ class ObservationReader:
         if self._has_read_history:
             seen = self.backend.observe(self.ledger.get_pinned_ids())
             return seen, self._read_missing_history(seen.now_s)
-        past = tuple(self.backend.history())
+        past = tuple(self.backend.read_history())
         seen = self.backend.observe(self.ledger.get_pinned_ids())
         self._has_read_history, self._next_history_s = True, seen.now_s + HISTORY_RETRY_INTERVAL_S
         alive = self.ledger.open_ids()
@@ -67,7 +67,7 @@ class ObservationReader:
         if not self.backend.history_missing or now_s < self._next_history_s:
             return ()
         self._next_history_s = now_s + HISTORY_RETRY_INTERVAL_S
-        return tuple(self.backend.history())
+        return tuple(self.backend.read_history())
 
     def read_for_cycle(
         self, report: CycleReport, mode: CurrentBridgeMode, pace: LoopClock, power: PowerCap | None
@@ -86,10 +86,14 @@ class ObservationReader:
                 report.add_event("transport", self._transport)
             for note in seen.notes:
                 report.add_event("site_policy", note)
-            if self._is_first and mode.configured != "shadow" and mode.claims.is_own_release_notice(seen.claim):
+            if (
+                self._is_first
+                and mode.configured != "shadow"
+                and mode.leader_election.is_own_release_notice(seen.lease)
+            ):
                 self._apply_release_notice(seen.now_s, report)
             self._is_first = False
-            mode.claims.observe_lease(seen.claim, mode.wants_leadership, pace.monotonic_s(), report)
+            mode.leader_election.observe_lease(seen.lease, mode.wants_leadership, pace.monotonic_s(), report)
         return seen, past
 
     def _apply_release_notice(self, now_s: int, report: CycleReport) -> None:

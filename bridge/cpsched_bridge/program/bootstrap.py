@@ -390,12 +390,12 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
         return []
     except InvalidSetting as error:
         raise settings.locate_error(error, where) from error
-    claim = seen.claim
-    ok = claim is None or claim.bridge == bridge_identity.read_bridge_name(settings.state_dir)
+    lease = seen.lease
+    ok = lease is None or lease.bridge == bridge_identity.read_bridge_name(settings.state_dir)
     found = (
         "no other bridge holds the lease on this cluster"
-        if claim is None or ok
-        else f"the lease is held by {claim.where}"
+        if lease is None or ok
+        else f"the lease is held by {lease.where}"
     )
     return [
         Check("other bridges", ok, found, "stop that bridge, or take control with `cpsched take-leadership`", False)
@@ -422,7 +422,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
     Raise `ClusterUnreachable` if the cluster does not answer and `BackendStarting` if the adapter is still starting.
     """
     try:
-        checks = select_checks(backend.checks(), mode)
+        checks = select_checks(backend.run_checks(), mode)
     except BackendStarting:
         raise
     except BackendError as error:
@@ -442,7 +442,7 @@ def wait_for_checks(backend: Backend, tell: ProgressListener) -> Sequence[Check]
     """Wait until the adapter has started and return the backend's checks. Call `tell` with each pending step."""
     while True:
         try:
-            return backend.checks()
+            return backend.run_checks()
         except BackendStarting as begins:
             tell(str(begins))
 

@@ -114,11 +114,11 @@ def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
     """Return the lease of another bridge if it is renewed within its interval, otherwise None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
-        first = backend.observe().claim
+        first = backend.observe().lease
         until_s = time.monotonic() + settings.lease.duration_s / RENEWALS_PER_LEASE + LEASE_MARGIN_S
         while first is not None and first.bridge != own and time.monotonic() < until_s:
             time.sleep(min(1.0, LEASE_MARGIN_S))
-            now = backend.observe().claim
+            now = backend.observe().lease
             if now is not None and now != first:
                 return now
     except Exception:  # jobs are released even if the cluster cannot be read
@@ -129,7 +129,7 @@ def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
 def _publish_release_notice(backend: Backend, own: str) -> None:
     """Record on the cluster that bridge `own` holds no jobs, unless another bridge has the lease."""
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
-        there = backend.observe().claim
+        there = backend.observe().lease
         if there is None or there.bridge == own:
             backend.acquire_lease(
                 Lease(own, RELEASE_NOTICE, 0 if there is None else there.beat + 1, "release-all"), there

@@ -265,7 +265,7 @@ METRICS: tuple[MetricFamily, ...] = (
            lambda c: [((mode,), float(mode == c.report.mode)) for mode in MODES], ("mode",), len(MODES),
            _make_label_sets(*MODES)),
     MetricFamily("gauge", "cpsched_standby", "1 while another bridge controls the cluster.",
-           sample_observed_value(lambda c: c.report.rival is not None)),
+           sample_observed_value(lambda c: c.report.other_leader is not None)),
     MetricFamily("counter", "cpsched_events", "Events by kind, as in the journal.",
            lambda c: [((h.kind,), float(h.times)) for h in c.report.bridge_events],
            ("kind",), 12, _make_label_sets("start_failed", "start_refused")),

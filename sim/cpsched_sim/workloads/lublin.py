@@ -54,14 +54,14 @@ class _GammaDistribution:
     shape: float
     scale: float
 
-    def drawn(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
+    def draw_truncated(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
         """Draw `count` values of at most `most`; redraw larger values."""
         values: FloatArray = rng.gamma(self.shape, self.scale, count)
         while (over := np.flatnonzero(values > most)).size:
             values[over] = rng.gamma(self.shape, self.scale, over.size)
         return values
 
-    def upto(self, x: float) -> float:
+    def cumulative_probability(self, x: float) -> float:
         """Return the cumulative distribution function at `x`, computed from its power series."""
         z = x / self.scale
         term = total = 1.0 / self.shape
@@ -141,14 +141,16 @@ def shares_of_day() -> FloatArray:
     """Return the arrivals in each half hour of the day from midnight, relative to the mean: float64[48]."""
     shares: FloatArray = np.empty(_HALF_HOURS)
     for at in range(_FIRST_DAY_HALF_HOUR, _FIRST_DAY_HALF_HOUR + _HALF_HOURS):
-        shares[(at - 1) % _HALF_HOURS] = DAILY_CYCLE.upto(at + 0.5) - DAILY_CYCLE.upto(at - 0.5)
+        shares[(at - 1) % _HALF_HOURS] = DAILY_CYCLE.cumulative_probability(
+            at + 0.5
+        ) - DAILY_CYCLE.cumulative_probability(at - 0.5)
     shares /= shares.mean()
     return shares
 
 
 def _draw_submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
     """Return arrival times: sums of gaps in half hours of mean traffic, mapped to the daily cycle."""
-    passed = np.cumsum(np.exp(GAP_DISTRIBUTION.drawn(rng, jobs, LOG_MAX_GAP)) / (_HALF_HOUR_S * load))
+    passed = np.cumsum(np.exp(GAP_DISTRIBUTION.draw_truncated(rng, jobs, LOG_MAX_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])
     clock = np.interp(within, upto, np.arange(_HALF_HOURS + 1))
@@ -172,5 +174,5 @@ def _draw_sizes(rng: np.random.Generator, jobs: int, processors: int) -> IntArra
 def _draw_run_times_s(rng: np.random.Generator, sizes: IntArray) -> IntArray:
     """Draw run times for jobs of these sizes, at least one second each."""
     is_short = rng.random(len(sizes)) <= np.clip(SHORT_SHARE + SHORT_SHARE_BY_PROCESSOR * sizes, 0, 1)
-    short, long = (kind.drawn(rng, len(sizes), LOG_MAX_RUN_TIME) for kind in (SHORT_RUN_TIMES, LONG_RUN_TIMES))
+    short, long = (kind.draw_truncated(rng, len(sizes), LOG_MAX_RUN_TIME) for kind in (SHORT_RUN_TIMES, LONG_RUN_TIMES))
     return np.maximum(1, np.exp(np.where(is_short, short, long)).astype(np.int64))

@@ -56,7 +56,7 @@ class MockBackend(Backend, SupportsBoost):
         return self._advance_site().observe(since)
 
     @override
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         site = self._advance_site()
         self._reported_count = len(site.ended)
         return tuple(site.ended)
@@ -83,7 +83,7 @@ class MockBackend(Backend, SupportsBoost):
         return self._advance_site().unpin(job_ids)
 
     @override
-    def ranks(self) -> Sequence[QueueRank]:
+    def read_ranks(self) -> Sequence[QueueRank]:
         return self._advance_site().rank_jobs()
 
     @override
@@ -91,15 +91,15 @@ class MockBackend(Backend, SupportsBoost):
         return self._advance_site().set_boosts(advice)
 
     @override
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        return self.site.acquire_lease(claim, instead_of)
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
+        return self.site.acquire_lease(lease, expected)
 
     @override
-    def release_lease(self, claim: Lease) -> None:
-        self.site.release_lease(claim)
+    def release_lease(self, lease: Lease) -> None:
+        self.site.release_lease(lease)
 
     @override
-    def checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[Check]:
         """Return one passing check, because a simulated site has no prerequisites."""
         return [Check("site", True, f"simulated cluster, running for {self.site.now_s} s")]
 

@@ -140,7 +140,7 @@ class MockCluster:
         free = self._exclude_maintenance_nodes(observed.free)
         return Observation(
             observed.now_s, observed.cluster, free, pending, observed.running, ended, left, outages=outages,
-            claim=self._claim,
+            lease=self._claim,
             cluster_name="simulated",
         )  # fmt: skip
 
@@ -174,16 +174,16 @@ class MockCluster:
         """Set the boosts of pending jobs. Return the outcomes."""
         return [self._set_boost(each) for each in advice]
 
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
-        """Store the lease if `instead_of` is the current one. Return whether it was stored."""
-        if self._claim != instead_of:
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
+        """Store the lease if `expected` is the current one. Return whether it was stored."""
+        if self._claim != expected:
             return False
-        self._claim = claim
+        self._claim = lease
         return True
 
-    def release_lease(self, claim: Lease) -> None:
+    def release_lease(self, lease: Lease) -> None:
         """Remove the lease if it is the current one."""
-        if self._claim == claim:
+        if self._claim == lease:
             self._claim = None
 
     # ---- implementation
@@ -231,7 +231,7 @@ class MockCluster:
         hold, now = self._holds.get(advice.id), self.points.get(advice.id, 0)
         if hold is None:
             return Outcome(advice.id, "refused", "is not pending")
-        if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.instead_of):
+        if (hold is not Hold.NONE and advice.points) or now not in (0, *advice.expected_points):
             return Outcome(advice.id, "refused", "is held, or has another actor's boost")
         self.points[advice.id] = advice.points
         if not advice.points:

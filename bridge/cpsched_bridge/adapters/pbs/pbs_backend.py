@@ -123,7 +123,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return messages
 
     @override
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         """Return the ended jobs in PBS's job history; empty if the server keeps none or does not answer."""
         reading = self._interpret_reading(self._reader.read())
         try:
@@ -308,8 +308,8 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     # ------------------------------------------------------------------------------------------------- boosts
 
     @override
-    def ranks(self) -> Sequence[QueueRank]:
-        return self._boost_access.ranks()
+    def read_ranks(self) -> Sequence[QueueRank]:
+        return self._boost_access.read_ranks()
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
@@ -318,29 +318,29 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     # --------------------------------------------------------------------------------------- lease and checks
 
     @override
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         """Write the lease to a custom resource of the server. Return whether the bridge holds the lease.
 
         Only managers may write the resource. PBS has no compare-and-set, so the bridge reads the resource before and
         after writing. If two bridges write at the same moment, the last writer holds the lease.
         """
-        if pbs_observation.find_lease(self._reader.read_server()) != instead_of:
+        if pbs_observation.find_lease(self._reader.read_server()) != expected:
             return False
         self._left_queue.reopen()
         try:
-            self._commands.write_lease(LEASE_RESOURCE, pbs_observation.encode_lease(claim))
+            self._commands.write_lease(LEASE_RESOURCE, pbs_observation.encode_lease(lease))
         except BackendTimeout as error:
             raise BackendUnavailable(str(error)) from error
-        return pbs_observation.find_lease(self._reader.read_server()) == claim
+        return pbs_observation.find_lease(self._reader.read_server()) == lease
 
     @override
-    def release_lease(self, claim: Lease) -> None:
+    def release_lease(self, lease: Lease) -> None:
         there = pbs_observation.find_lease(self._reader.read_server())
-        if there is not None and there.owner == claim.owner:
+        if there is not None and there.owner == lease.owner:
             self._commands.clear_lease(LEASE_RESOURCE)
 
     @override
-    def checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[Check]:
         missing = self._programs.list_missing_programs()
         if missing:
             remedy = "install PBS's client commands on this host, or set options.bin to their folder"

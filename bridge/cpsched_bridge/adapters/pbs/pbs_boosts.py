@@ -45,7 +45,7 @@ class PbsBoostAccess:
     time_limit_s: float
     command_s: float
 
-    def ranks(self) -> list[QueueRank]:
+    def read_ranks(self) -> list[QueueRank]:
         """Return the ranks of jobs; all ranks are fixed if the formula ignores points."""
         formula = self._read_usable_formula()
         jobs, queues = self.reader.read_jobs_and_queues()
@@ -125,6 +125,6 @@ def _outcome_without_command(advice: PriorityBoost, name: str, jobs: Mapping[str
         return Outcome(advice.id, "refused", f"its {BOOST_RESOURCE} cannot be read")
     if now == advice.points:
         return Outcome(advice.id, "done")
-    if now not in (0, *advice.instead_of):
+    if now not in (0, *advice.expected_points):
         return Outcome(advice.id, "refused", f"{BOOST_RESOURCE}={now} was set by another actor")
     return None

@@ -8,9 +8,9 @@ from cpsched.errors import escape_controls
 from cpsched_bridge.ports import Lease
 
 
-def format_lease(claim: Lease) -> str:
+def format_lease(lease: Lease) -> str:
     """Return the lease as text without blanks or quotes."""
-    facts = {"bridge": claim.bridge, "run": claim.run, "beat": claim.beat, "on": escape_controls(claim.where)}
+    facts = {"bridge": lease.bridge, "run": lease.run, "beat": lease.beat, "on": escape_controls(lease.where)}
     return urlencode(facts, safe=":/")
 
 

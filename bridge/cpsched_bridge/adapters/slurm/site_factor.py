@@ -42,7 +42,7 @@ class SiteFactorBoostAccess:
     dialogue: Callable[[float], ScontrolSession] = ScontrolSession
     _records: dict[int, Record] = field(default_factory=dict)
 
-    def ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
+    def read_ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
         """Return Slurm's ranks of the pending jobs in a reading.
 
         `tiers` are the priority tiers of partitions; a missing partition has tier 1. Raise `BackendUnavailable` if
@@ -53,7 +53,7 @@ class SiteFactorBoostAccess:
         return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Set the site factors of jobs from the last `ranks`, after reading each current value. Return the outcomes."""
+        """Set the site factors of jobs from the last `read_ranks`, after reading each one. Return the outcomes."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
             for at in range(0, len(advice), MAX_BATCH):
@@ -82,7 +82,7 @@ class SiteFactorBoostAccess:
             return Outcome(advice.id, "refused", "is not pending")
         if row is None and advice.points:
             return Outcome(advice.id, "refused", "is no longer listed by sprio, or is held")
-        if row is not None and int(row["site"]) not in (0, *advice.instead_of):
+        if row is not None and int(row["site"]) not in (0, *advice.expected_points):
             return Outcome(advice.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
         try:
             reply = dialogue.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
@@ -102,11 +102,11 @@ def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) 
         str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])
     )
     tier = max(tiers.get(name, 1) for name in (record["partition"] or "").split(","))
-    kin = array if array != record["id"] else 0
+    parent = array if array != record["id"] else 0
     if row is None:
-        return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, kin=kin)
+        return QueueRank(record["id"], numbers, 0, 0, tier, label, hidden=True, array_id=parent)
     points, total = int(row["site"]), int(row["priority"])
     rest = sum(row[name] for name in COLUMNS if name not in ("priority", "nice", "site")) - row["nice"]
     own = total - points if total > 1 else min(1 - points, int(rest))
     fixed = abs(max(1.0, rest + points) - total) > MAX_ROUNDING_ERROR
-    return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, kin=kin)
+    return QueueRank(record["id"], numbers, own, points, tier, label, fixed=fixed, array_id=parent)

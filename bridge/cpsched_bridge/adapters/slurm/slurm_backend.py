@@ -162,7 +162,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         return observation
 
     @override
-    def history(self) -> Sequence[EndedJob]:
+    def read_history(self) -> Sequence[EndedJob]:
         """Return the ended jobs in the accounting database, or those that slurmctld remembers if the query fails."""
         translator = self._get_translator()
         seen = self._transport.read()
@@ -264,12 +264,14 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         return self._send_and_clear_pins("unpin", job_ids)
 
     @override
-    def ranks(self) -> Sequence[QueueRank]:
+    def read_ranks(self) -> Sequence[QueueRank]:
         """Return the ranks of the jobs in the last observation, with fresh `sprio` values."""
         seen = self._seen or self._transport.read()
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         partitions = {} if policy_snapshot is None else policy_snapshot.partitions
-        return self._boost_access.ranks(seen.jobs, {name: partition.tier for name, partition in partitions.items()})
+        return self._boost_access.read_ranks(
+            seen.jobs, {name: partition.tier for name, partition in partitions.items()}
+        )
 
     @override
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
@@ -277,21 +279,21 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         return self._boost_access.advise(advice)
 
     @override
-    def acquire_lease(self, claim: Lease, instead_of: Lease | None) -> bool:
+    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
         """Write the lease into a reservation in the far future, which operators may create."""
         seen = (
             None
-            if instead_of is None or self._seen is None
+            if expected is None or self._seen is None
             else lease_reservation.find_lease_comment(self._seen.reservations)
         )
-        return self._transport.acquire_lease(lease_reservation.format_lease(claim), seen)
+        return self._transport.acquire_lease(lease_reservation.format_lease(lease), seen)
 
     @override
-    def release_lease(self, claim: Lease) -> None:
-        self._transport.release_lease(lease_reservation.format_lease(claim))
+    def release_lease(self, lease: Lease) -> None:
+        self._transport.release_lease(lease_reservation.format_lease(lease))
 
     @override
-    def checks(self) -> Sequence[Check]:
+    def run_checks(self) -> Sequence[Check]:
         if self._policy is not None:
             self._policy.start_reading()  # The policy commands run in the background meanwhile.
         try:

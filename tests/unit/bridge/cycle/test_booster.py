@@ -159,14 +159,14 @@ def test_unreadable_order_fails_cycle_and_keeps_points(tmp_path, site):
     bridge = advising(tmp_path, site, pace)
     bridge.cycle()
     before, pace.at_s = site.points, 60
-    site.fail("ranks", BackendUnavailable("sprio: no answer"))
+    site.fail("read_ranks", BackendUnavailable("sprio: no answer"))
     assert bridge.cycle().result == "backend_unavailable"
     assert site.points == before
 
 
 def test_reports_unremovable_points_without_failing_cycle(tmp_path, site):
     advising(tmp_path, site).cycle()
-    site.fail("ranks", BackendUnavailable("sprio: no answer"))
+    site.fail("read_ranks", BackendUnavailable("sprio: no answer"))
     report = a_bridge(tmp_path, site, FirstFit(), mode="control").cycle()
     assert report.result == "ok"
     assert "points_left" in {happening.kind for happening in report.bridge_events}
@@ -233,7 +233,7 @@ class Ranked:
     def __init__(self, *ranks, result="done"):
         self.list, self.result, self.asked, self.advised = list(ranks), result, 0, []
 
-    def ranks(self):
+    def read_ranks(self):
         self.asked += 1
         return self.list
 
@@ -257,8 +257,8 @@ def taking_back(backend, book, **more):
 def test_builds_complete_list_in_plan_order(tmp_path):
     """Tasks of an array stand where the first of them is planned; points of others and set priorities do not move."""
     ranks = [
-        QueueRank(7, (70, 71, 72), 5, 40, tier=2, kin=0), QueueRank(8, (8,), 6, 3), QueueRank(9, (9,), 7, 0, fixed=True),  # noqa: E501
-        QueueRank(10, (10,), 0, 0, hidden=True), QueueRank(11, (11,), 8, 40, kin=7), QueueRank(12, (12,), 9, 0),
+        QueueRank(7, (70, 71, 72), 5, 40, tier=2, array_id=0), QueueRank(8, (8,), 6, 3), QueueRank(9, (9,), 7, 0, fixed=True),  # noqa: E501
+        QueueRank(10, (10,), 0, 0, hidden=True), QueueRank(11, (11,), 8, 40, array_id=7), QueueRank(12, (12,), 9, 0),
         QueueRank(13, (13, 14), 4, 0),
     ]  # fmt: skip
     planned, others = split_by_plan(ranks, [9, 72, 8, 13, 11, 70, 71], a_book(tmp_path, j7=40))
@@ -274,7 +274,7 @@ def test_removes_only_points_that_may_be_ours(tmp_path):
     """Points of ours that show, and whatever does not show of jobs in the book; nothing that others gave."""
     ranks = [
         QueueRank(1, (1,), 5, 40), QueueRank(2, (2,), 5, 41), QueueRank(3, (3,), 0, 0, hidden=True), QueueRank(4, (4,), 5, 0, fixed=True),  # noqa: E501
-        QueueRank(5, (5,), 5, 0), QueueRank(6, (6,), 0, 0, hidden=True), QueueRank(7, (7,), 5, 40, kin=1), QueueRank(8, (8,), 5, 40),  # noqa: E501
+        QueueRank(5, (5,), 5, 0), QueueRank(6, (6,), 0, 0, hidden=True), QueueRank(7, (7,), 5, 40, array_id=1), QueueRank(8, (8,), 5, 40),  # noqa: E501
         QueueRank(9, (9,), 0, 0, hidden=True),
     ]  # fmt: skip
     book = a_book(tmp_path, j1=40, j2=40, j3=9, j4=9, j5=9, j9=0)

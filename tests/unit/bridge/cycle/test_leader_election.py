@@ -25,7 +25,7 @@ class Looking:
     def __init__(self, claimed: Lease | None = None, mine: Lease = MINE) -> None:
         self.cluster = FakeCluster(claimed=claimed)
         self.asked = False
-        self.claims = LeaderElection(self.cluster, mine, GONE_S, lambda: self.asked)
+        self.leader_election = LeaderElection(self.cluster, mine, GONE_S, lambda: self.asked)
         self.now_s = 1000.0
         self.told: list[str] = []
 
@@ -33,10 +33,10 @@ class Looking:
         """The rival after another look, this many seconds later."""
         self.now_s += after_s
         report = CycleReport(1, "control", 0.0)
-        self.claims.observe_lease(self.cluster.claimed, wanted, self.now_s, report)
+        self.leader_election.observe_lease(self.cluster.claimed, wanted, self.now_s, report)
         self.told += [happening.kind for happening in report.bridge_events]
-        assert report.rival == self.claims.other_leader
-        return self.claims.other_leader
+        assert report.other_leader == self.leader_election.other_leader
+        return self.leader_election.other_leader
 
     def for_seconds(self, seconds: float) -> set[Lease | None]:
         """The rivals of several looks."""
@@ -44,7 +44,7 @@ class Looking:
 
     @property
     def in_control(self) -> bool:
-        return self.cluster.claimed is not None and self.cluster.claimed.owner == self.claims.mine.owner
+        return self.cluster.claimed is not None and self.cluster.claimed.owner == self.leader_election.mine.owner
 
 
 def test_acquires_free_lease_at_first_check():
@@ -63,7 +63,7 @@ def test_renews_lease_six_times_per_lease_duration():
 def test_yields_to_other_lease_and_reports_once():
     bridge = Looking(OTHER)
     assert bridge.look() == OTHER
-    assert bridge.claims.standby_reason() == "another bridge is in control of this cluster: two:/state"
+    assert bridge.leader_election.standby_reason() == "another bridge is in control of this cluster: two:/state"
     for beat in range(5, 100):
         bridge.cluster.claimed = replace(OTHER, beat=beat)
         assert bridge.look(GONE_S - 1) is not None
@@ -190,7 +190,7 @@ def refused(work):
 
 
 def test_controls_without_lease_if_unsupported_and_reports_once():
-    """And tried again as often as a claim would be written."""
+    """And tried again as often as a lease would be written."""
     bridge = Looking()
     bridge.cluster.inject("claim", refused, times=99)
     assert bridge.for_seconds(3 * GONE_S / RENEWALS_PER_LEASE) == {None}
@@ -299,11 +299,11 @@ def test_bridge_stalled_during_cycle_sends_no_old_decision(tmp_path):
 def test_shadow_bridge_reports_owner_without_lease(tmp_path):
     cluster = FakeCluster()
     shadow = a_bridge(tmp_path, cluster, mode="shadow")
-    assert shadow.cycle().rival is None
+    assert shadow.cycle().other_leader is None
     assert cluster.claimed is None
     cluster.claimed = OTHER
     report = shadow.cycle()
-    assert (report.mode, report.rival) == ("shadow", OTHER)
+    assert (report.mode, report.other_leader) == ("shadow", OTHER)
     assert [h.detail for h in report.bridge_events if h.kind == "other_bridge"] == [
         "another bridge is in control of this cluster: two:/state"
     ]

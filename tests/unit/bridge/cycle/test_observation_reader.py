@@ -34,7 +34,7 @@ def test_first_reading_lists_ended_ledger_jobs_and_history(reader):
 def test_reads_history_only_once(reader, cluster):
     for cluster.now_s in (0, 100, 10_000):
         reader.read()
-    assert cluster.calls["history"] == 1
+    assert cluster.calls["read_history"] == 1
 
 
 def test_retries_failed_history_once_a_minute(reader, cluster):
@@ -48,7 +48,7 @@ def test_retries_failed_history_once_a_minute(reader, cluster):
         2 * HISTORY_RETRY_INTERVAL_S,
     ):
         _, past = reader.read()
-        asked.append((cluster.calls["history"], len(past)))
+        asked.append((cluster.calls["read_history"], len(past)))
     assert asked == [(1, 3), (1, 0), (2, 3), (2, 0), (3, 3)]
 
 
@@ -58,7 +58,7 @@ def test_first_reading_reports_ends_seen_by_earlier_glance(reader, cluster):
     cluster.end(7)
     assert [ended.job.id for ended in reader.read_first().ended] == [7]
     assert reader.read_first().ended == ()
-    assert cluster.calls["history"] == 0, "the past is not asked for"
+    assert cluster.calls["read_history"] == 0, "the past is not asked for"
     seen, past = reader.read()
     assert ([ended.job.id for ended in seen.ended], len(past)) == ([1, 7], 3)
     assert reader.read()[0].ended == ()

@@ -177,7 +177,7 @@ def test_repeats_checks_periodically_and_reports_changes(bridge_at, metrics):
 def test_unanswered_checks_are_failed_check_only(bridge_at):
     cluster, pace = FakeCluster(), FakePace()
     bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 10})
-    cluster.fail("checks", BackendUnavailable("gone"))
+    cluster.fail("run_checks", BackendUnavailable("gone"))
     pace.at_s = 10.0
     report = bridge.cycle()
     assert report.result == "ok"
@@ -187,6 +187,6 @@ def test_unanswered_checks_are_failed_check_only(bridge_at):
 def test_runs_no_checks_if_disabled(bridge_at, monkeypatch):
     cluster, pace = FakeCluster(), FakePace()
     bridge = bridge_at(cluster, pace=pace, cycle={"checks_every_s": 0})
-    monkeypatch.delattr(FakeCluster, "checks")
+    monkeypatch.delattr(FakeCluster, "run_checks")
     pace.at_s = 10.0**6
     assert bridge.cycle().result == "ok"

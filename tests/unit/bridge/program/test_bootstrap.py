@@ -142,8 +142,8 @@ MISSING = Check("accounting", False, "does not answer", required=False)
 def away():
     """A cluster that answers from the third time on."""
     cluster = FakeCluster(readiness=[MISSING])
-    cluster.fail("checks", BackendUnavailable("nobody there"))
-    cluster.collect_output("checks", [AWAY])
+    cluster.fail("run_checks", BackendUnavailable("nobody there"))
+    cluster.collect_output("run_checks", [AWAY])
     return cluster
 
 
@@ -304,7 +304,7 @@ def importing():
     """A cluster whose adapter begins for two looks."""
     cluster = FakeCluster(readiness=[MISSING])
     for look in (1, 2):
-        cluster.fail("checks", BackendStarting(f"hello: not sent yet: imports pyslurm, look {look}"))
+        cluster.fail("run_checks", BackendStarting(f"hello: not sent yet: imports pyslurm, look {look}"))
         cluster.collect_output("not_ready_reason", "imports pyslurm")
     return cluster
 

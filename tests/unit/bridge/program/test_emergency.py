@@ -296,7 +296,7 @@ def test_beating_heartbeat_means_alive_at_any_time(stranded, monkeypatch):
 
 @pytest.fixture
 def beside(stranded, monkeypatch):
-    """Another bridge's claim stands on the cluster of the dead one; it is watched for a moment only."""
+    """Another bridge's lease stands on the cluster of the dead one; it is watched for a moment only."""
     settings, cluster = stranded
     monkeypatch.setattr(release_all, "LEASE_MARGIN_S", 0.02)
     cluster.claimed = Lease("other", "1", 0, "login2:/var/lib/cpsched")
@@ -325,17 +325,17 @@ def test_releases_all_jobs_despite_lease_of_dead_bridge(beside):
 
 
 @pytest.mark.parametrize(
-    ("claim", "found"),
+    ("lease", "found"),
     [
         (None, "no other bridge holds the lease on this cluster"),
         ("own", "no other bridge holds the lease on this cluster"),
         (Lease("other", "1", 0, "login2:/var/lib/cpsched"), "the lease is held by login2:/var/lib/cpsched"),
     ],
 )
-def test_doctor_names_other_bridge_and_fix(stranded, claim, found):
+def test_doctor_names_other_bridge_and_fix(stranded, lease, found):
     settings, cluster = stranded
-    if claim != "own":
-        cluster.claimed = claim
+    if lease != "own":
+        cluster.claimed = lease
     (check,) = bootstrap.check_other_leader(cluster, settings)
     assert (check.ok, check.detail, check.required) == (found.startswith("no other bridge"), found, False)
     cluster.fail("observe", BackendTimeout("no answer"))

@@ -9,7 +9,7 @@ from cpsched_sim.input.input_limits import MAX_AMOUNT, MAX_FIELD_CHARS, MAX_ID, 
 from cpsched_sim.input.text_lines import open_text
 from cpsched_sim.traces import native_format, trace_record
 from cpsched_sim.workloads.load import load, open_trace
-from tests.unit.sim.traces.test_sacct import NAMED, row
+from tests.unit.sim.traces.test_sacct_reader import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
 OWN = f"{native_format.FIRST_LINE}\n# system: eurora\n{','.join(native_format.FIXED_COLUMNS)},cores,memory_mib\n"

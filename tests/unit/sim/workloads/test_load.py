@@ -11,7 +11,7 @@ from cpsched_sim.traces.accounting_options import TraceDialect
 from cpsched_sim.workloads.date_range import ArrivalDateRange
 from cpsched_sim.workloads.load import load, load_jobs
 from tests.traces import BLUE, KIT, KTH, XDMOD, trace
-from tests.unit.sim.traces.test_sacct import NAMED, row
+from tests.unit.sim.traces.test_sacct_reader import NAMED, row
 from tests.unit.sim.traces.test_swf import line
 
 HEADER = "; MaxProcs: 8\n"

@@ -31,7 +31,7 @@ def column(records, name):
 def mean_upto(gamma, most, value=lambda x: x):
     """The mean of a function of a gamma variable that is drawn again above `most`, by the midpoint rule."""
     edges = np.linspace(1e-9, most, 4001)
-    upto = np.array([gamma.upto(edge) for edge in edges])
+    upto = np.array([gamma.cumulative_probability(edge) for edge in edges])
     return float((np.diff(upto) * value((edges[1:] + edges[:-1]) / 2)).sum() / upto[-1])
 
 
@@ -60,7 +60,8 @@ def test_run_times_are_one_of_two_gammas_by_size(records, size):
     expected = short * mean_upto(SHORT_RUN_TIMES, 12) + (1 - short) * mean_upto(LONG_RUN_TIMES, 12)
     assert np.log(runs_s).mean() == pytest.approx(expected, abs=12 / len(runs_s) ** 0.5)
     assert (runs_s > np.exp(8)).mean() == pytest.approx(
-        short * (1 - SHORT_RUN_TIMES.upto(8) / SHORT_RUN_TIMES.upto(12)) + (1 - short) * (1 - LONG_RUN_TIMES.upto(8)),
+        short * (1 - SHORT_RUN_TIMES.cumulative_probability(8) / SHORT_RUN_TIMES.cumulative_probability(12))
+        + (1 - short) * (1 - LONG_RUN_TIMES.cumulative_probability(8)),
         abs=2 / len(runs_s) ** 0.5,
     )
 

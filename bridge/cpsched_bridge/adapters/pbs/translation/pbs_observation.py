@@ -167,7 +167,7 @@ class PbsTranslator:
                 *pbs_reservations.list_displayed_reservations(reading.reservations),
             ),
             otherwise=dict(self._otherwise),
-            claim=find_lease(seen.server),
+            lease=find_lease(seen.server),
             cluster_name=get_text(seen.server, "server_host"),
             labels={
                 n: pbs_job_ids.format_job_number(n)
@@ -207,9 +207,9 @@ def find_lease(server: Record) -> Lease | None:
     return parse_lease(words, f"the actor that set {LEASE_RESOURCE}")
 
 
-def encode_lease(claim: Lease) -> str:
+def encode_lease(lease: Lease) -> str:
     """Return the lease as hexadecimal digits, which are safe in a value for `qmgr`."""
-    return format_lease(claim).encode().hex()
+    return format_lease(lease).encode().hex()
 
 
 def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:

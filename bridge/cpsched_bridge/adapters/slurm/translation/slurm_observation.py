@@ -133,7 +133,7 @@ class SlurmTranslator:
             left=tuple(left),
             outages=list_outages(seen.nodes, reservations, seen.now_s),
             otherwise=dict(self._running.otherwise),
-            claim=lease_reservation.lease_from_reservations(seen.reservations),
+            lease=lease_reservation.lease_from_reservations(seen.reservations),
             unusable=tuple(list_unusable_objects(seen)),
             cluster_name=self.cluster_name,
             labels={

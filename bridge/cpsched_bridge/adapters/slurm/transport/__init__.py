@@ -111,10 +111,10 @@ class SlurmTransport(Protocol):
         """
         ...
 
-    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
         """Write `words` into the reservation of `translation.lease_reservation`. Return whether that succeeded.
 
-        `words` contains no blanks or quotes; see `Backend.acquire_lease`. `instead_of` is the current text. If it is
+        `words` contains no blanks or quotes; see `Backend.acquire_lease`. `expected` is the current text. If it is
         None, the reservation does not exist, and this call creates it.
         """
         ...

@@ -102,8 +102,8 @@ class AutoSlurmTransport(SlurmTransport):
         return self._chosen_transport().send(kind, orders)
 
     @override
-    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
-        return self._chosen_transport().acquire_lease(text, instead_of)
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
+        return self._chosen_transport().acquire_lease(text, expected)
 
     @override
     def release_lease(self, text: str) -> None:

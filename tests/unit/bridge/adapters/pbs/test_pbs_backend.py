@@ -309,12 +309,12 @@ def test_lease_lasts_until_replaced_or_released() -> None:
     backend = site.backend()
     mine, theirs = Lease("a", "1", 1, "login1:/var/lib/cpsched"), Lease("b", "2", 1, "elsewhere")
     assert backend.acquire_lease(mine, None)
-    assert backend.observe().claim == mine
+    assert backend.observe().lease == mine
     assert not backend.acquire_lease(theirs, None)
     backend.release_lease(theirs)
-    assert backend.observe().claim == mine
+    assert backend.observe().lease == mine
     backend.release_lease(mine)
-    assert backend.observe().claim is None
+    assert backend.observe().lease is None
 
 
 def test_vanished_running_job_has_ended() -> None:

@@ -35,7 +35,7 @@ def test_ranks_pending_jobs_by_formula_without_points() -> None:
     site.seen.queues["managed"]["Priority"] = "40"
     backend = site.backend()
     assert isinstance(backend, SupportsBoost)
-    ranks = {each.label: each for each in backend.ranks()}
+    ranks = {each.label: each for each in backend.read_ranks()}
     assert (ranks["0"].own - ranks["10"].own, ranks["0"].points, ranks["10"].points) == (10, 7, 0)
     assert {each.tier for each in ranks.values()} == {40}
     assert (ranks["0"].id, ranks["0"].jobs) == (0, (0,))
@@ -43,26 +43,26 @@ def test_ranks_pending_jobs_by_formula_without_points() -> None:
 
 
 def test_array_is_one_rank_for_all_pending_subjobs() -> None:
-    ranks = {each.id: each for each in a_site().backend().ranks()}
+    ranks = {each.id: each for each in a_site().backend().read_ranks()}
     assert ranks[3].label == "3[]"
     assert set(ranks[3].jobs) >= {2 << 41 | 3, 3 << 41 | 3}
     assert 2 << 41 | 3 not in ranks
 
 
 def test_raises_all_values_if_lowest_is_below_1() -> None:
-    own = {each.label: each.own for each in a_site("-ncpus + cpsched_points").backend().ranks()}
+    own = {each.label: each.own for each in a_site("-ncpus + cpsched_points").backend().read_ranks()}
     assert min(own.values()) == 1
     assert own["10"] > own["0"], "one processor before two"
 
 
 def test_values_of_at_least_1_stay_unchanged() -> None:
     site = a_site("100 * ncpus + cpsched_points")
-    own = {each.label: each.own for each in site.backend().ranks()}
+    own = {each.label: each.own for each in site.backend().read_ranks()}
     assert own["10"] == 100 * int(site.wishes("10.vm")["ncpus"])
 
 
 def test_ignores_fractions_of_values() -> None:
-    own = {each.label: each.own for each in a_site("20.7 + cpsched_points").backend().ranks()}
+    own = {each.label: each.own for each in a_site("20.7 + cpsched_points").backend().read_ranks()}
     assert set(own.values()) == {20}
 
 
@@ -73,21 +73,21 @@ def test_queue_priority_is_tier_and_formula_term(priority: str | None, own: int)
     queue.pop("Priority", None)
     if priority is not None:
         queue["Priority"] = priority
-    (rank,) = (each for each in site.backend().ranks() if each.label == "0")
+    (rank,) = (each for each in site.backend().read_ranks() if each.label == "0")
     assert (rank.tier, rank.own) == (int(priority or 0), own)
 
 
 def test_job_with_non_text_state_is_not_pending() -> None:
     site = a_site()
     site.seen.jobs["0.vm"]["job_state"] = {"Q": "Q"}
-    assert "0" not in {each.label for each in site.backend().ranks()}
+    assert "0" not in {each.label for each in site.backend().read_ranks()}
 
 
 def test_ranks_and_boosts_array_with_started_subjobs() -> None:
     site = a_site()
     site.seen.jobs["3[].vm"]["job_state"] = "B"
     backend = site.backend()
-    assert 3 in {each.id for each in backend.ranks()}
+    assert 3 in {each.id for each in backend.read_ranks()}
     assert [each.result for each in backend.set_boosts([PriorityBoost(3, 8)])] == ["done"]
     assert told(site) == [("cpsched_points", "8", "3[].vm")]
 
@@ -95,16 +95,16 @@ def test_ranks_and_boosts_array_with_started_subjobs() -> None:
 def test_ranks_job_of_other_queue_while_it_has_points() -> None:
     site = a_site(j0=5)
     site.seen.jobs["0.vm"]["queue"] = "leftq"
-    assert {each.label: each.points for each in site.backend().ranks()}["0"] == 5
+    assert {each.label: each.points for each in site.backend().read_ranks()}["0"] == 5
     site.wishes("0.vm").pop("cpsched_points")
-    assert "0" not in {each.label for each in site.backend().ranks()}
+    assert "0" not in {each.label for each in site.backend().read_ranks()}
 
 
 @pytest.mark.parametrize("formula", ["", "ncpus", "2 * cpsched_points", "fairshare_perc + cpsched_points"])
 def test_points_missing_in_formula_are_fixed_but_removable(formula: str) -> None:
     site = a_site(formula, j0=5)
     backend = site.backend()
-    assert all(each.fixed for each in backend.ranks())
+    assert all(each.fixed for each in backend.read_ranks())
     assert backend.set_boosts([PriorityBoost(0, 0, (5,))])[0].result == "done"
     assert told(site) == [("cpsched_points", "0", "0.vm")]
 
@@ -112,9 +112,9 @@ def test_points_missing_in_formula_are_fixed_but_removable(formula: str) -> None
 def test_uses_scheduler_formula_unless_schedulers_differ() -> None:
     site = a_site("")
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
-    assert not any(each.fixed for each in site.backend().ranks())
+    assert not any(each.fixed for each in site.backend().read_ranks())
     site.schedulers_seen["other"] = {"job_sort_formula": "ncpus + cpsched_points"}
-    assert all(each.fixed for each in site.backend().ranks())
+    assert all(each.fixed for each in site.backend().read_ranks())
 
 
 def test_sets_equal_points_in_one_command_and_keeps_foreign_ones() -> None:
@@ -203,13 +203,13 @@ def test_boost_commands_respect_remaining_time(monkeypatch: pytest.MonkeyPatch) 
 def test_non_text_formula_fixes_all_points() -> None:
     site = a_site(j0=5)
     site.seen.server["job_sort_formula"] = {"a": "b"}  # type: ignore[index]
-    assert all(each.fixed for each in site.backend().ranks())
+    assert all(each.fixed for each in site.backend().read_ranks())
 
 
 def test_ignores_and_keeps_invalid_points() -> None:
     site = a_site()
     site.wishes("0.vm")["cpsched_points"] = "many"
-    assert "0" not in {each.label for each in site.backend().ranks()}
+    assert "0" not in {each.label for each in site.backend().read_ranks()}
     assert site.backend().set_boosts([PriorityBoost(0, 5)])[0].result == "refused"
     assert told(site) == []
 
@@ -279,6 +279,6 @@ def test_backend_checks_need_scheduler_records() -> None:
     site.schedulers_seen = {"default": {"job_sort_formula": FORMULA}}
     backend = site.backend()
     backend._programs.list_missing_programs = list  # type: ignore[method-assign]  # noqa: SLF001
-    assert {each.name: each for each in backend.checks()}["formula"].ok
+    assert {each.name: each for each in backend.run_checks()}["formula"].ok
     site.fails = {"schedulers": CommandRefused("Unauthorized Request")}
-    assert [each.ok for each in backend.checks()] == [False]
+    assert [each.ok for each in backend.run_checks()] == [False]

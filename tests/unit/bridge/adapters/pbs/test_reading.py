@@ -143,7 +143,7 @@ def test_excludes_and_names_only_unreadable_records() -> None:
         "reservation R2.vm cannot be read: 'soon' is not a time",
         "reservation R3.vm cannot be read: 'soon' is not a time",
     ]
-    doctor = {each.name: each.detail for each in PbsBackend(pbs, ("workq", "odd", "other"), "leftq").checks()}
+    doctor = {each.name: each.detail for each in PbsBackend(pbs, ("workq", "odd", "other"), "leftq").run_checks()}
     assert doctor["objects"].startswith("ignored: job no job: record cannot be read: is not a job name; node ")
     assert doctor["objects"].endswith("; and 5 more")
     assert seen.cluster.node_names == ("a", "b", "e", "f", "h")

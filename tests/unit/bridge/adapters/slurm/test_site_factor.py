@@ -57,7 +57,7 @@ class Slurm:
 
 
 def rank(slurm: Slurm, *records, tiers=None):
-    (found,) = slurm.advising.ranks(records, tiers or {})
+    (found,) = slurm.advising.read_ranks(records, tiers or {})
     return found
 
 
@@ -98,21 +98,21 @@ def test_array_tasks_share_rank_and_split_task_keeps_array():
     slurm = Slurm(line(5, 9), line(8, 3))
     together = record(5, array_id=5, array_tasks_waiting="1-3")
     apart = record(8, array_id=5, array_task_id=4)
-    both = slurm.advising.ranks([together, apart], {})
+    both = slurm.advising.read_ranks([together, apart], {})
     assert both[0].jobs == tuple(slurm_job_ids.make_task_id(5, task) for task in (1, 2, 3))
-    assert (both[0].label, both[0].kin) == ("5", 0)
-    assert (both[1].jobs, both[1].label, both[1].kin) == ((slurm_job_ids.make_task_id(5, 4),), "5_4", 5)
+    assert (both[0].label, both[0].array_id) == ("5", 0)
+    assert (both[1].jobs, both[1].label, both[1].array_id) == ((slurm_job_ids.make_task_id(5, 4),), "5_4", 5)
     slurm.advising.advise([PriorityBoost(5, 10), PriorityBoost(8, 20)])
     assert slurm.scontrol.told == ["update JobId=5_[1-3] SiteFactor=10", "update JobId=5_4 SiteFactor=20"]
 
 
 def test_running_jobs_have_no_rank():
-    assert Slurm(line(7, 1)).advising.ranks([record(7, state="RUNNING")], {}) == []
+    assert Slurm(line(7, 1)).advising.read_ranks([record(7, state="RUNNING")], {}) == []
 
 
 def test_boosts_never_replace_foreign_site_factor():
     slurm = Slurm(line(1, 9), line(2, 9, site=50), line(3, 9, site=51))
-    slurm.advising.ranks([record(1), record(2), record(3)], {})
+    slurm.advising.read_ranks([record(1), record(2), record(3)], {})
     found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 6, (40, 50)), PriorityBoost(3, 7, (40, 50))])
     assert [each.result for each in found] == ["done", "done", "refused"]
     assert "SiteFactor=51 was set by another actor" in found[2].detail
@@ -121,7 +121,7 @@ def test_boosts_never_replace_foreign_site_factor():
 
 def test_held_job_accepts_only_zero_points():
     slurm = Slurm()
-    slurm.advising.ranks([record(1, priority=0), record(2, priority=0)], {})
+    slurm.advising.read_ranks([record(1, priority=0), record(2, priority=0)], {})
     found = slurm.advising.advise([PriorityBoost(1, 5), PriorityBoost(2, 0, (9,))])
     assert [each.result for each in found] == ["refused", "done"]
     assert slurm.scontrol.told == ["update JobId=2 SiteFactor=0"]
@@ -129,7 +129,7 @@ def test_held_job_accepts_only_zero_points():
 
 def test_removal_succeeds_and_boost_fails_for_missing_job():
     slurm = Slurm(line(1, 9), line(2, 9))
-    slurm.advising.ranks([record(1), record(2)], {})
+    slurm.advising.read_ranks([record(1), record(2)], {})
     slurm.scontrol.says = dict.fromkeys(["JobId=1", "JobId=2"], "Invalid job id specified for job 1")
     found = slurm.advising.advise([PriorityBoost(1, 0), PriorityBoost(2, 5), PriorityBoost(3, 5)])
     assert [each.result for each in found] == ["done", "refused", "refused"]
@@ -137,7 +137,7 @@ def test_removal_succeeds_and_boost_fails_for_missing_job():
 
 def test_unanswered_command_has_unknown_outcome():
     slurm = Slurm(line(1, 9), line(2, 9), line(3, 9))
-    slurm.advising.ranks([record(1), record(2), record(3)], {})
+    slurm.advising.read_ranks([record(1), record(2), record(3)], {})
     slurm.scontrol.says = {
         "JobId=1": ControllerCallError("no answer", lost=True),
         "JobId=2": "Unable to contact slurm controller (connect failure)",
@@ -150,7 +150,7 @@ def test_unanswered_command_has_unknown_outcome():
 
 def test_reads_sprio_again_every_100_changes():
     slurm = Slurm(*(line(id, 9) for id in range(1, 251)))
-    slurm.advising.ranks([record(id) for id in range(1, 251)], {})
+    slurm.advising.read_ranks([record(id) for id in range(1, 251)], {})
     slurm.looks = 0
     assert {each.result for each in slurm.advising.advise([PriorityBoost(id, 5) for id in range(1, 251)])} == {"done"}
     assert slurm.looks == 3
@@ -158,10 +158,10 @@ def test_reads_sprio_again_every_100_changes():
 
 def test_unanswered_sprio_fails_before_any_command():
     slurm = Slurm(line(1, 9))
-    slurm.advising.ranks([record(1)], {})
+    slurm.advising.read_ranks([record(1)], {})
     slurm.lines = None
     with pytest.raises(BackendUnavailable):
         slurm.advising.advise([PriorityBoost(1, 5)])
     with pytest.raises(BackendUnavailable):
-        slurm.advising.ranks([record(1)], {})
+        slurm.advising.read_ranks([record(1)], {})
     assert slurm.scontrol.told == []

@@ -31,7 +31,7 @@ class Played(PyslurmClient):
         super().__init__()
         self.scene = scene
         self.sent: list[tuple[str, list[dict[str, Any]]]] = []
-        self.claims: list[tuple[object, ...]] = []
+        self.lease_calls: list[tuple[object, ...]] = []
         self.fail: list[BackendError | None] = []
 
     def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
@@ -40,7 +40,7 @@ class Played(PyslurmClient):
         if name == "snapshot":
             return self.scene.snapshot()
         if name in ("acquire_lease", "release_lease"):
-            self.claims.append((name, *arguments.values()))
+            self.lease_calls.append((name, *arguments.values()))
             return True
         self.sent.append((name, arguments["orders"]))
         error = self.fail.pop(0) if self.fail else None
@@ -307,12 +307,12 @@ def test_checks_of_unreachable_controller_fail(child: Played, backend: SlurmBack
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
             raise BackendUnavailable("connect failure")
 
-    checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).checks()
+    checks = SlurmBackend(PyslurmTransport(client=Dead(child.scene))).run_checks()
     assert [(check.name, check.ok, check.may_pass_later) for check in checks] == [("controller", False, True)]
 
 
 def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: SlurmBackend) -> None:
-    names = [check.name for check in backend.checks()]
+    names = [check.name for check in backend.run_checks()]
     assert names[-7:] == [
         "objects", "dynamic nodes", "power saving", "node weights", "partition settings", "reservations", "node lists",
     ]  # fmt: skip
@@ -323,7 +323,7 @@ def test_checks_include_nodes_if_cluster_is_readable(child: Played, backend: Slu
                 raise BackendUnavailable("connect failure")
             return super().call(name, deadline_s, **arguments)
 
-    half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).checks()
+    half = SlurmBackend(PyslurmTransport(client=Half(child.scene))).run_checks()
     assert [check.name for check in half] == [*names[:-7], "reading"]
     assert (half[-1].ok, half[-1].required, half[-1].detail) == (False, True, "connect failure")
 
@@ -335,7 +335,7 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
     scene.partition("main")["unknown"] = {"Colour": "red"}
     for table in ("nodes", "partitions"):
         scene.tables[table]["fields"] += ["unreadable", "unknown"]
-    checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).checks()}
+    checks = {check.name: check for check in SlurmBackend(PyslurmTransport(client=child)).run_checks()}
     assert (checks["objects"].ok, checks["objects"].required, checks["objects"].detail) == (
         False, False,
         "ignored: node n1: configured_gres cannot be read: brackets do not match; "
@@ -348,22 +348,22 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
             raise AnswerNotUnderstood("scontrol: the output of 9 characters is truncated")
 
-    (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).checks()
+    (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).run_checks()
     assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)
 
 
 def test_history_is_from_controller_without_accounting(scene: Scene, backend: SlurmBackend) -> None:
-    ended = backend.history()
+    ended = backend.read_history()
     told = [job["id"] for job in scene.rows["jobs"] if job["state"] == "CANCELLED" and job["allocated_nodes"]]
     assert 0 < len(ended) <= len(told)
     assert [e.end_s for e in ended] == sorted(e.end_s for e in ended)
 
 
 def test_history_is_from_controller_if_accounting_is_silent(scene: Scene, backend: SlurmBackend) -> None:
-    remembered = backend.history()
+    remembered = backend.read_history()
     scene.facts["config"]["accounting_storage_type"] = "accounting_storage/slurmdbd"
     without = SlurmBackend(PyslurmTransport(client=Played(scene), accounting=Silent()))
-    assert without.history() == remembered
+    assert without.read_history() == remembered
     assert without.history_missing
     assert not backend.history_missing
 
@@ -384,7 +384,7 @@ def test_acquires_lease_if_none_was_read(backend: SlurmBackend, child: Played) -
     backend.observe()
     assert backend.acquire_lease(CLAIM, None)
     backend.release_lease(CLAIM)
-    assert child.claims == [("acquire_lease", WORDS, None), ("release_lease", WORDS)]
+    assert child.lease_calls == [("acquire_lease", WORDS, None), ("release_lease", WORDS)]
 
 
 def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, child: Played, scene: Scene) -> None:
@@ -397,10 +397,10 @@ def test_acquires_lease_only_in_place_of_the_one_read(backend: SlurmBackend, chi
         "comment": "beat=x  odd",
     }
     scene.rows["reservations"] = [odd]
-    before = backend.observe().claim
+    before = backend.observe().lease
     assert before is not None
     backend.acquire_lease(CLAIM, before)
-    assert child.claims == [("acquire_lease", WORDS, "beat=x  odd")]
+    assert child.lease_calls == [("acquire_lease", WORDS, "beat=x  odd")]
 
 
 def test_observation_names_cluster(scene: Scene, backend: SlurmBackend) -> None:

@@ -72,9 +72,9 @@ class SlurmCliTransport(SlurmCliOrderExecutor, SlurmTransport):
         return self._records.read_accounting(since_s)
 
     @override
-    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
         try:
-            return self._claiming.acquire_lease(text, instead_of)
+            return self._claiming.acquire_lease(text, expected)
         except LeaseCommandRefused as error:
             raise _lease_refusal_as_backend_error(error) from error
 

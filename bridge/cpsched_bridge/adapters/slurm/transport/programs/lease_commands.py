@@ -37,11 +37,11 @@ class LeaseReservationCommands:
     scontrol: Callable[[Sequence[str]], Sequence[str]]
     """Runs commands and returns scontrol's error for each."""
 
-    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
-        """Write `words` into the reservation if its text equals `instead_of`. Return whether that succeeded."""
-        if self.words() != instead_of:
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
+        """Write `words` into the reservation if its text equals `expected`. Return whether that succeeded."""
+        if self.words() != expected:
             return False
-        if instead_of is not None:
+        if expected is not None:
             self._update_lease_field(f"update ReservationName={LEASE_RESERVATION_NAME}", text)
             return True
         try:

@@ -108,8 +108,8 @@ class PyslurmTransport(SlurmTransport):
         return [CommandReply(*each) for each in self._call(kind, orders=list(orders))]
 
     @override
-    def acquire_lease(self, text: str, instead_of: str | None) -> bool:
-        taken: bool = self._call("acquire_lease", text=text, instead_of=instead_of)
+    def acquire_lease(self, text: str, expected: str | None) -> bool:
+        taken: bool = self._call("acquire_lease", text=text, expected=expected)
         return taken
 
     @override

@@ -34,15 +34,15 @@ def load_pyslurm_calls(module: str) -> Calls:
     Each call takes and returns plain values.
     """
     pyslurm = importlib.import_module(module)
-    reading, commands, claims = PyslurmReader(pyslurm), PyslurmOrderExecutor(pyslurm), make_lease_commands(pyslurm)
+    reading, commands, leases = PyslurmReader(pyslurm), PyslurmOrderExecutor(pyslurm), make_lease_commands(pyslurm)
     queries = (reading.hello, reading.facts, reading.snapshot, reading.past)
     changing = (
         commands.start,
         commands.hold,
         commands.release,
         commands.unpin,
-        claims.acquire_lease,
-        claims.release_lease,
+        leases.acquire_lease,
+        leases.release_lease,
     )
     return {call.__name__: call for call in (*queries, *changing)}
 

@@ -60,7 +60,7 @@ def test_lease_reservation_closes_no_node() -> None:
         ],
     )
     with_claim = SlurmTranslator().observe(claimed)
-    assert with_claim.claim == CLAIM
-    assert without.claim is None
+    assert with_claim.lease == CLAIM
+    assert without.lease is None
     assert with_claim.outages == without.outages
     assert [each.job for each in with_claim.pending] == [each.job for each in without.pending]

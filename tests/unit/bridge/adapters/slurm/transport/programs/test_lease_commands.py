@@ -67,12 +67,12 @@ def test_acquires_renews_and_releases_lease(cluster: Cluster, ours: LeaseReserva
     assert {"StartTime=now+3650days", "Duration=1", "Nodes=n1"} <= set(created), "it keeps no job from any node"
 
 
-@pytest.mark.parametrize("instead_of", [None, "a&1"])
+@pytest.mark.parametrize("expected", [None, "a&1"])
 def test_does_not_overwrite_lease_of_another_bridge(
-    cluster: Cluster, ours: LeaseReservationCommands, instead_of: str | None
+    cluster: Cluster, ours: LeaseReservationCommands, expected: str | None
 ) -> None:
     cluster.words[LEASE_RESERVATION_NAME] = "b&7"
-    assert not ours.acquire_lease("a&2", instead_of)
+    assert not ours.acquire_lease("a&2", expected)
     ours.release_lease("a&2")
     assert cluster.words == {LEASE_RESERVATION_NAME: "b&7"}
     assert cluster.commands == []
@@ -90,7 +90,7 @@ def test_reports_refusal_of_cluster(cluster: Cluster, ours: LeaseReservationComm
         ours.acquire_lease("a&1", None)
     answer = pyslurm_worker.handle_request(
         lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"text": "a", "instead_of": None}},
+        {"call": "acquire_lease", "arguments": {"text": "a", "expected": None}},
     )
     assert answer["error"] == "refused"
     cluster.complaint, cluster.words = (
@@ -99,7 +99,7 @@ def test_reports_refusal_of_cluster(cluster: Cluster, ours: LeaseReservationComm
     )
     answer = pyslurm_worker.handle_request(
         lambda: {"acquire_lease": ours.acquire_lease},
-        {"call": "acquire_lease", "arguments": {"text": "b", "instead_of": "a"}},
+        {"call": "acquire_lease", "arguments": {"text": "b", "expected": "a"}},
     )
     assert answer["error"] == "unavailable"
 
