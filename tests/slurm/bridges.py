@@ -113,13 +113,6 @@ class LiveBridge:
         check = f"p=$(cat {self.state}/pid) && grep -q -v zombie /proc/$p/status && test -d /proc/$p && echo yes"
         return "yes" in self.shell(check, check=False)
 
-    def children(self) -> list[int]:
-        """Return the pyslurm processes of this bridge, without its Slurm commands."""
-        return self._processes("-f transport.pyslurm.child")
-
-    def _processes(self, which: str = "") -> list[int]:
-        return [int(pid) for pid in self.shell(f"pgrep -P $(cat {self.state}/pid) {which}", check=False).split()]
-
     def cpu_s(self) -> dict[str, float]:
         """Return the CPU seconds so far of the bridge, its pyslurm process, and its dispatcher's process if any."""
         code = (
@@ -128,11 +121,13 @@ class LiveBridge:
             "for pid in sys.argv[1:]:\n"
             "    words = open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()\n"
             "    line = open(f'/proc/{pid}/cmdline').read()\n"
-            "    name = next((name for name in ('dispatcher', 'pyslurm') if name in line), 'bridge')\n"
+            "    modules = {'isolation_worker': 'dispatcher', 'pyslurm_worker': 'pyslurm'}\n"
+            "    name = next((modules[module] for module in modules if module in line), 'bridge')\n"
             "    found[name] = (int(words[11]) + int(words[12])) / os.sysconf('SC_CLK_TCK')\n"
             "print(json.dumps(found))"
         )
-        words = " ".join(map(str, [self.pid, *self._processes("-f cpsched_bridge")]))
+        children = self.shell(f"pgrep -P {self.pid} -f cpsched_bridge", check=False).split()
+        words = " ".join([str(self.pid), *children])
         found: dict[str, float] = json.loads(self.shell(f"python - {words}", stdin=code))
         return found
 
