@@ -1,0 +1,126 @@
+"""Compare start forecasts with `squeue --start` on the test cluster: the same jobs, at the same moments.
+
+`make cluster`, then `python -m tests.slurm.start_estimates [--jobs N] [--runs NAME]... --out FOLDER`: Slurm alone runs
+each workload of `tests.slurm.twin` while `cpsched record-slurm-estimates` records squeue's estimates. Then `cpsched
+accuracy start-times` forecasts the starts of the second half of the jobs with the twin, from the accounting records,
+and judges both by the recorded starts. FOLDER receives the inputs of each comparison.
+
+Jobs and Slurm's intervals are about ten times shorter than on a site, so estimates are recorded every 6 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.slurm.harness import Slurm, docker, wait_until
+from tests.slurm.twin import MOST_WAIT_S, RUNS, submit, workload
+
+RECORDED_RUNS = ("single", "wide", "arrays", "short", "usual")
+"""Workloads whose jobs an accounting record describes completely."""
+RECORD_EVERY_S = 6
+ESTIMATES = "/tmp/bridges/estimates.csv"
+COLUMNS = (
+    "JobID,JobIDRaw,User,Account,Partition,QOS,Reservation,Submit,Eligible,Start,End,Elapsed,State,NNodes,NCPUS,"
+    "ReqTRES,AllocTRES,Timelimit,NodeList,JobName"
+)
+COMMAND = "from cpsched_bridge.program.cli import main; main()"
+
+
+def record_run(slurm: Slurm, name: str, count: int, seed: int, folder: Path) -> None:
+    """Run a workload under Slurm alone, and write its records, estimates, nodes and configuration to `folder`."""
+    slurm.reset()
+    run, container = RUNS[name], slurm.python_container()
+    parameters = f"SchedulerParameters={run.parameters},bf_max_job_test=2000,disable_job_shrink"
+    with slurm.configured(parameters, "PriorityWeightAge=0"):
+        recorder = f"rm -f {ESTIMATES}; exec python -c '{COMMAND}' record-slurm-estimates --out {ESTIMATES}"
+        docker(
+            "exec", "--detach", "--user", "cpsched", container, "sh", "-c", f"{recorder} --every {RECORD_EVERY_S}"
+        )  # fmt: skip
+        try:
+            ids = submit(slurm, run, workload(run, count, seed))
+            wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
+        finally:
+            docker("exec", container, "pkill", "-INT", "-f", "record-slurm-estimates", check=False)
+        wait_until(
+            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
+        )
+        sacct = (
+            "sacct",
+            "--allusers",
+            "--allocations",
+            "--duplicates",
+            "--parsable2",
+            "--array",
+            f"--format={COLUMNS}",
+        )
+        contents = {
+            "jobs.txt": slurm.run("env", "TZ=UTC", *sacct, "--jobs", ",".join(ids)),
+            "estimates.csv": docker("exec", container, "cat", ESTIMATES),
+            "nodes.txt": slurm.scontrol("show", "node"),
+            "config.txt": slurm.scontrol("show", "config"),
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in contents.items():
+        (folder / file).write_text(text)
+
+
+def compare_forecasts(folder: Path) -> dict[str, Any]:
+    """Return the comparison of forecasts and estimates in a folder of `record_run`."""
+    program, system = [sys.executable, "-m", "cpsched_sim.cli"], folder / "system.yaml"
+    if not system.exists():
+        from_slurm = ["system", "from-slurm", str(folder / "nodes.txt"), "--out", str(system)]
+        subprocess.run([*program, *from_slurm], check=True)
+    options = {
+        "--system": system,
+        "--set": f"config_file={folder / 'config.txt'}",
+        "--slurm-estimates": folder / "estimates.csv",
+        "--zone": "UTC",
+    }
+    accuracy = ["accuracy", "start-times", str(folder / "jobs.txt"), "--json"]
+    accuracy += [str(word) for pair in options.items() for word in pair]
+    found: dict[str, Any] = json.loads(subprocess.run([*program, *accuracy], check=True, stdout=subprocess.PIPE).stdout)
+    compared: dict[str, Any] = found["slurm_estimates"]
+    return compared
+
+
+LINE = "{:10}" + " {:>10}" * 7
+HEADINGS = ("", "forecasts", "no estim.", "squeue s", "ours s", "ours %", "err sq. s", "err ours s")
+
+
+def format_comparison(name: str, found: dict[str, Any]) -> str:
+    """Return a line: mean pinball losses, ours in percent of squeue's, and mean absolute errors of both."""
+    slurm, ours = found["slurm"], found["forecast"]
+    figures = (
+        slurm["pinball_s"], ours["pinball_s"], 100 * ours["pinball_s"] / slurm["pinball_s"], slurm["absolute_error_s"],
+        ours["absolute_error_s"],
+    )  # fmt: skip
+    return LINE.format(name, found["cases"], found["without_estimate"], *(f"{figure:.1f}" for figure in figures))
+
+
+def main() -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=300, help="submissions in each run")
+    parser.add_argument("--runs", action="append", choices=RECORDED_RUNS, help="default: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True, help="where inputs are stored; stored runs are not repeated")
+    wanted = parser.parse_args()
+    print(LINE.format(*HEADINGS), flush=True)
+    slurm = Slurm()
+    try:
+        for name in wanted.runs or RECORDED_RUNS:
+            folder = wanted.out / name
+            if not (folder / "jobs.txt").exists():
+                record_run(slurm, name, wanted.jobs, wanted.seed, folder)
+            print(format_comparison(name, compare_forecasts(folder)), flush=True)
+    finally:
+        slurm.close()
+
+
+if __name__ == "__main__":
+    main()
