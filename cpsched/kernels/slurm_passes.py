@@ -213,6 +213,7 @@ def run_main_scheduler(
                 break
             seen[partition] += 1
             if seen[partition] > rules.partition_job_depth:
+                passes.main_cut = 1
                 continue
         if not whole_queue:
             if depth > rules.default_queue_depth:

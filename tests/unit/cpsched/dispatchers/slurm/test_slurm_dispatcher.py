@@ -62,6 +62,9 @@ def test_sched_max_job_start_limits_started_jobs():
 def test_partition_job_depth_limits_tested_jobs():
     queue = [small(1), small(2), small(3, queue="q")]
     assert started("bf_interval=-1,partition_job_depth=1", queue, []) == [1, 3]
+    snapshot = a_snapshot(a_cluster(), queue)
+    decision = SlurmTwinDispatcher("bf_interval=-1,partition_job_depth=1,sched_interval=5").decide(snapshot)
+    assert decision.again_s == snapshot.now_s + 5, "the next pass tests the second job"
 
 
 def test_default_queue_depth_tests_one_more_job():
