@@ -1,1 +1,1 @@
-"""Readers of trace formats, one file per format."""
+"""Readers of trace formats, one module per format."""

@@ -1,6 +1,6 @@
 """Assign numbers to a job's runs, because accounting data has one record per requeue.
 
-Derived tables may store array tasks under the array's number, with equal starts and different ends.
+Derived tables may store array tasks under the array's number, with equal start times and different end times.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from cpsched.errors import InvalidValue
 from cpsched_sim.input.input_limits import MAX_ID
 
 RUN_OFFSET = 10**16
-"""Offset of each further run of a job: 10000000000000007 is the second run of job 7."""
+"""Offset between the numbers of a job's runs: 10000000000000007 is the second run of job 7."""
 TASK_FACTOR = 10**7
-"""A number above any array's number of tasks; -70000003 is task 3 of array 7."""
+"""Factor above any array's number of tasks: -70000003 is task 3 of array 7."""
 _UNNUMBERED_OFFSET = 5 * 10**6
 """Offset of missing task numbers: -75000001 is the second task of array 7. Slurm's task numbers end at 4,000,000."""
 _MAX_UNNUMBERED = 4 * 10**6
@@ -23,7 +23,7 @@ DUPLICATE_NUMBER_REASON = (
 
 
 class _RunsOfOneJob:
-    """The runs of a job number with several runs: nodes by start and end."""
+    """The runs that share a job number: the nodes by start and end."""
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[int, int], set[str]] = {}
@@ -31,7 +31,7 @@ class _RunsOfOneJob:
         self.further = self.tasks = 0
 
     def add(self, start_s: int, end_s: int, nodes: str) -> bool:
-        """Add a run; return False if it already exists. The nodes of a run may be missing from the file."""
+        """Add a run. Return False if it already exists. The nodes of a run may be missing from the file."""
         there = self.nodes.setdefault((start_s, end_s), set())
         if nodes in there or "" in there or (there and not nodes):
             return False
@@ -47,9 +47,9 @@ class JobRunNumbering:
         self._several: dict[int, _RunsOfOneJob] = {}
 
     def number(self, id: int, start_s: int, end_s: int = 0, nodes: str = "") -> tuple[int | None, bool]:
-        """Return a run's number, and whether several runs started together. Raise `InvalidValue`.
+        """Return the run's number, and whether several runs of the job started at the same time. Raise `InvalidValue`.
 
-        The first run has the job's own number. For a run that has already been read, the number is None.
+        The first run has the job's own number. The number of a run that was already read is None.
         """
         first = self._first.setdefault(id, run := (start_s, end_s, nodes))
         if first is run:

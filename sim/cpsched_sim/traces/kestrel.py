@@ -35,7 +35,7 @@ from cpsched_sim.traces.trace_record import TraceRecord, UnitsRequest
 
 _INTERVAL = re.compile(r"(?:(\d{1,9}) days?)?(?:,? ?\b(\d{1,9}):(\d\d):(\d\d)(?:\.\d+)?)?$", re.ASCII)
 _MAX_POWER_W = 1 << 30
-"""An upper bound on any job's power in W, because Slurm's energy counters can overflow."""
+"""Upper bound on a job's power in W. Slurm's energy counters can overflow."""
 
 
 class KestrelTraceReader(ParquetTraceReader):

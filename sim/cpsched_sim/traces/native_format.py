@@ -1,6 +1,6 @@
 """cpsched's native trace format: gzipped CSV that can express every property of a request.
 
-SWF has no job names, GPUs, amounts per unit or distinct nodes, and a second file with them could get lost. Any tool can
+SWF has no job names, GPUs, amounts per unit or distinct nodes, and a second file for these could get lost. Any tool can
 read CSV, messages can refer to its lines, and gzipped CSV is as small as SWF.
 
     # cpsched-trace 1
@@ -11,8 +11,8 @@ read CSV, messages can refer to its lines, and gzipped CSV is as small as SWF.
 
 Lines of the form `# key: value` are the header; `system` is the default system of `cpsched simulate`. The columns after
 `account` are amounts per unit, named like the system's resources. The optional column `start_s` before them is the
-job's start on the original machine, empty if unknown. A run may exceed its walltime, because sites include the clean-up
-time, and is not cut.
+job's start on the original machine, empty if unknown. A run may exceed its walltime, because sites count the clean-up
+time. The excess is not cut.
 """
 
 from __future__ import annotations
@@ -138,11 +138,11 @@ class NativeTraceReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], resources: Sequence[str], header: Mapping[str, object]) -> None:
-    """Write records with `UnitsRequest`, gzipped if the file name ends in .gz. The output is deterministic.
+    """Write records that have a `UnitsRequest`, gzipped if the file name ends in .gz. The output is deterministic.
 
     Write recorded starts if any record has one, but no nodes.
 
-    Raise `InputError` on failure, and for text fields with line breaks, because each job is one line.
+    Raise `InputError` on failure, and if a text field contains a line break, because each job is one line.
     """
     text = io.StringIO()
     text.write(FIRST_LINE + "\n")

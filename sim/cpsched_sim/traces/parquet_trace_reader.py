@@ -1,4 +1,4 @@
-"""Code that the Parquet readers share. Each row is a job, and messages contain file, row and column."""
+"""Code that the Parquet readers share. Each row is a job, and error messages name the file, row and column."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cpsched_sim.traces.timestamps import possible_times
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord, UnitsRequest
 
 _ROW_TEXT = "row"
-"""The value that replaces a line's text, because a table has no lines."""
+"""The text that replaces the line in error messages, because a table has no lines."""
 
 
 class ParquetTraceReader(TraceReader):
-    """A trace in a Parquet table. A format declares its columns and creates a record from `self.row`.
+    """A trace in a Parquet table. A subclass declares its columns and creates a record from `self.row`.
 
-    `NEEDED` are the required columns, `ALSO` the optional ones. Times are seconds since 1970.
+    `NEEDED` lists the required columns, and `ALSO` the optional columns. Times are seconds since 1970.
     """
 
     NEEDED: ClassVar[tuple[str, ...]]
@@ -51,7 +51,7 @@ class ParquetTraceReader(TraceReader):
         return self._read_row()
 
     def _read_row(self) -> TraceRecord | None:
-        """Return the job in `self.row`, or None if it is counted and dropped."""
+        """Return the job in `self.row`, or None if the job is counted and dropped."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------ values
@@ -77,7 +77,7 @@ class ParquetTraceReader(TraceReader):
         return number
 
     def _read_time_s(self, column: str) -> int | None:
-        """Return a time, which may be text (`2026-02-19 16:17:31-07`) and is in UTC by default.
+        """Return a time in seconds since 1970. It may be text (`2026-02-19 16:17:31-07`), by default in UTC.
 
         Fractions of a second are truncated.
         """
@@ -101,7 +101,7 @@ class ParquetTraceReader(TraceReader):
         return intern(text)
 
     def _read_node_names(self, column: str) -> str:
-        """Return node names in Slurm's form, `n1,n2`, from a list or a text such as `{n1,n2}`."""
+        """Return node names in Slurm's form, `n1,n2`, from a list or from text such as `{n1,n2}`."""
         value = self.row.get(column)
         return ",".join(map(str, value)) if isinstance(value, list) else self._read_text(column).strip("{}[]")
 
@@ -114,7 +114,7 @@ class ParquetTraceReader(TraceReader):
         return self._asks.setdefault(ask, ask)
 
     def _read_times(self, submit: str, start: str, end: str) -> tuple[int, int, int] | None:
-        """Return submission, start and run time. If the job never ran or has not ended, count it and return None."""
+        """Return the submission, start and run time. Count a job that never ran or has not ended, and return None."""
         submit_s, start_s, end_s = map(self._read_time_s, (submit, start, end))
         if submit_s is None:
             raise self._make_error(submit, "", "must not be empty")

@@ -13,7 +13,7 @@
 - Units: see `cpsched_sim.traces.pbs_requests`.
 - Queue and partition are PBS's queue; account is `account`, else `project`; nodes are the hosts of `exec_host`.
 - Each subjob of an array is a job; the array itself is not. Subjob 3 of array 7 is job -70000003.
-- A line with a duplicate relevant field is dropped, because user text can look like fields. An account may
+- A line in which a relevant field occurs twice is dropped, because user text can look like fields. An account may
 contain a line break, after which the line continues.
 
 Times in fields are seconds since 1970. The time at the beginning of a line is local. It is used only for `D`, `A` and
@@ -63,19 +63,19 @@ _UNIQUE_FIELDS = _TIME_FIELDS | {
     "Resource_List.walltime",
     "Resource_List.select",
 }
-"""Fields that must occur only once per line."""
+"""The fields that must occur only once in a line."""
 FORGED_FIELD_REASON = "a field occurs twice, because a user's text looks like fields"
 WHOLE_ARRAY_REASON = "the array as a whole: its subjobs are read as jobs"
 SUSPENDED_REASON = "was suspended; this time counts as run time"
-STILL_RUNNING_REASON = "still running when the file was made"
-STILL_WAITING_REASON = "still waiting when the file was made"
+STILL_RUNNING_REASON = "still running when the file was written"
+STILL_WAITING_REASON = "still waiting when the file was written"
 MOVED_RECORD = "M"
 END_REASONS = {"D": "deleted while waiting", "A": "aborted by the server", MOVED_RECORD: "moved to another server"}
 
 
 @dataclass(slots=True)
 class UnfinishedPbsJob:
-    """A job that has not ended. `since_s` is the end of its last run or 0; `start_s` is its start or None."""
+    """A job that has not ended. `since_s` is the end of its last run, or 0. `start_s` is its start, or None."""
 
     fields: PbsRecordFields
     since_s: int = 0
@@ -108,7 +108,7 @@ class PbsAccountingReader(TraceReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield the records of jobs that ended; after the last line, count the jobs that have not ended."""
+        """Yield the records of the jobs that ended. After the last line, count the jobs that have not ended."""
         yield from super().__iter__()
         for id, begun in self._unfinished_jobs.items():
             self._handle_unfinished_job(id, begun, "", None)
@@ -137,7 +137,7 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ unfinished jobs
 
     def _update_unfinished_jobs(self, line: PbsAccountingLine) -> None:
-        """Record what a line says about an unfinished job."""
+        """Update the unfinished job that a line describes."""
         if line.kind in END_REASONS:
             self._remove_waiting_job(line)
         elif line.kind in "QS":
@@ -153,14 +153,14 @@ class PbsAccountingReader(TraceReader):
             self.tally.taken[SUSPENDED_REASON] += 1
 
     def _remove_waiting_job(self, line: PbsAccountingLine) -> None:
-        """Remove a waiting job; a running job is kept until its end."""
+        """Remove a waiting job. A running job stays until it ends."""
         begun = self._unfinished_jobs.get(line.id)
         if begun is not None and begun.start_s is None:
             del self._unfinished_jobs[line.id]
             self._handle_unfinished_job(line.id, begun, line.kind, self._log_time_s(line))
 
     def _handle_unfinished_job(self, id: str, begun: UnfinishedPbsJob, kind: str, left_s: int | None) -> None:
-        """Count a job that never ran or has not ended, which a line of this kind removed at `left_s`."""
+        """Count a job that never ran or has not ended. A line of this kind removed it at `left_s`."""
         self.tally.dropped[
             END_REASONS.get(kind) or (STILL_WAITING_REASON if begun.start_s is None else STILL_RUNNING_REASON)
         ] += 1
@@ -168,7 +168,7 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ runs
 
     def _parse_ended_run(self, line: PbsAccountingLine) -> TraceRecord | None:
-        """Return the run that a line records, or None if it is counted and dropped."""
+        """Return the run that a line records, or None if the run is counted and dropped."""
         number = self._parse_job_number(line.id)
         if number is None:
             self.tally.dropped[WHOLE_ARRAY_REASON] += 1
@@ -214,7 +214,7 @@ class PbsAccountingReader(TraceReader):
         return job.number if job.subjob < 0 else -(job.number * TASK_FACTOR + job.subjob)
 
     def _has_unique_fields(self, fields: PbsRecordFields) -> bool:
-        """Return whether each relevant field occurs only once; count the line if not."""
+        """Return whether each relevant field occurs only once. Count the line if not."""
         if fields.twice.isdisjoint(_UNIQUE_FIELDS):
             return True
         self.tally.dropped[FORGED_FIELD_REASON] += 1
@@ -236,14 +236,14 @@ class PbsAccountingReader(TraceReader):
     # ------------------------------------------------------------------------------------------ times
 
     def _field_time_s(self, fields: PbsRecordFields, name: str) -> int | None:
-        """Return a time in seconds since 1970, or None if the field is missing or 0, PBS's value for never."""
+        """Return a time in seconds since 1970, or None if the field is missing or 0 (never)."""
         text = fields.get(name, "0")
         if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= MAX_TIME_S):
             raise InvalidValue(name, text, f"must be seconds since 1970, up to {MAX_TIME_S:,}")
         return int(text) or None
 
     def _arrival_s(self, fields: PbsRecordFields, since_s: int, start_s: int) -> int:
-        """Return the later of submission and eligibility, as configured, but no time after the start."""
+        """Return the submission or eligibility time, as configured, but no time after the start."""
         submit_s = self._field_time_s(fields, "ctime")
         if submit_s is None:
             raise InvalidValue("ctime", fields.get("ctime", ""), "must be set: it is the time of submission")

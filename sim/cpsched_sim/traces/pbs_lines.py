@@ -1,6 +1,6 @@
 """Parse lines of PBS's accounting log: `MM/DD/YYYY HH:MM:SS;TYPE;ID;NAME=VALUE NAME=VALUE ...`.
 
-Users choose some of the values: account, project, job name, and requested texts. PBS writes them unchanged, in quotes
+Users choose some of the values: account, project, job name and parts of the request. PBS writes them as is, in quotes
 if they contain a blank. Quoted text can look like further fields, so a duplicate field has no value
 (`PbsRecordFields.twice`).
 """
@@ -28,7 +28,10 @@ class PbsAccountingLine(NamedTuple):
 
 
 class PbsJobId(NamedTuple):
-    """A job id: `7[2].vm`, or `7-2.vm` in old Torque, is subjob 2 (-1: none; None: the array) of job 7, server `vm`."""
+    """A job id:
+
+    `7[2].vm`, or `7-2.vm` in old Torque, is subjob 2 (-1: none; None: the array) of job 7 on server `vm`.
+    """
 
     number: int
     subjob: int | None
@@ -36,12 +39,12 @@ class PbsJobId(NamedTuple):
 
 
 def looks_like_one(text: str) -> bool:
-    """Return whether a text begins like a line of the log."""
+    """Return whether the text begins like a line of the log."""
     return _LINE.match(text.lstrip()) is not None
 
 
 def is_unfinished(text: str) -> bool:
-    """Return whether a line ends within an account, because PBS does not escape line breaks in user text."""
+    """Return whether a line ends within the account, where PBS does not escape a user's line breaks."""
     _, opened, rest = text.partition('account="')
     return bool(opened) and not _AFTER_ACCOUNT.search(rest)
 
@@ -66,7 +69,7 @@ def parse_pbs_job_id(text: str) -> PbsJobId:
 
 
 class PbsRecordFields(dict[str, str]):
-    """A line's fields by name. `twice` contains the names of duplicate fields."""
+    """A line's fields by name. `twice` contains the names of fields that occur more than once."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""Convert a PBS job's request (`select` and `place`, sizes and durations) to units of a replay.
+"""Convert a PBS job's request (`select` and `place`, sizes and durations) to the units of a replay.
 
 - Equal chunks become one unit each; `place=pack` combines them into a single unit.
 - `scatter` and `vscatter` place units on distinct nodes; `excl` and `exclhost` make nodes exclusive.
 - Different chunks become equal units, one per host of the job (one per chunk if it never ran). Each unit has an equal
   share of the sums, rounded up.
-- Without `select`, as in Torque, the chunks are those of `nodes=2:ib:ppn=8+n3:ppn=2`, each on its own node if the job
+- Without `select`, as in Torque, `nodes=2:ib:ppn=8+n3:ppn=2` defines the chunks, each on its own node if the job
   had that many hosts. Without `nodes`, the job has the cores of its slots (`exec_host=n1/0+n1/1`), or `ncpus`.
 """
 
@@ -33,7 +33,7 @@ PLACE_GROUP_NOTE = "place=group=... is ignored"
 
 
 class PbsRequestedUnits(NamedTuple):
-    """The units of a job's request, and those parts of it that a replay ignores."""
+    """The units of a job's request, and the parts of the request that a replay ignores."""
 
     units: UnitsRequest
     notes: tuple[str, ...]
@@ -55,12 +55,12 @@ def parse_pbs_size_mib(text: str) -> int:
 
 
 def exec_hosts(exec_host: str) -> list[str]:
-    """Return the distinct hosts of `a/0*2+b/1`, in order."""
+    """Return the distinct hosts in `a/0*2+b/1`, in order."""
     return list(dict.fromkeys(_HOST.findall(exec_host)))
 
 
 def parse_pbs_request(fields: Mapping[str, str], partition: str) -> PbsRequestedUnits:
-    """Parse the request in the fields of a line. Raise `InvalidValue`."""
+    """Parse the request in the fields of an accounting line. Raise `InvalidValue`."""
     select, nodes = fields.get("Resource_List.select", ""), fields.get("Resource_List.nodes", "")
     hosts = exec_hosts(fields.get("exec_host", ""))
     place = parse_place(fields.get("Resource_List.place", ""))
@@ -133,7 +133,7 @@ def _chunks_from_slots(fields: Mapping[str, str]) -> list[_EqualChunks]:
 
 
 def _count_slots_by_host(exec_host: str) -> Counter[str]:
-    """Return the cores of a job by host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
+    """Return the number of a job's cores on each host: `n1/0+n1/1`, `n1/0-1,5`, `n1/0*2`."""
     found = Counter[str]()
     for host, numbers, times in _SLOTS.findall(exec_host):
         for part in numbers.split(","):

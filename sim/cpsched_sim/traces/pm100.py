@@ -17,8 +17,8 @@ github.com/francescoantici/PM100-data describes the columns; these are read:
 | nodes | its nodes | "" |
 | node_power_consumption or power_consumption, W | power_w, the mean of the samples | unknown |
 
-The unit of mem_alloc is from the axis of the authors' plot, not from the description. Every 20 s, a power sample is the
-sum over the job's nodes.
+The unit of mem_alloc comes from an axis of the authors' plot, not from the description. Every 20 s, a power sample is
+the sum over the job's nodes.
 """
 
 from __future__ import annotations

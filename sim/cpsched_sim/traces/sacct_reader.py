@@ -1,6 +1,6 @@
 """Read Slurm accounting data: the lines of `sacct --parsable2 --allocations --duplicates`.
 
-`cpsched_sim.traces.accounting_columns` determines the columns; a `TraceDialect` has the user's options.
+`cpsched_sim.traces.accounting_columns` determines the columns. A `TraceDialect` contains the user's options.
 
 - A job arrives when it became eligible, which is later than its submission if it waited for a date, another job or its
   release. It arrives at submission if Eligible is unknown or the user selects that.
@@ -64,26 +64,26 @@ _JOB_NUMBER_PATTERN = re.compile(r"(\d{1,4000})(?:([_+])(\d{1,7})|_\[[^|]*\]?)?$
 _MAX_DIGITS = 4000
 """Maximum number of digits that Python accepts in a number."""
 _COMPONENT_OFFSET = 9 * 10**6
-"""Offset of the components of heterogeneous jobs: -79000001 is component 1 of job 7. No array has that many tasks."""
+"""Offset of a heterogeneous job's components: -79000001 is component 1 of job 7. No array has that many tasks."""
 _TIME_COLUMNS = ("Submit", "Eligible", "Start", "End")
 _REQUEST_COLUMNS = ("Partition", "NNodes", "NCPUS", "ReqTRES", "AllocTRES")
 """The columns that contain a job's request."""
 _REQUEST_CACHE_SIZE = 65_536
-"""Cache size for parsed requests; most jobs repeat another job's request."""
+"""Number of parsed requests to cache. Most jobs repeat the request of another job."""
 Taken = Sequence[str]
-"""Assumptions about a job, one sentence each."""
+"""The assumptions made for a job, one sentence each."""
 _DURATION_FORM = (
     "a time like 1-02:00:00; minutes belong in TimelimitRaw: rename the column, or use --columns TimelimitRaw=Timelimit"
 )
 LINE_BREAK_IN_NAME = "the job name contains a line break, which is read as a space"
-REORDERED_HEADER = "header lines in a different order from the first: used for the lines below them"
+REORDERED_HEADER = "header lines in a different order from the first: used for the lines that follow"
 _SHORT_STATES = {"R": "RUNNING", "PD": "PENDING", "S": "SUSPENDED", "CG": "COMPLETING", "CA": "CANCELLED"}
 """Job states by squeue's abbreviation."""
 _NOT_RUN_REASONS = {
     "CANCELLED": "cancelled while waiting",
-    "PENDING": "still waiting when the file was made",
-    "RUNNING": "still running when the file was made",
-    "SUSPENDED": "still running when the file was made",
+    "PENDING": "still waiting when the file was written",
+    "RUNNING": "still running when the file was written",
+    "SUSPENDED": "still running when the file was written",
 }
 
 
@@ -136,7 +136,7 @@ class SacctReader(TraceReader):
         self._limit_in_minutes = "timelimit" not in columns.at
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield numbered lines, one per job, even if a job name with line breaks spans several lines of the file."""
+        """Yield one numbered line per job, even if a job name with line breaks spans several lines in the file."""
         begun: tuple[int, str] | None = None
         for number, text in read_text_lines(self.path):
             if not text.strip():
@@ -198,7 +198,7 @@ class SacctReader(TraceReader):
         )
 
     def _handle_unfinished_job(self, fields: list[str], times: Sequence[int | None]) -> None:
-        """Count a job that never ran or has not ended; `times` are in the order of `_TIME_COLUMNS`."""
+        """Count a job that never ran or has not ended. `times` is in the order of `_TIME_COLUMNS`."""
         self.tally.dropped[self._not_run_reason(fields, times[2], times[3])] += 1
 
     def _apply_header(self, text: str) -> None:
@@ -207,7 +207,7 @@ class SacctReader(TraceReader):
             if text.strip("\r\n") == self.columns.header:
                 return
             if self.columns.by_place and self.columns.is_other(text):
-                raise InvalidValue("columns", text.strip(), "must be the first line's, which --columns lists")
+                raise InvalidValue("columns", text.strip(), "must match the first line, which --columns describes")
             columns = AccountingColumns.of(text, self._dialect.columns)
         except InvalidValue as error:
             raise self._make_error(error.field, error.value, error.rule) from error
@@ -219,7 +219,7 @@ class SacctReader(TraceReader):
         """Raise `InvalidTrace` if a job's cluster differs from that of earlier jobs."""
         if cluster and cluster != self._cluster:
             if self._cluster:
-                rule = f"must be {self._cluster}, as above: keep the lines of one cluster only"
+                rule = f"must be {self._cluster}, as on earlier lines: keep the lines of one cluster only"
                 raise self._make_error("Cluster", cluster, rule)
             self._cluster = cluster
 
@@ -236,7 +236,7 @@ class SacctReader(TraceReader):
             return [at[0] if at else None for at in found]
         times, certain = resolve_times(found, self._elapsed_s(fields))
         how = "resolved by Elapsed and the order of times" if certain else "read as the first of the two"
-        self.tally.taken[f"a time is in the hour that the clock showed twice, {how}"] += 1
+        self.tally.taken[f"a time is in the hour that is repeated at a clock change, {how}"] += 1
         return times
 
     def _parse_possible_times(self, fields: list[str], name: str) -> PossibleTimes:
@@ -339,7 +339,7 @@ class SacctReader(TraceReader):
     def _parse_request_texts(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[UnitsRequest, Taken]:
-        """Parse these texts; return the request and the assumptions made."""
+        """Parse the texts of a request. Return the request and the assumptions made."""
         tres, taken = self._parse_tres(req_tres) | self._parse_tres(alloc_tres), list[str]()
         nodes = self._count_nodes(tres.get("node") or nnodes, taken)
         cores = self._parse_whole_number("NCPUS", tres.get("cpu") or ncpus)
@@ -351,7 +351,7 @@ class SacctReader(TraceReader):
         return UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
 
     def _count_nodes(self, text: str, taken: list[str]) -> int:
-        """Return the number of nodes, or 1 if it is unknown, which `taken` then records."""
+        """Return the number of nodes. If it is unknown, return 1 and add this assumption to `taken`."""
         if text.lower() not in UNKNOWN_VALUES:
             return self._parse_whole_number("NNodes", text)
         taken.append("the number of nodes is missing: read as 1")

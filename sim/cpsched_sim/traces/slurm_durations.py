@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{0,9})?", re.ASCII)
 
 
 def is_number(text: str) -> bool:
-    """Return whether text is a plain number, either whole or, as in some tables, decimal (`240.0`)."""
+    """Return whether the text is a plain number, either whole or, as in some tables, decimal (`240.0`)."""
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
@@ -31,7 +31,7 @@ def number_to_seconds(text: str, unit_s: int) -> int:
 
 
 def duration_s(text: str) -> int | None:
-    """Return whole seconds, or None for no limit. Raise `ValueError` for any other text.
+    """Return a duration in whole seconds, or None for no limit. Raise `ValueError` for any other text.
 
     >>> duration_s("1-02:00:00"), duration_s("30:00"), duration_s("1-12"), duration_s("UNLIMITED")
     (93600, 1800, 129600, None)

@@ -1,4 +1,4 @@
-"""Read the Standard Workload Format: one job per line, 18 numbers, `;` comments (Feitelson et al., version 2.2).
+"""Read the Standard Workload Format: one job of 18 numbers per line, `;` comments (Feitelson et al., version 2.2).
 
 | field | here | if missing or invalid |
 |---|---|---|
@@ -48,7 +48,7 @@ NOT_RUN_REASON = "run time below 1 s (never ran, or unknown)"
 NO_PROCESSORS_REASON = "no processors, neither requested nor allocated"
 RUN_TIME_CUT = "run time longer than the requested time"
 _SEARCHED_LINES = 20
-"""Number of lines to search for a job. The first line with enough fields defines the number of fields."""
+"""Number of lines in which to search for a job. The first line with enough fields defines the number of fields."""
 _FIELD_NAMES = {0: "job", 1: "submit", 2: "wait", 3: "run", 4: "allocated", 6: "used_memory", 7: "processors"}
 _FIELD_NAMES |= {8: "requested_time", 9: "requested_memory"}
 _FIELD_NAMES |= {18: "gpus", 19: "soft_walltime", 20: "nodes"}
@@ -83,7 +83,7 @@ class SwfReader(TraceReader):
             self.resources = ("cores", "gpus")
 
     def _read_header(self) -> list[tuple[int, str]]:
-        """Read up to the first line with enough fields for a job; return the lines after the initial comments."""
+        """Read up to the first line with enough fields for a job. Return the lines after the initial comments."""
         first: list[tuple[int, str]] = []
         for number, text in self._rest:
             self.line = number
@@ -192,7 +192,7 @@ class SwfReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records with `ProcessorCountRequest` and numeric or empty names, gzipped if the file name ends in .gz.
+    """Write records that have a `ProcessorCountRequest` and numeric or empty names, gzipped if the name ends in .gz.
 
     The output is deterministic. Memory and recorded starts are not written. Raise `InputError`.
     """

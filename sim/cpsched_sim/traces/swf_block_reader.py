@@ -1,8 +1,8 @@
 """Read an SWF trace block by block, directly into columns.
 
-A plain line has at least 18 fields, with an ordinary integer in each field that is used. The plain lines of a block are
+A plain line has at least 18 fields, with an ordinary integer in each used field. The plain lines of a block are
 parsed with array operations, by the rules of `SwfReader`. `SwfReader` itself parses all other lines. If any line breaks
-a rule, nothing is returned, so that `SwfReader` reads the whole trace and reports the line.
+a rule, nothing is returned, and `SwfReader` reads the whole trace to report the line.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _USED_FIELDS = (0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15)
 _MAX_DIGITS = 18
 """Maximum number of digits of a plain number, so that it fits in 64 bits."""
 _PLAIN_LINE_BYTES = np.zeros(256, np.bool_)
-"""Whether each byte may occur in a plain line: printable ASCII, blank, tab or line end."""
+"""Whether each byte may occur in a plain line: printable ASCII, a blank, a tab or a line end."""
 _PLAIN_LINE_BYTES[32:127] = _PLAIN_LINE_BYTES[[9, 10]] = True
 _NEWLINE, _BLANK, _MINUS, _ZERO = b"\n -0"
 _COLUMN_NAMES = ("id", "submit_s", "run_s", "walltime_s", "recorded_start_s", "request", "user", "name", "queue")
 _ENCODED_COLUMNS = ("request", "user", "name", "queue")
-"""The columns that hold codes, which need fewer bits than times."""
+"""The columns that hold codes, which need fewer bits than the times."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = None) -> SwfColumnBuilder | None:
-    """Return the jobs of the file whose header `reader` has read, and update the reader's counts.
+    """Return the jobs in the file whose header `reader` has read. Update the reader's counts.
 
     Return None if a line is invalid, if there are no jobs, or if jobs in the trace request nodes.
     """
@@ -71,9 +71,10 @@ def read_columns(reader: SwfReader, progress: Callable[[int], None] | None = Non
 
 
 class SwfColumnBuilder:
-    """The jobs of a trace as columns, int64[J] in file order.
+    """The jobs of a trace in columns, int64[J] in file order.
 
-    `request` has indices into `asks`, in order of first appearance; `user`, `name` and `queue` into `words`.
+    `request` contains indices into `asks`, in order of first appearance. `user`, `name` and `queue` contain indices
+    into `words`.
     """
 
     def __init__(self, reader: SwfReader) -> None:
@@ -87,18 +88,18 @@ class SwfColumnBuilder:
         """Request codes by the numbers in a plain line."""
 
     def with_requests(self, requests: Sequence[Request]) -> TraceColumns:
-        """Return the jobs with `requests`, which are the `asks` converted for a system."""
+        """Return the jobs with `requests`: the `asks` converted for a system."""
         none, words = zeros(self.count), tuple(self.words)
         return TraceColumns(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
 
     def partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
-        """Count the jobs in each partition that a system lacks, in order of appearance."""
+        """Count the jobs in each partition that does not exist on a system, in order of appearance."""
         asks, request = list(self.asks), self.columns["request"]
         lacking = np.array([lacks(ask.partition) for ask in asks])
         return Counter(asks[code].partition for code in request[lacking[request]].tolist())
 
     def join(self) -> bool:
-        """Join the pieces of the columns; return whether there are jobs, all with unique numbers."""
+        """Join the blocks of each column. Return whether there are jobs, and all have unique numbers."""
         for name in _COLUMN_NAMES:
             column = np.concatenate(self._pieces.pop(name))
             self.columns[name] = column.astype(np.int32) if name in _ENCODED_COLUMNS else column
@@ -127,7 +128,7 @@ class SwfColumnBuilder:
         self._reader.line = before + len(ends)
 
     def add_lines(self, lines: Iterable[tuple[int, str]]) -> None:
-        """Add the jobs in numbered lines of any kind."""
+        """Add the jobs in numbered lines, plain or not."""
         self._append_columns(self._columns_from_lines(lines)[1])
 
     def _append_columns(self, columns: dict[str, IntArray]) -> None:
@@ -136,7 +137,7 @@ class SwfColumnBuilder:
         self.count += len(columns["id"])
 
     def _columns_from_lines(self, lines: Iterable[tuple[int, str]]) -> tuple[IntArray, dict[str, IntArray]]:
-        """Return the numbers of the lines that contain jobs, and the columns of these jobs."""
+        """Return the numbers of the lines that contain jobs, and the jobs' columns."""
         rows = []
         for number, text in lines:
             self._reader.line = number
@@ -158,7 +159,7 @@ class SwfColumnBuilder:
         return columns[0], dict(zip(_COLUMN_NAMES, columns[1:], strict=True))
 
     def _columns_from_plain_lines(self, fields: list[IntArray]) -> tuple[BoolArray, dict[str, IntArray]]:
-        """Return which plain lines contain jobs, and the columns of these jobs. Raise `_InvalidSwfLine`."""
+        """Return a mask of the plain lines that contain jobs, and the jobs' columns. Raise `_InvalidSwfLine`."""
         tally, (submit_s, run_s, allocated, requested) = self._reader.tally, (fields[at] for at in (1, 3, 4, 6))
         ran, processors = run_s >= 1, np.where(requested > 0, requested, allocated)
         kept = ran & (processors >= 1)
@@ -228,7 +229,7 @@ def _count_lines(reasons: Counter[str], reason: str, lines: BoolArray) -> None:
 
 
 def _find_plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntArray], BoolArray]:
-    """Return the indices of a block's plain lines, the numbers in each used field, and which lines have more fields."""
+    """Return the indices of plain lines, the numbers in each used field, and a mask of lines with more fields."""
     is_blank = text <= _BLANK
     edges = np.flatnonzero(np.diff(is_blank, prepend=True))
     begins, stops = edges[::2], edges[1::2]
@@ -247,7 +248,7 @@ def _find_plain_lines(text: Bytes, ends: IntArray) -> tuple[IntArray, list[IntAr
 
 
 def _parse_numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntArray, BoolArray]:
-    """Return the numbers in the given fields, and which of them are spelled exactly as `str` spells them."""
+    """Return the numbers in the given fields, and a mask of those spelled as `str` prints them."""
     is_negative = text[begins] == _MINUS
     begins = begins + is_negative
     digits = stops - begins
@@ -263,6 +264,6 @@ def _parse_numbers(text: Bytes, begins: IntArray, stops: IntArray) -> tuple[IntA
 
 
 def _trim_heap() -> None:
-    """Return freed memory to the operating system; glibc would keep 80 MB per million jobs."""
+    """Return freed memory to the operating system. Otherwise, glibc retains 80 MB per million jobs."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -24,7 +24,7 @@ _NODES = re.compile(r"[^:\s]+:([^:\s]+):(\d{1,9})x(\d{1,9})$", re.ASCII)
 
 
 class SwfNodeField(NamedTuple):
-    """The nodes in field 21; `each_cores` is the number of cores of a node, or of the job's cores on each node."""
+    """The nodes in field 21. `each_cores` is the number of cores per node, or of the job's cores on each node."""
 
     nodes: int
     each_cores: int
@@ -32,7 +32,7 @@ class SwfNodeField(NamedTuple):
 
 
 def parse_swf_node_field(text: str) -> SwfNodeField | None:
-    """Parse field 21; return None if its text has another form or describes no nodes."""
+    """Parse field 21. Return None if the text has a different form or describes no nodes."""
     match = _NODES.match(text)
     if match is None or not int(match[2]) or not int(match[3]):
         return None

@@ -1,4 +1,4 @@
-"""Parse times that Slurm's commands print: local times without a zone, ambiguous for one hour each autumn.
+"""Parse times that Slurm's commands print: local times without a zone, which are ambiguous for one hour each autumn.
 
 `TZ=UTC sacct` avoids the ambiguity. Otherwise, the user sets the zone (`--zone Europe/Berlin`).
 """
@@ -20,7 +20,7 @@ HOUR_S = 3600
 _EPOCH_DIGITS = range(9, 13)
 """Numbers with this many digits are seconds since 1970, as printed with `SLURM_TIME_FORMAT=%s`."""
 _WHOLE_FLOAT = re.compile(r"^(\d+)\.0*$", re.ASCII)
-"""Seconds as tables store them if some job's value is missing: `1763862092.0`."""
+"""Seconds as a table stores them if the value of some job is missing: `1763862092.0`."""
 _TIME_FORM = "must be a time like 2016-12-22T07:15:12, or seconds since 1970 (is SLURM_TIME_FORMAT set?)"
 
 PossibleTimes = tuple[int, ...]
@@ -66,10 +66,10 @@ def possible_times(text: str, zone: tzinfo) -> PossibleTimes:
 
 
 def resolve_times(times: Sequence[PossibleTimes], elapsed_s: int | None) -> tuple[list[int | None], bool]:
-    """Choose one interpretation for each time; return the choices, and whether no others are possible.
+    """Choose one interpretation of each time. Return the choices, and whether they are the only possible ones.
 
-    Times do not decrease, and the last two (start and end) are `elapsed_s` apart if possible. The first consistent
-    choice is used, or the first interpretation of each time if no choice is consistent.
+    The times must not decrease, and the last two (start and end) must be `elapsed_s` apart if possible. The first
+    consistent choice is used, or the first interpretation of each time if no choice is consistent.
     """
     known = [at for at in times if at]
     ascending = [choice for choice in product(*known) if all(a <= b for a, b in pairwise(choice))]

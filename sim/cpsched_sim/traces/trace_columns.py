@@ -13,12 +13,12 @@ from cpsched.model import NEVER, IntArray, Job, Request
 from cpsched_sim.traces.trace_job import TraceJob
 
 _CHUNK_JOBS = 4096
-"""Number of job objects to create at a time if all are requested."""
+"""Number of job objects to create at a time when all are requested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TraceColumns(Sequence[TraceJob]):
-    """Jobs in columns of equal length; as a sequence, job objects. A slice shares existing objects.
+    """Jobs in columns of equal length, and a sequence of job objects. A slice shares existing objects.
 
     `recorded_start_s` is `NEVER` if unknown. `request` is an index into `requests`; `user`, `name` and `queue` are
     indices into `words`. The other fields of a job have their defaults, unless the columns were created from job
@@ -43,7 +43,7 @@ class TraceColumns(Sequence[TraceJob]):
 
     @classmethod
     def of(cls, items: Iterable[TraceJob]) -> TraceColumns:
-        """Return the columns of jobs; return `items` unchanged if they are already columns."""
+        """Return the columns of jobs. Return `items` unchanged if they are already columns."""
         if isinstance(items, TraceColumns):
             return items
         found = list(items)
@@ -120,7 +120,7 @@ class TraceColumns(Sequence[TraceJob]):
         return repr([*self])
 
     def _get_or_create_jobs(self, part: slice) -> list[TraceJob]:
-        """Return a slice's job objects; create and store those that do not exist yet."""
+        """Return a slice's job objects. Create and store those that do not exist yet."""
         if not self.objects:
             self.objects.extend([None] * len(self))
         found = self.objects[part]
@@ -167,5 +167,5 @@ class SchedulerVisibleJobs(Sequence[Job]):
 
 
 def zeros(count: int) -> IntArray:
-    """Return a column of zeros that does not use memory."""
+    """Return a column of zeros that occupies no memory."""
     return np.broadcast_to(np.int64(0), count)

@@ -1,4 +1,4 @@
-"""A trace's jobs: what a scheduler may see, and what really happened."""
+"""The jobs of a trace: what a scheduler may see, and what actually happened."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cpsched.model import Job
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of a trace. Dispatchers see only `job`; the other fields are its real outcome.
+    """One job of a trace. Dispatchers see only `job`; the other fields record what actually happened.
 
-    `recorded_start_s` is the start on the trace's machine, `soft_walltime_s` the run time that its site expected, and
-    `power_w` the mean power there. Each is None if unknown.
+    `recorded_start_s` is the start on the original machine, `soft_walltime_s` the run time that the site expected, and
+    `power_w` the mean power on that machine. Each is None if unknown.
     """
 
     job: Job

@@ -1,4 +1,4 @@
-"""The result of every trace reader: a job in the project's units, with the request of its trace.
+"""The record that every trace reader creates: a job in the project's units, with the request from its trace.
 
 A system (`cpsched_sim.systems.system_file`) converts the request to units on nodes.
 """
@@ -37,7 +37,7 @@ class ProcessorCountRequest(NamedTuple):
 
 
 class UnitsRequest(NamedTuple):
-    """Equal units with named nonzero amounts per unit, such as (("cores", 4), ("gpus", 1))."""
+    """Equal units, each with named nonzero amounts such as (("cores", 4), ("gpus", 1))."""
 
     units: int
     each: tuple[tuple[str, int], ...]
@@ -52,9 +52,9 @@ ResourceRequest = ProcessorCountRequest | UnitsRequest
 class TraceRecord(NamedTuple):
     """One job of a trace. Missing names are "".
 
-    `start_s` is its real start, `nodes` its nodes as a Slurm hostlist. `qos` and `reservation` are those given at
-    submission. `soft_walltime_s` is the run time that the site expected, `power_w` the mean power. Unknown values are
-    None.
+    `start_s` is the actual start, and `nodes` a Slurm hostlist. `qos` and `reservation` are those requested at
+    submission. `soft_walltime_s` is the run time that the site expected, and `power_w` the mean power. Unknown values
+    are None.
     """
 
     id: int
@@ -91,34 +91,34 @@ class TraceRecord(NamedTuple):
 _NO_JOB_PREFIXES = ("", ";", "#")
 """Prefixes of blank lines and comments in any format."""
 _TEXT_FIELDS = ("user", "name", "queue", "account")
-"""The last fields of a record."""
+"""The last fields of a record, all of them texts."""
 
 
 MISSING_LIMIT_NOTE = "walltime is the run time, because the limit is missing"
 """The assumption made for a job without a limit."""
 MAX_REASONS = 10
-"""Maximum number of listed reasons of one kind."""
+"""Maximum number of reasons to list for each kind of count."""
 MAX_EXAMPLES = 5
-"""Maximum number of quoted invalid lines."""
+"""Maximum number of invalid lines to quote."""
 
 
 class TraceReaderCounts:
-    """A reader's counts by reason: dropped jobs, cut jobs and skipped lines."""
+    """A reader's counts of dropped jobs, cut jobs and skipped lines, by reason."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        """Counts of ignored information in lines that were read."""
+        """Number of lines with ignored information, by kind of information."""
         self.taken: Counter[str] = Counter()
-        """Assumptions made for jobs that were read."""
+        """Number of jobs read with an assumption, by assumption."""
         self.read = 0
-        """Number of lines that could be read, with or without a job."""
+        """Number of readable lines, with or without a job."""
         self.broken = 0
-        """Number of unreadable lines, all of which `skipped` also counts."""
+        """Number of unreadable lines, all of which are also counted in `skipped`."""
         self.examples: list[str] = []
-        """The first invalid lines, each with its number and the broken rule."""
+        """The first invalid lines, each with its number and the rule that it breaks."""
 
     def skip(self, error: InvalidTrace) -> None:
         """Count an unreadable line."""
@@ -128,7 +128,7 @@ class TraceReaderCounts:
             self.examples.append(str(error))
 
     def lines(self, left_out: bool = True) -> list[str]:
-        """Return one sentence with a count per reason, and the first invalid lines.
+        """Return a sentence with the count for each reason, then the first invalid lines.
 
         With `left_out`, include dropped jobs and skipped lines.
         """
@@ -150,10 +150,10 @@ def _format_reasons(verb: str, one: str, reasons: Counter[str]) -> list[str]:
 
 
 class TraceReader:
-    """A trace file opened for reading. The header is read immediately, the jobs lazily.
+    """A trace file opened for reading. The constructor reads the header; iteration reads the jobs.
 
-    A format is a subclass in a module of this package that lists it in `REGISTRATIONS`. `__init__` fills `header`. A
-    format must implement `recognises` and `_record`, and also `_lines` if it has a header.
+    A format is a subclass in a module of this package that lists it in `REGISTRATIONS`. Its `__init__` fills `header`.
+    It must implement `recognises` and `_record`, and also `_lines` if the format has a header.
     """
 
     @classmethod
@@ -169,13 +169,16 @@ class TraceReader:
         self.header: dict[str, str] = {}
         self.tally = TraceReaderCounts()
         self.squeue_ids: dict[int, str] = {}
-        """The id in `squeue` of each job read whose number differs, such as 12_3."""
+        """The job id in `squeue`, such as 12_3, of each job read under a different number."""
         self.line = 0
         """Number of the last line read."""
         self._lines_without_job = self._header_lines = self._header_chars = 0
 
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield the jobs in file order. Raise `InvalidTrace`, or skip and count if lenient."""
+        """Yield the jobs in file order.
+
+        Raise `InvalidTrace` for an invalid line; a lenient reader skips and counts it.
+        """
         seen: set[int] = set()
         for number, text in self._lines():
             self.line = number
@@ -234,7 +237,7 @@ class TraceReader:
         """Check the bounds that apply to every format. Amounts are later checked against a system."""
         id, submit_s, run_s, walltime_s = record[:4]
         if not -MAX_ID <= id <= MAX_ID:
-            raise self._make_error("job", id, f"must be within {MAX_ID:,}")
+            raise self._make_error("job", id, f"must be from -{MAX_ID:,} to {MAX_ID:,}")
         if not (0 <= submit_s <= MAX_TIME_S and 0 < run_s <= MAX_TIME_S and 0 < walltime_s <= MAX_TIME_S):
             times = {"submit_s": submit_s, "run_s": run_s, "walltime_s": walltime_s}
             least = {"submit_s": 0, "run_s": 1, "walltime_s": 1}
@@ -248,15 +251,15 @@ class TraceReader:
                     raise self._make_error(name, word, f"must not be longer than {MAX_FIELD_CHARS:,} characters")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield numbered lines that may contain a job: the whole file, unless overridden."""
+        """Yield the numbered lines that may contain a job: all lines, unless overridden."""
         return read_text_lines(self.path)
 
     def _record(self, text: str) -> TraceRecord | None:
-        """Return a line's job; None if it has none, or if the job was counted and dropped."""
+        """Return a line's job, or None if it has no job or the job was counted and dropped."""
         raise NotImplementedError
 
     def _plausible_start_s(self, submit_s: int, start_s: int) -> int | None:
-        """Return the recorded start if it is plausible; otherwise count it and return None."""
+        """Return the recorded start if it is plausible. Otherwise, count it and return None."""
         if start_s >= submit_s:
             return start_s
         self.tally.taken["the start is before the submission: read as not recorded"] += 1

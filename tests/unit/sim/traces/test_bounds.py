@@ -33,8 +33,8 @@ def refused(path, system=None):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"job": str(MAX_ID + 1)}, f"2: job: {MAX_ID + 1}: must be within"),
-        ({"job": str(-MAX_ID - 1)}, f"2: job: {-MAX_ID - 1}: must be within"),
+        ({"job": str(MAX_ID + 1)}, f"2: job: {MAX_ID + 1}: must be from"),
+        ({"job": str(-MAX_ID - 1)}, f"2: job: {-MAX_ID - 1}: must be from"),
         ({"submit": str(MAX_TIME_S + 1)}, f"2: submit_s: {MAX_TIME_S + 1}: must be from 0 to"),
         ({"submit": str(2**62)}, "2: submit_s: 4611686018427387904: must be from 0 to"),
         ({"run": str(MAX_TIME_S + 1), "requested": "-1"}, f"2: run_s: {MAX_TIME_S + 1}: must be from 1 to"),
@@ -112,7 +112,7 @@ def test_native_resources_are_unique_and_few(tmp_path, columns):
         ({"end": "9" * 5000}, "2: End: 9999"),
         ({"start": str(10**13)}, "2: Start: 10000000000000: must be a time like"),
         ({"id": "9" * 5000}, "2: JobID: 9999"),
-        ({"id": str(2**70)}, f"2: job: {2**70}: must be within"),
+        ({"id": str(2**70)}, f"2: job: {2**70}: must be from"),
     ],
 )
 def test_sacct_values_out_of_bounds_are_rejected(tmp_path, changes, message):
@@ -142,7 +142,7 @@ def test_reads_line_of_maximum_length(tmp_path):
         assert len(load(path, lenient=True).jobs) == kept
 
 
-LONG, SHORT = "unpacks to more than 67,108,864 bytes", "1,000,001 without a job: must be at most 1,000,000"
+LONG, SHORT = "decompresses to more than 67,108,864 bytes", "1,000,001 without a job: must be at most 1,000,000"
 
 
 @pytest.mark.parametrize(

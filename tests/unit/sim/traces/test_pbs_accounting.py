@@ -159,8 +159,8 @@ def test_counts_jobs_that_have_not_ended(read):
     reader, jobs = read(queued("7.vm"), line("S", "7.vm", 10), queued("8.vm"), deleted, queued("9.vm"))
     assert jobs == []
     assert reader.tally.dropped == {
-        "still running when the file was made": 1, "deleted while waiting": 1,
-        "still waiting when the file was made": 1,
+        "still running when the file was written": 1, "deleted while waiting": 1,
+        "still waiting when the file was written": 1,
     }  # fmt: skip
 
 
@@ -276,4 +276,4 @@ def test_whatif_includes_cancelled_pending_and_running_jobs(tmp_path):
     assert [(job.id, job.start_s, job.left_s) for job in history.open] == [
         (8, None, T0 + 20), (7, T0 + 10, None), (9, None, None),
     ]  # fmt: skip
-    assert history.reader.tally.dropped == {"still waiting when the file was made": 1}
+    assert history.reader.tally.dropped == {"still waiting when the file was written": 1}

@@ -231,7 +231,7 @@ def test_counts_dropped_lines_by_kind(read):
     assert dict(reader.tally.dropped) == {
         "job step": 1,
         "repeats a job that was already read": 1,
-        "still running when the file was made": 1,
+        "still running when the file was written": 1,
     }
 
 
@@ -389,9 +389,9 @@ def test_start_before_submission_is_not_recorded(read_times):
         ({"start": "Unknown", "state": "CANCELLED by 1001"}, "cancelled while waiting"),
         ({"start": "None", "state": "CANCELLED"}, "cancelled while waiting"),
         ({"start": "00:11:00", "elapsed": "00:00:00", "state": "CANCELLED+"}, "cancelled while waiting"),
-        ({"start": "Unknown", "end": "Unknown", "state": "PENDING"}, "still waiting when the file was made"),
-        ({"end": "Unknown", "state": "RUNNING"}, "still running when the file was made"),
-        ({"end": "Unknown", "state": ""}, "still running when the file was made"),
+        ({"start": "Unknown", "end": "Unknown", "state": "PENDING"}, "still waiting when the file was written"),
+        ({"end": "Unknown", "state": "RUNNING"}, "still running when the file was written"),
+        ({"end": "Unknown", "state": ""}, "still running when the file was written"),
         ({"start": "00:11:00", "elapsed": "00:00:00"}, "run time below 1 s"),
         ({"start": "", "state": "DEADLINE"}, "never started"),
     ],
@@ -549,7 +549,7 @@ def test_name_resembling_header_line_is_name(tmp_path):
 def test_rejects_jobs_of_second_cluster(tmp_path):
     lines = [f"{timed('7')}|lab", f"{timed('8')}|", f"{timed('7')}|gpu"]
     (tmp_path / "jobs.txt").write_text("\n".join([f"{TIMES}|Cluster", *lines]))
-    with pytest.raises(InvalidTrace, match=":4: Cluster: gpu: must be lab, as above"):
+    with pytest.raises(InvalidTrace, match=":4: Cluster: gpu: must be lab, as on earlier lines"):
         list(SacctReader(tmp_path / "jobs.txt"))
 
 
@@ -612,7 +612,7 @@ def test_elapsed_resolves_repeated_hour(read_times, elapsed, start_h, run_h):
     (record,) = reader
     assert record.run_s == run_h * 3600
     assert reader.tally.lines() == [
-        "in 1 job: a time is in the hour that the clock showed twice, resolved by Elapsed and the order of times"
+        "in 1 job: a time is in the hour that is repeated at a clock change, resolved by Elapsed and the order of times"
     ]
 
 
@@ -620,7 +620,7 @@ def test_first_possible_time_counts_without_elapsed(read_times):
     reader = read_times(over_the_change("02:30:00", "03:00:00", ""), zone="Europe/Berlin")
     assert next(iter(reader)).run_s == 5400
     assert reader.tally.lines() == [
-        "in 1 job: a time is in the hour that the clock showed twice, read as the first of the two"
+        "in 1 job: a time is in the hour that is repeated at a clock change, read as the first of the two"
     ]
 
 
