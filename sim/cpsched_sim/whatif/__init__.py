@@ -1,4 +1,4 @@
-"""Replay a site's own weeks under other policies, and measure how reliable the result is.
+"""Replay a site's recorded weeks under other policies, and measure how reliable the results are.
 
 `accounting_history` reads the accounting data, `whatif_window` cuts the weeks, `whatif_cases` parses the cases,
 `whatif_replay` replays them and `replay_runner` runs the replays in processes. `block_bootstrap` resamples weeks,

@@ -26,19 +26,19 @@ from cpsched_sim.workloads.date_range import trace_epoch_s
 from cpsched_sim.workloads.load import check_broken, open_trace
 
 NEVER_ELIGIBLE_NOTE = "cancelled before it was eligible"
-CANCELLED_WAITING_NOTE = "cancelled while waiting: in the queue as long as it really was"
-STILL_WAITING_NOTE = "still waiting when the file was made: in the queue until then"
-STILL_RUNNING_NOTE = "still running when the file was made: runs until then"
+CANCELLED_WAITING_NOTE = "cancelled while waiting: in the queue until it was really cancelled"
+STILL_WAITING_NOTE = "still waiting when the file was written: in the queue until then"
+STILL_RUNNING_NOTE = "still running when the file was written: runs until then"
 REPLACED_LINE_NOTE = "was still waiting or running in an earlier line of the same job"
 WHOLE_NODES_NOTE = "had GPUs without requesting any: replayed on whole nodes"
 REQUEST_CACHE_SIZE = 65_536
-"""Cache size for parsed requests; most jobs repeat another job's request."""
+"""Number of parsed requests to cache. Most jobs repeat the request of another job."""
 
 
 class UnfinishedJobRecord(NamedTuple):
-    """A job that never ran or has not ended. Times are in seconds; `start_s` is None if it never started.
+    """A job that never ran or has not ended. Times are in seconds. `start_s` is None if it never started.
 
-    `left_s` is the time of its cancellation, or None if it was still waiting or running when the file was written.
+    `left_s` is the time at which it was cancelled, or None if it was still unfinished when the file was written.
     """
 
     id: int
@@ -64,7 +64,7 @@ class AccountingHistory:
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
-    """The requested licences by job number."""
+    """The licences that jobs request, by job number."""
 
     @property
     def header(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class AccountingHistory:
 
     @property
     def epoch_s(self) -> int:
-        """Return the offset of the file's times from 1970 in seconds."""
+        """Return the Unix time of the file's time 0, in seconds."""
         return trace_epoch_s(self.header)
 
     @property
@@ -84,7 +84,7 @@ class AccountingHistory:
         return max([*ends, *(moment for moment in moments if moment is not None)])
 
     def drop_unfinished_jobs(self, untrue: Mapping[int, str]) -> None:
-        """Drop the unfinished jobs in `untrue`, which contains the reason by job number."""
+        """Drop the unfinished jobs in `untrue`, which maps job numbers to reasons."""
         tally = self.reader.tally
         for job in self.open:
             if job.id in untrue:
@@ -103,7 +103,7 @@ class SacctUnfinishedJobReader(SacctReader):
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
         """Unfinished jobs, each with its submission time, assumptions and licences."""
         self.licences: dict[int, Amounts] = {}
-        """The requested licences by job number; jobs without licences are missing."""
+        """The licences that jobs request, by job number. Jobs without licences are omitted."""
         self._licences: Amounts = ()
         self._cached_licences = lru_cache(REQUEST_CACHE_SIZE)(self._held_or_requested_licences)
 
@@ -148,7 +148,7 @@ class SacctUnfinishedJobReader(SacctReader):
 
     @override
     def __iter__(self) -> Iterator[TraceRecord]:
-        """Yield the records; after the last line, add the unfinished jobs."""
+        """Yield the records. After the last line, add the unfinished jobs."""
         for record in super().__iter__():
             self._store_licences(record.id)
             yield record
@@ -158,7 +158,7 @@ class SacctUnfinishedJobReader(SacctReader):
         self._unsettled.clear()
 
     def _add_unfinished_job(self, job: UnfinishedJobRecord, submit_s: int, taken: str) -> None:
-        """Number an unfinished job, unless another line records its end or the same state."""
+        """Number and store an unfinished job, unless another line records its end or the same state."""
         since_s = submit_s if job.start_s is None else job.start_s
         if job.left_s is None and self._runs.has_begun(job.id, since_s, job.nodes):
             self.tally.dropped[REPLACED_LINE_NOTE] += 1
@@ -203,14 +203,14 @@ class SacctUnfinishedJobReader(SacctReader):
     def _parse_request_texts(
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[UnitsRequest, Taken]:
-        """Return the request, which is whole nodes if the job had GPUs without requesting any."""
+        """Return the request, which is for whole nodes if the job had GPUs without requesting any."""
         asked, had = self._parse_tres(req_tres), self._parse_tres(alloc_tres)
         if not asked or self._count_gpus(asked) or not self._count_gpus(had):
             return super()._parse_request_texts(partition, nnodes, ncpus, req_tres, alloc_tres)
         return self._request_whole_nodes(partition, had.get("node") or nnodes, asked.get("cpu") or ncpus)
 
     def _request_whole_nodes(self, partition: str, nnodes: str, ncpus: str) -> tuple[UnitsRequest, Taken]:
-        """Return whole nodes as the request of a job that had GPUs without requesting any."""
+        """Return a request for whole nodes, for a job that had GPUs without requesting any."""
         taken = [WHOLE_NODES_NOTE]
         nodes, cores = self._count_nodes(nnodes, taken), self._parse_whole_number("NCPUS", ncpus)
         if nodes < 1 or cores < 1:
@@ -264,7 +264,7 @@ class PbsUnfinishedJobReader(PbsAccountingReader):
 def read_history(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> AccountingHistory:
-    """Read a whole file. Raise the same exceptions as `open_trace`, and `InputError` if no job has a start."""
+    """Read a whole file. Raise the same exceptions as `open_trace`, and `InputError` if no start is recorded."""
     reader = open_trace(path, lenient, format, dialect)
     if isinstance(reader, SacctReader):
         reader = SacctUnfinishedJobReader(path, lenient, dialect)
@@ -276,7 +276,7 @@ def read_history(
     if not started:
         found = f"{format_count(len(ran), 'job')}, none with a start" if ran else "the file has no jobs"
         why = "; ".join((found, *reader.tally.lines()))
-        raise InputError(f"{path}: records no job start, so there is nothing to compare a replay with ({why})")
+        raise InputError(f"{path}: records no job start to compare a replay with ({why})")
     if more := len(ran) - len(started):
         reader.tally.dropped["its start is missing"] += more
     not_over = reader.open if isinstance(reader, SacctUnfinishedJobReader | PbsUnfinishedJobReader) else []

@@ -1,6 +1,6 @@
-"""Estimate, with a block bootstrap over time, how much a value would vary in other weeks at the site.
+"""Estimate how much a value would vary in other weeks at the site, with a block bootstrap over time.
 
-The window is cut into blocks (weeks, or days or hours in a short window). Each draw takes the same number of blocks
+The window is cut into blocks (weeks, or days or hours in a short window). Each draw selects the same number of blocks
 with replacement. All replays use the same draws, so differences are paired.
 """
 
@@ -16,13 +16,13 @@ from cpsched_sim.experiments.statistics import BOOTSTRAP_DRAWS, FloatArray, draw
 from cpsched_sim.whatif.whatif_window import DAY_S, HOUR_S
 
 MIN_BLOCKS = 6
-"""Minimum number of blocks; shorter blocks are used if a window has fewer."""
+"""Minimum number of blocks. Shorter blocks are used if a window would have fewer."""
 BLOCK_LENGTHS = (
     (7 * DAY_S, "weeks"), (DAY_S, "days"), (6 * HOUR_S, "quarters of days"), (HOUR_S, "hours"), (600, "ten minutes"),
     (60, "minutes"),
 )  # fmt: skip
 WAIT_BIN_EDGES_S = np.concatenate(([0.0], np.geomspace(1.0, 3.2e7, 600), [np.inf]))
-"""Bin edges for quantiles of waits, in seconds; adjacent edges differ by 3 %."""
+"""Bin edges for quantiles of waits, in seconds. Adjacent edges differ by 3 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class BlockBootstrap:
 
     @classmethod
     def of(cls, from_s: int, to_s: int, seed: int = 0) -> BlockBootstrap:
-        """Use the longest blocks that are numerous enough, or else the shortest blocks."""
+        """Return the blocks of a window: the longest blocks of which there are enough, or else the shortest."""
         lasts_s = to_s - from_s
         length_s, kind = next((each for each in BLOCK_LENGTHS if lasts_s // each[0] >= MIN_BLOCKS), BLOCK_LENGTHS[-1])
         count = max(1, -(-lasts_s // length_s))
@@ -45,7 +45,7 @@ class BlockBootstrap:
 
     @property
     def has_enough_blocks(self) -> bool:
-        """Return whether there are enough blocks for intervals; otherwise, no value has one."""
+        """Return whether there are enough blocks for confidence intervals."""
         return self.count >= MIN_BLOCKS
 
     def block_of_times(self, at_s: IntArray) -> IntArray:
@@ -63,14 +63,14 @@ class BlockBootstrap:
         return found.reshape(groups, self.count)
 
     def ratios(self, above: FloatArray, below: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ratios of sums, observed and in every draw: float64[G] and float64[G, DRAWS]; NaN without data."""
+        """Return ratios of sums, observed and in each draw: float64[G] and float64[G, DRAWS], NaN without data."""
         with np.errstate(invalid="ignore", divide="ignore"):
             point = above.sum(axis=1) / below.sum(axis=1)
             draws = (above @ self.drawn.T) / (below @ self.drawn.T)
         return point, draws if self.has_enough_blocks else np.full_like(draws, np.nan)
 
     def quantile(self, block: IntArray, wait_s: FloatArray, part: float) -> tuple[float, FloatArray]:
-        """Return a quantile of waits, observed and in every draw (from bins of 3 %)."""
+        """Return a quantile of waits in seconds, observed and in each draw. Draws use bins of 3 %."""
         if not len(wait_s) or not self.has_enough_blocks:
             return float(np.quantile(wait_s, part)) if len(wait_s) else float("nan"), np.full(BOOTSTRAP_DRAWS, np.nan)
         bin_of = np.clip(np.searchsorted(WAIT_BIN_EDGES_S, wait_s, side="right") - 1, 0, len(WAIT_BIN_EDGES_S) - 2)
@@ -83,6 +83,6 @@ class BlockBootstrap:
 
 
 def union_interval(*intervals: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Return the smallest interval that contains all given intervals, ignoring None; None if all are None."""
+    """Return the smallest interval that contains all given intervals. Ignore None. Return None if all are None."""
     known = [each for each in intervals if each is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None

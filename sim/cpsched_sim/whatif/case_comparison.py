@@ -1,4 +1,4 @@
-"""Compare cases with the twin: who waits less or longer, and which differences are significant."""
+"""Compare cases with the twin: changes in waits, and their significance."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 OPEN_MODEL, HALF_CLOSED_MODEL = "open", "half-closed"
-"""Models of users: submission times are fixed, or depend on the end of the user's previous job."""
+"""Models of users. Submission times are fixed in the open model. In the half-closed model, they depend on the end of
+the user's previous job.
+"""
 SIGNIFICANT = "significant"
 MIN_DAYS, MIN_USERS = 14, 5
-"""Minimum days and users of a window for a verdict; a smaller one describes only its own days and users."""
+"""Minimum number of days and of users in a window for a verdict. A smaller window is not representative."""
 MAX_LISTED_LOSERS = 10
 
 Runs = Mapping[str, Sequence[WindowSchedule]]
@@ -42,7 +44,7 @@ def compare_case(
 
     `there` contains the shared facts for the case's machine.
 
-    Each metric has an interval over resampled blocks and random seeds, which covers both the open and the half-closed
+    Each metric has an interval over resampled blocks and random seeds that covers both the open and the half-closed
     replay. A difference is significant if the interval excludes zero and the difference exceeds the twin's own error in
     the same metric.
     """
@@ -129,13 +131,13 @@ def insufficient_data(facts: SharedWindowFacts) -> str:
     users = len({item.job.user for item in window.judged_jobs()})
     if days >= MIN_DAYS and users >= MIN_USERS:
         return ""
-    return f"{days:.1f} days of {format_count(users, 'user')}; a verdict needs {MIN_DAYS} days and {MIN_USERS} users"
+    return f"{days:.1f} days and {format_count(users, 'user')}; a verdict needs {MIN_DAYS} days and {MIN_USERS} users"
 
 
 def users_waiting_longer(
     facts: SharedWindowFacts, twin: Runs, case: Runs, users: JobClassification
 ) -> list[dict[str, Any]]:
-    """List the users whose total wait increases, largest increase first."""
+    """Return the users whose total wait increases, largest increase first."""
     of = users.of[facts.counted[facts.window.is_judged]]
     count = np.bincount(of, minlength=len(users.names))
     base_s = waits_s(twin[OPEN_MODEL][0], facts.counted)
@@ -153,7 +155,7 @@ def users_waiting_longer(
 
 
 def _cycle_seeds(draws: Sequence[FloatArray]) -> FloatArray:
-    """Return draws that cycle through the seeds, so that the variation covers both seeds and weeks."""
+    """Return draws that cycle through the seeds. Their variation covers both seeds and weeks."""
     stacked = np.stack(draws)
     turn = np.arange(stacked.shape[-1]) % len(stacked)
     found: FloatArray = np.take_along_axis(stacked, np.broadcast_to(turn, (1, *stacked.shape[1:])), axis=0)[0]

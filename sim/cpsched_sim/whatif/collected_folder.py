@@ -1,4 +1,4 @@
-"""Read jobs, nodes, outages, Slurm parameters and site policy from a `cpsched whatif collect` folder."""
+"""Read the jobs, nodes, outages, Slurm parameters and site policy in a `cpsched whatif collect` folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SITE = "site"
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionFolder:
-    """A collected folder. `zone` is the site's time zone, but the times in the files are UTC."""
+    """A folder of collected data. `zone` is the site's time zone. Times in the files are in UTC."""
 
     path: Path
     zone: str
@@ -75,7 +75,7 @@ class SlurmCollectionFolder:
         return read_totals(path) if path is not None else {}
 
     def system(self) -> SystemFile:
-        """Return the system of the nodes that Slurm reported."""
+        """Return a system with the nodes that Slurm reported."""
         draft, _ = draft_system(str(self.path / NODES), SITE)
         return system_draft.render_valid_draft(draft)[1]
 
@@ -93,7 +93,7 @@ class SlurmCollectionFolder:
     def outages_of_added_nodes(
         self, earlier: SlurmCollectionFolder, system: SystemFile, ran: Sequence[TraceRecord]
     ) -> list[NodeOutage]:
-        """Return an outage until the first job for each node added since `earlier` was collected."""
+        """Return an outage for each node added since `earlier` was collected. It lasts until the node's first job."""
         came = read_collected_nodes(self.path)
         for name in read_collected_nodes(earlier.path):
             came.pop(name, None)
@@ -109,7 +109,7 @@ class SlurmCollectionFolder:
 
     @property
     def booted_s(self) -> int | None:
-        """Return slurmctld's last start time before the collection, or None if unknown."""
+        """Return the time of slurmctld's last start before the collection, or None if unknown."""
         try:
             at = possible_times(read_boot_time(self.path), parse_time_zone(""))
         except InvalidValue:
@@ -136,7 +136,7 @@ class SlurmCollectionFolder:
 
 
 def _find_node_type(node: SlurmNode, system: SystemFile) -> str:
-    """Return a node's type in the system built from all nodes, or ""."""
+    """Return the type of a node in the system, or "" if it has none."""
     amounts = {"cores": node.cores, "memory_mib": node.memory_mib, "gpus": node.gpus}
     wanted = {name: amount for name, amount in amounts.items() if amount}
     partitions = set(node.partitions)

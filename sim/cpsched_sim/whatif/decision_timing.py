@@ -1,7 +1,7 @@
-"""Model a bridge's pace in control mode: it decides once per interval, and starts take effect later.
+"""Model the bridge's timing in control mode: it decides once per interval, and starts take effect later.
 
-In a replay, a dispatcher decides in each second with an event, and its starts take effect immediately. In contrast, a
-bridge reads the state, decides, releases jobs and waits for Slurm. Meanwhile, the nodes are idle.
+In a replay, a dispatcher decides in each second with an event, and its starts take effect immediately. A bridge instead
+reads the state, decides, releases jobs and waits for Slurm. Meanwhile, the nodes are idle.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ INTERVAL, LAG = "interval", "lag"
 MAX_DELAY_S = 3600
 """Maximum interval and lag in seconds."""
 BRIDGE_INTERVAL_S = 1
-"""Default of the bridge's `cycle.interval_s` setting."""
+"""Default in seconds of the bridge's setting `cycle.interval_s`."""
 BRIDGE_LAG_S = 0.7
-"""Additional delay (s) of a start under a bridge, once its nodes are free: the difference of the midpoints of 1.2 to
-2.1 s with the bridge and 0.8 to 1.1 s with Slurm alone (docs/evidence.md, forecasts and live runs).
+"""Additional delay (s) of a start under a bridge after its nodes become free: the difference between the midpoints of
+1.2 to 2.1 s with the bridge and 0.8 to 1.1 s with Slurm alone (docs/evidence.md, forecasts and live runs).
 """
 _GOLDEN_RATIO = 0.6180339887498949
 """The fractional parts of the first n multiples of this number are evenly spread for every n."""
@@ -29,9 +29,9 @@ _GOLDEN_RATIO = 0.6180339887498949
 class DecisionTiming:
     """The interval and lag of decisions.
 
-    - `interval_s`: rounds take place at multiples of this interval; 0 means in each second with an event. Values from
+    - `interval_s`: decisions are made at multiples of this interval; 0 means in each second with an event. Values from
     0 to 1 are equivalent, because a replay has whole seconds.
-    - `lag_s`: the mean delay of a start after its round. Each delay is a whole number of seconds.
+    - `lag_s`: the mean delay of a start after its decision. Each delay is a whole number of seconds.
     """
 
     interval_s: int = 0
@@ -39,12 +39,12 @@ class DecisionTiming:
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> DecisionTiming:
-        """Parse the pace in a case's settings. Raise `InvalidValue`."""
+        """Parse the interval and lag in a case's settings. Raise `InvalidValue`."""
         return cls(int(_parse_seconds(texts, INTERVAL, whole=True)), _parse_seconds(texts, LAG, whole=False))
 
     @property
     def words(self) -> str:
-        """Describe the pace for a report."""
+        """Describe the interval and lag for a report."""
         look = f"a round every {self.interval_s} s" if self.interval_s else "a round at every event"
         return f"{look}, starts {self.lag_s:g} s later" if self.lag_s else look
 
@@ -62,7 +62,7 @@ def _parse_seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
 
 @dataclass(slots=True)
 class StartLagSequence:
-    """The delays of successive starts, in whole seconds with mean `lag_s`, and the same in every replay."""
+    """The delays of successive starts in whole seconds, with mean `lag_s`. They are the same in every replay."""
 
     lag_s: float
     _turn: count[int] = field(default_factory=lambda: count(1))

@@ -1,4 +1,4 @@
-"""Compute a window's findings for the twin, then for each case, as plain values for JSON."""
+"""Compute the findings for the twin and each case in a window, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cpsched_sim.whatif.window_metrics import (
 
 QUANTILES = tuple(range(0, 101, 2))
 MAX_POINTS = 400
-"""Maximum number of points of a line over time."""
+"""Maximum number of points in a line plot over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class WhatIfRequest:
 def compute_findings(
     replays: WhatIfReplayRunner, plan: WhatIfRequest, resume: bool, progress: Callable[[float, int | None], None]
 ) -> dict[str, Any]:
-    """Run the replays and return the findings. Raise `InputError` if one fails; finished replays are stored."""
+    """Run the replays and return the findings. Raise `InputError` if a replay fails. Finished replays are stored."""
     window = replays.window
     blocks = BlockBootstrap.of(window.from_s, window.to_s)
     applied = [case.apply_to(window) for case in plan.cases]  # report an impossible case now, not after hours of work
@@ -137,12 +137,12 @@ def _case_findings(
 
 
 def _preemption_findings(replayed: WindowReplayResult) -> dict[str, Any]:
-    """Return the counts of preemption, if the site preempts."""
+    """Return preemption statistics, or {} if the site does not preempt jobs."""
     return {"preemption": dict(replayed.preemption)} if replayed.preemption else {}
 
 
 def _stranded_findings(facts: SharedWindowFacts, replayed: WindowReplayResult) -> list[dict[str, Any]]:
-    """Return the share of all processors and GPUs that was empty while jobs waited, by cause."""
+    """Return by cause the share of processors and GPUs that were unused while jobs waited."""
     rows = ((PROCESSORS, "processors", facts.machine), (GPUS, "GPUs", facts.machine_gpus))
     return [
         {"what": name, "cause": cause, "part": float(replayed.stranded[what, at]) / machine}
@@ -173,7 +173,7 @@ def describe_replay(window: WhatIfWindow, plan: WhatIfRequest) -> dict[str, Any]
 
 
 def _plot_data(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, list[float]]:
-    """Return the data of the plots: quantiles of waits, and queue length and utilization over time."""
+    """Return the data for the plots: quantiles of waits, and queue length and utilization over time."""
     hourly = hourly_usage(facts, made)
     wait_s = waits_s(made, facts.counted)
     return {
@@ -201,7 +201,7 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
         f"waited {format_duration(near['real_mean_wait_s'])} on average."
     )
     second = (
-        f"In the replay of Slurm's own scheduler (the twin), they wait {format_duration(near['twin_mean_wait_s'])}. "
+        f"In the replay of Slurm's own scheduler (the twin), they waited {format_duration(near['twin_mean_wait_s'])}. "
         f"The twin's fidelity is {near['verdict']['grade']}."
     )
     if found["stopped"]:

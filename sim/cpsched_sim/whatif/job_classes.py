@@ -16,13 +16,13 @@ from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.whatif.whatif_window import WhatIfWindow
 
 MAX_CLASSES = 25
-"""Maximum number of classes of one kind; all other jobs form one class."""
+"""Maximum number of classes in a classification. All other jobs form one class."""
 OTHERS, UNKNOWN = "others", "unknown"
 RUN_TIME_CLASSES = ((600, "below 10 min"), (3600, "10 min to 1 h"), (6 * 3600, "1 to 6 h"), (86_400, "6 h to 1 day"))
 LONGEST_CLASS = "1 day and more"
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WIDE_JOB_SHARE = 0.1
-"""Minimum share of the machine that makes a job wide."""
+"""Minimum share of the machine that a wide job uses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class JobClassification:
 
 
 def classify_jobs(window: WhatIfWindow, processors: IntArray) -> list[JobClassification]:
-    """Classify the judged jobs in several ways, omitting classifications with only one class.
+    """Classify the judged jobs in several ways. Omit classifications with only one class.
 
     `processors` is each judged job's amount of the first resource.
     """
@@ -89,7 +89,7 @@ def _length_class(run_s: int) -> str:
 
 
 def _hour_classes(window: WhatIfWindow, items: list[TraceJob]) -> Iterable[str]:
-    """Yield each job's six-hour period of the week in the site's time zone, computed once per hour."""
+    """Yield each job's six-hour period of the week, in the site's time zone."""
     first = window.to_local_time(window.from_s)
     known: dict[int, str] = {}
     for item in items:

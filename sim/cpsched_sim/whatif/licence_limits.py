@@ -1,8 +1,8 @@
 """Licences: their totals, the amounts that jobs hold, and their limits in a replay.
 
-If licences are short, Slurm's main loop and backfill skip the job and continue with the next one (`license_job_test` in
-`job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is therefore another limit on a
-sum over the running jobs.
+If too few licences are free, Slurm's main loop and backfill skip the job and continue with the next one
+(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is
+therefore another limit on a sum over the running jobs.
 
 A licence has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
 `scontrol show license` reports the total of NAME. Slurm compares the two names in lower case.
@@ -41,14 +41,14 @@ MAX_LISTED_LICENSES = 10
 _LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 Amounts = tuple[tuple[str, int], ...]
-"""Requested amounts of licences by name in the accounting data."""
+"""Requested amounts of licences, by name as in the accounting data."""
 Totals = Mapping[str, int]
-"""Totals of licences by name in lower case."""
+"""Totals of licences, by name in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedLicences:
-    """The licences that the jobs of a window request, by job index, and the totals of these licences.
+    """The licences that the jobs in a window request, by job index, and the totals of these licences.
 
     `asked` omits jobs that request no licences; `totals` omits licences that no job requests.
     """
@@ -64,7 +64,7 @@ class RequestedLicences:
 
     @property
     def spelled(self) -> str:
-        """Return the totals in the form of `--licenses`."""
+        """Return the totals in the syntax of `--licenses`."""
         return ",".join(f"{name}={total}" for name, total in self.totals.items())
 
 
@@ -72,10 +72,10 @@ class RequestedLicences:
 
 
 def read_totals(path: Path) -> dict[str, int]:
-    """Parse the output of `scontrol show license`. Raise `InvalidSystem` with the line.
+    """Parse the output of `scontrol show license`. Raise `InvalidSystem` at the invalid line.
 
-    A total is unknown if its name occurs twice or with a `Mode`. A `Mode` means a hierarchical resource, of which each
-    set of nodes has its own amount.
+    A total is unknown if its name occurs twice or with a `Mode`. A `Mode` means a hierarchical resource, with its own
+    amount for each set of nodes.
     """
     found: dict[str, int] = {}
     layered = set[str]()
@@ -120,7 +120,7 @@ def why_never_licensed(licences: Amounts, totals: Totals) -> str:
 
 
 def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """Yield notes on the licences requested, and on those actually held, given as (from, until, amounts)."""
+    """Yield notes on the requested licences, and on those that were held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
         yield f"licences limited in the replay: {_abbreviate(f'{n} {t:,}' for n, t in known.items())}"
@@ -135,7 +135,7 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     for name, total in known.items():
         if (most := peak_amount(changes[name])) > total:
             yield (
-                f"licence {quote_value(name)}: {most:,} were in use at once, more than the {total:,} of the "
+                f"licence {quote_value(name)}: {most:,} were in use at once, more than the total of {total:,} in the "
                 f"replay: set the real total with {LICENSES_OPTION}"
             )
 
@@ -148,7 +148,7 @@ def _abbreviate(words: Iterable[str]) -> str:
 
 
 def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
-    """Return the maximum in use, given changes as (second, amount). A job holds nothing in its last second."""
+    """Return the maximum amount in use, given changes as (second, amount). Within a second, releases come first."""
     return max(accumulate((change for _, change in sorted(changes)), initial=0))
 
 
@@ -162,9 +162,9 @@ def add_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttrib
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LicenceUsage:
-    """The licences held during a replay, for all licences with known totals.
+    """The licences that jobs hold during a replay, for all licences with known totals.
 
-    - `kind`: int64[J], the row of `held` for each job; row 0 holds nothing.
+    - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licences.
     - `held`: int64[K, L]; `totals`: int64[L].
     """
 
@@ -191,7 +191,7 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each licence that the running jobs (given as slots) hold, int64[L]."""
+        """Return the amount of each licence that the running jobs (given by slot) hold, int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
@@ -202,7 +202,7 @@ class LicenceUsage:
     def add_licence_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the site's limits (None: no limits), with licences added if they can run short."""
+        """Return the site's limits (None: no limits). Add the licences of which too few may be free."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
@@ -225,7 +225,7 @@ class LicenceUsage:
         return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
 
     def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
-        """Add the licences of one kind of job to its limits, with counters from index `first` on."""
+        """Add the licences of one kind of job to its limits, with counters starting at index `first`."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
             UsageLimitCheck(

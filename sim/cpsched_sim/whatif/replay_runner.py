@@ -1,4 +1,4 @@
-"""Run a window's replays, each in its own process; finished replays are stored and reused."""
+"""Run a window's replays, each in its own process. Store finished replays for reuse."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WhatIfReplayTask:
     mode: str
 
     def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """Return everything that the schedule depends on; replays with equal values have equal schedules."""
+        """Return all inputs of the schedule. Replays with equal inputs have equal schedules."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: file_sha256(Path(name)) for name in settings.values() if Path(name).is_file()}
@@ -72,7 +72,7 @@ def build_replay_tasks(cases: Sequence[WhatIfCase], seeds: int, sessions: bool) 
 
 @dataclass(slots=True)
 class WhatIfReplayRunner:
-    """Runs a window's replays and stores them in a folder. `digests` identify the common inputs."""
+    """A runner of a window's replays, which it stores in a folder. `digests` identifies the common inputs."""
 
     window: WhatIfWindow
     out: Path
@@ -97,7 +97,7 @@ class WhatIfReplayRunner:
     ) -> None:
         """Run the tasks that are missing from `done`, and add their results.
 
-        Raise `InputError` if a task fails; the other tasks' results are stored.
+        Raise `InputError` if a task fails. The other tasks' results are stored.
         """
         failed: list[str] = []
 

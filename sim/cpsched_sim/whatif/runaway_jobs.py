@@ -1,6 +1,6 @@
 """Find runaway jobs: jobs recorded as running or waiting although they cannot be.
 
-Slurm's database contains such a job if the message that it ended was lost. `sacctmgr show runawayjobs` lists them.
+Slurm's database contains such a job if the message about its end was lost. `sacctmgr show runawayjobs` lists them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ HOUR_S, DAY_S = 3_600, 86_400
 MAX_WAIT_S = 30 * DAY_S
 BEYOND_LIMIT_REASON = "runaway job: running far beyond its time limit"
 NODE_REUSED_REASON = "runaway job: running on a node that other jobs have used since"
-LONG_WAIT_REASON = "runaway job: waiting far longer than any other job did"
+LONG_WAIT_REASON = "runaway job: waiting far longer than any other job"
 RUNAWAY_HINT = "; sacctmgr show runawayjobs lists such jobs and can end them"
 
 
 def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> dict[int, str]:
-    """Return why each runaway job cannot be unfinished, by job number.
+    """Return the runaway jobs by number, each with the reason why it must have ended.
 
     `system` is None if the nodes are only guessed.
     """
@@ -49,7 +49,7 @@ def find_runaway_jobs(history: AccountingHistory, system: SystemFile | None) -> 
 
 
 def _has_no_room(job: UnfinishedJobRecord, ran: Sequence[TraceRecord], name: str, most: int) -> bool:
-    """Return whether later jobs used so much of some node of `job` that it cannot still be running there."""
+    """Return whether later jobs used so much of one of the job's nodes that it cannot still be running there."""
     nodes, own = set(expand_if_valid(job.nodes)), _amount_per_node(job, name)
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for other in ran:

@@ -1,4 +1,4 @@
-"""Compute a schedule's usage by account, and its distance from the shares."""
+"""Compute each account's usage in a schedule, and the distance from the shares."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 
 
 def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
-    """Return each account's fraction of the window's usage, and the distance from the shares, if there are any.
+    """Return each account's fraction of the window's usage and the distance from the shares, or None without shares.
 
-    As in `account_usage`, each day's usage is divided by shares among the accounts whose jobs could have used it. The
-    distance is the fraction that other accounts used.
+    As in `account_usage`, each day's usage is divided according to shares among the accounts whose jobs could have used
+    it. The distance is the fraction that accounts used beyond their part.
     """
     window = facts.window
     if window.site is None:

@@ -33,7 +33,7 @@ Facts = Mapping[str, str]
 
 
 def list_changes(earlier: Path, later: Path) -> list[str]:
-    """Return a sentence for each change. Skip files that one of the folders lacks."""
+    """Return a sentence for each change. Ignore files that are missing from either folder."""
     before, after = read_collected_nodes(earlier), read_collected_nodes(later)
     return [
         *_list_differences("slurm.conf", {"": read_slurm_parameters(earlier)}, {"": read_slurm_parameters(later)}),
@@ -41,7 +41,7 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
         *_list_differences("QOS", _read_qos(earlier), _read_qos(later)),
         *_list_differences("licence", _read_licences(earlier), _read_licences(later)),
         *_list_nodes("new: unavailable until the first job ran there", after.keys() - before.keys()),
-        *_list_nodes("gone and not in the replay", before.keys() - after.keys()),
+        *_list_nodes("removed and not in the replay", before.keys() - after.keys()),
         *_list_nodes(
             "with changed amounts; the replay uses the later amounts",
             {
@@ -54,13 +54,13 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
 
 
 def read_slurm_parameters(folder: Path) -> dict[str, str]:
-    """Return priority and scheduling parameters from `scontrol show config`, without slurmctld's start time."""
+    """Return the priority and scheduling parameters in `scontrol show config`, without slurmctld's start time."""
     pairs = (line.partition("=") for _, line in _read_lines(folder / CONFIG) if RELEVANT_CONFIG_LINES.match(line))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip() != BOOT_FIELD}
 
 
 def read_boot_time(folder: Path) -> str:
-    """Return slurmctld's start time from its configuration, or ""."""
+    """Return slurmctld's start time as printed with its configuration, or ""."""
     found = (re.match(rf"\s*{BOOT_FIELD}\s*=\s*(\S+)", line) for _, line in _read_lines(folder / CONFIG))
     return next((match[1] for match in found if match), "")
 
@@ -95,7 +95,7 @@ def _read_licences(folder: Path) -> dict[str, Facts]:
 
 
 def _list_differences(what: str, before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a sentence per changed, added or removed item; nothing if one side has no data."""
+    """Yield a sentence for each changed, added or removed item. Yield nothing if either side has no data."""
     if not any(before.values()) or not any(after.values()):
         return
     for name in sorted(before.keys() | after.keys()):

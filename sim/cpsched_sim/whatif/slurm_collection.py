@@ -57,19 +57,19 @@ OPTIONAL_TABLES = {
     PARTITIONS: "scontrol -o show partition",
     LICENSES: "scontrol -o show license",
 }
-"""The optional tables. Only accounting data and nodes are required. `{of}` selects this cluster."""
+"""The commands for the optional tables. Only accounting data and nodes are required. `{of}` selects the cluster."""
 MIXED_CLUSTERS_ERROR = (
-    "sacctmgr printed associations of more than one cluster, so shares and limits of accounts are omitted; "
+    "sacctmgr printed associations of more than one cluster, so the accounts' shares and limits are omitted; "
     "to add those of this cluster, run sacctmgr --parsable2 show association Cluster=NAME"
 )
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
 HOURS_PER_REQUEST = 24
-"""Time span of accounting data per request, which bounds the size of each response."""
+"""Hours of accounting data per request. This bounds the size of each response."""
 COMMAND_TIMEOUT_S = 600
 RELEVANT_CONFIG_LINES = re.compile(
     r"\s*(Priority|Scheduler|Select|AccountingStorageEnforce|FairShare|Preempt|SLURM_VERSION|BOOT_TIME)"
 )
-"""Configuration lines that affect starts. With pseudonyms, all other lines are omitted."""
+"""Configuration lines that affect job starts. With pseudonyms, all other lines are omitted."""
 _SECRET = re.compile(r"\s(Reason|Comment|Extra|Owner|OS|AdminComment)=.*?(?=\s[A-Z]\w+=|$)")
 
 Ask = Callable[[str], str]
@@ -77,7 +77,7 @@ Ask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class SlurmCollectionSummary:
-    """The result of a collection: the number of lines by file, and the missing tables."""
+    """The result of a collection: the number of lines in each file, and the missing tables."""
 
     lines: Mapping[str, int]
     lacking: Mapping[str, str]
@@ -132,7 +132,7 @@ def collect_from_slurm(
 
 
 def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: PseudonymTable | None) -> str:
-    """Return the accounting data of all days. A job that spans two days occurs twice, but is read once."""
+    """Return the accounting data of all days. A job that spans two days is printed twice, but is returned once."""
     between, wanted = f"|{token_hex(8)}|", JOB_FORMAT.split(",")
     jobs: dict[str, None] = {}
     works, begin = PseudonymTable("j"), since
@@ -154,7 +154,7 @@ def _collect_accounting(since: datetime, until: datetime, ask: Ask, people: Pseu
 def _split_job_rows(text: str, separator: str, count: int) -> Iterator[list[str]]:
     """Yield the fields of each job. A line with too few fields continues the previous job's last field, its name.
 
-    Blanks replace line breaks in a name, so that each job is one line.
+    Blanks replace line breaks in a name, because each job must be one line.
     """
     row: list[str] = []
     for line in text.split("\n"):
@@ -188,19 +188,19 @@ def _parse_table(text: str) -> Iterator[dict[str, str]]:
 
 
 class PseudonymTable:
-    """Replaces names with numbered pseudonyms, in order of first occurrence."""
+    """Numbered pseudonyms for names, in order of first occurrence."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """Return a name's pseudonym, which is always the same; return "" for ""."""
+        """Return a name's pseudonym, which does not change. Return "" for ""."""
         return self._known.setdefault(name, f"{self.prefix}{len(self._known) + 1}") if name else ""
 
 
 def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
-    """Return a file's content with pseudonyms in place of users and without free text."""
+    """Return a file's content with pseudonyms for users and without free text."""
     if name == CONFIG:
         return "".join(f"{line}\n" for line in text.split("\n") if RELEVANT_CONFIG_LINES.match(line))
     header, *rest = text.removesuffix("\n").split("\n")
@@ -216,7 +216,7 @@ def pseudonymize(name: str, text: str, people: PseudonymTable) -> str:
 
 
 def _local_zone() -> str:
-    """Return the IANA name of this machine's time zone, or "" if it is unknown."""
+    """Return the IANA name of the local time zone, or "" if it is unknown."""
     parts = os.path.realpath("/etc/localtime").partition("zoneinfo/")
     return parts[2] if parts[2] not in ("", "localtime") else ""
 
@@ -225,7 +225,7 @@ def _local_zone() -> str:
 
 
 def build_policy_yaml(files: Mapping[str, str]) -> str:
-    """Return the policy file for the collected data, which contains the paths of the dumps."""
+    """Return the content of the policy file for the collected data. It contains the paths of the dumps."""
     config = {}
     for line in files[CONFIG].split("\n"):
         name, equals, value = line.partition("=")
@@ -260,12 +260,12 @@ def build_policy_yaml(files: Mapping[str, str]) -> str:
         "enforce": [word for word in ("limits", "safe") if word in enforced],
         "dumps": {name: file for name, file in dumps.items() if file in files},
     }
-    text = "# From Slurm's settings at the time of collection: correct what differed in the weeks before.\n"
+    text = "# From Slurm's settings at the time of collection. Correct settings that were different in earlier weeks.\n"
     return text + yaml.safe_dump(content, sort_keys=False)
 
 
 def _preemption_section(config: Mapping[str, str]) -> dict[str, dict[str, object]]:
-    """Return the section `preemption`; empty without preemption, or if preempted jobs are suspended."""
+    """Return the section `preemption`. It is empty without preemption, or if preempted jobs are suspended."""
     kind = config.get("PreemptType", "").removeprefix("preempt/")
     mode = config.get("PreemptMode", "").lower()
     if kind not in get_args(PreemptionType) or mode not in ("requeue", "cancel"):
@@ -306,7 +306,7 @@ def _partition_entries(text: str, qos: str) -> Iterator[tuple[str, dict[str, obj
 
 
 def parse_slurm_days(text: str) -> float | None:
-    """Parse a Slurm time such as `7-00:00:00` into days; return None if it is not a time."""
+    """Parse a Slurm time such as `7-00:00:00` into days. Return None if it is not a time."""
     try:
         seconds = number_to_seconds(text, 60) if is_number(text) else duration_s(text)
     except ValueError:
@@ -315,7 +315,7 @@ def parse_slurm_days(text: str) -> float | None:
 
 
 def sacctmgr_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a `sacctmgr --parsable2` table; none if the file is missing."""
+    """Yield the rows of a `sacctmgr --parsable2` table, or none if the file is missing."""
     if path.exists():
         text = path.read_text(encoding="utf-8", errors="replace")
         yield from _parse_table(text)

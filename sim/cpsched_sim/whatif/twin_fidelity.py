@@ -19,16 +19,16 @@ from cpsched_sim.whatif.window_metrics import (
 )
 
 TOLERANCE_S = 300
-"""Tolerance in seconds: a twin's start within five minutes of the real start counts as equal."""
+"""Tolerance in seconds. A start in the twin within five minutes of the real start counts as equal."""
 IGNORED_DIFFERENCE_S = 60.0
-"""Differences in mean wait of up to one minute are ignored."""
+"""Difference in mean wait, in seconds, up to which the twin counts as equal."""
 GRADES = ((0.15, "good"), (0.4, "fair"), (1.0, "poor"))
-"""Maximum error of the mean wait by grade, relative to the shorter of the real and the twin's wait. Above the last
-value, the grade is hopeless.
+"""Maximum error of the mean wait for each grade, relative to the shorter of the real and the twin's wait. Above the
+last value, the grade is hopeless.
 """
 HOPELESS_GRADE = "hopeless"
 MAX_UTILIZATION_ERROR = 0.2
-"""Maximum mean error of the machine's hourly utilization; above it, the grade is hopeless."""
+"""Maximum mean error of the machine's hourly utilization. Above it, the grade is hopeless."""
 
 
 def measure_fidelity(
@@ -74,7 +74,7 @@ def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 
     `by_size_s` is the error of the mean wait by size class, averaged over all jobs. A twin that favours wide jobs at
     the expense of the others can have the right overall mean.
     """
-    sentence = f"its mean wait is {format_duration(twin_s)}, the real one was {format_duration(real_s)}"
+    sentence = f"its mean wait is {format_duration(twin_s)}, and the real mean wait was {format_duration(real_s)}"
     if use_off > MAX_UTILIZATION_ERROR:
         return HOPELESS_GRADE, f"on average, its hourly use is off by {use_off:.0%} of the machine"
     off_s = max(abs(twin_s - real_s), by_size_s)

@@ -1,4 +1,4 @@
-"""Compute unused processors and GPUs while jobs waited, by cause, sampled hourly."""
+"""Compute by cause the processors and GPUs that were unused while jobs waited, sampled hourly."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ CAUSES = (
     "the waiting jobs require whole nodes",
     "the node could not be used (down, drained)",
 )
-"""The causes, in the order of the numbers above. The first cause that applies counts."""
+"""The causes, in the order of the numbers above. Only the first cause that applies counts."""
 PROCESSORS, GPUS = 0, 1
 MAX_SAMPLES = 1000
-"""Maximum number of samples, so that long windows are sampled less often than hourly."""
+"""Maximum number of samples. Long windows are sampled less often than hourly."""
 MAX_REQUESTS = 256
-"""Maximum number of distinct requests per sample; the waiting jobs' most frequent ones are used."""
+"""Maximum number of distinct requests per sample. The most frequent requests of the waiting jobs are used."""
 HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedSchedule:
-    """A schedule with its placements, as columns int64[J].
+    """A schedule with its placements, in columns int64[J].
 
-    `left_s` is when a job stopped waiting, because it started or was cancelled. Placements are as in `Schedule`.
+    `left_s` is the time at which a job stopped waiting: it started or was cancelled. Placements are as in `Schedule`.
     """
 
     arrival_s: IntArray
@@ -49,7 +49,7 @@ class PlacedSchedule:
 def compute_stranded_capacity(
     cluster: Cluster, requests: Sequence[Request], away: BoolArray, ran: PlacedSchedule, from_s: int, to_s: int
 ) -> FloatArray:
-    """Return the mean unused processors and GPUs while jobs waited, by cause: float64[2, len(CAUSES)].
+    """Return by cause the mean number of processors and GPUs unused while jobs waited: float64[2, len(CAUSES)].
 
     `away` marks the jobs that represent unavailable nodes. GPUs count only while a waiting job requests a GPU.
     """
@@ -93,7 +93,7 @@ class _DistinctRequests:
 def _free_amounts(
     cluster: Cluster, asked: _DistinctRequests, kind: IntArray, away: BoolArray, ran: PlacedSchedule, active: IntArray
 ) -> tuple[IntArray, BoolArray]:
-    """Return each node's free amounts, int64[N, R], and which nodes were unavailable."""
+    """Return each node's free amounts, int64[N, R], and a mask of the unavailable nodes."""
     count = ran.place_count[active]
     job = np.repeat(active, count)
     first = np.repeat(ran.place_at[active] - np.concatenate(([0], np.cumsum(count)[:-1])), count)
@@ -113,7 +113,7 @@ def _free_amounts(
 def _stranded_at(
     cluster: Cluster, asked: _DistinctRequests, waiting: IntArray, free: IntArray, gone: BoolArray
 ) -> FloatArray:
-    """Return the unused capacity at one time, by cause. Equal nodes are examined once."""
+    """Return the unused capacity at one time, by cause. Equal nodes are examined only once."""
     rows, size = np.unique(np.column_stack((cluster.kind_of, gone, free)), axis=0, return_counts=True)
     node: IntArray = cluster.kind_node[rows[:, 0]]
     away, left = rows[:, 1] == 1, rows[:, 2:].astype(np.int64)
@@ -130,7 +130,7 @@ def _stranded_at(
 def _cause_by_node_kind(
     cluster: Cluster, asked: _DistinctRequests, who: IntArray, node: IntArray, left: IntArray, away: BoolArray
 ) -> npt.NDArray[np.intp]:
-    """Return why each kind of node has free capacity while the requests `who` wait."""
+    """Return the cause of free capacity for each kind of node while the requests `who` wait."""
     may = cluster.node_sets[asked.node_set[who]][:, node]
     untouched = (left == cluster.capacity[node]).all(axis=1)
     alone = may & (~asked.exclusive[who][:, None] | untouched)

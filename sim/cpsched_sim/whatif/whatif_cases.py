@@ -1,4 +1,4 @@
-"""Parse the cases of a what-if study: a policy, and changes to the site.
+"""Parse the cases of a what-if study. Each case is a policy with changes to the site.
 
     lookahead objective=slowdown
     advise / quantile
@@ -8,8 +8,8 @@
     lookahead walltimes=0.5
     control interval=10 lag=2
 
-Changes to the site have the same syntax as settings of dispatcher and predictor. The default dispatcher is the twin of
-Slurm's scheduler. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
+Changes to the site have the same syntax as settings of the dispatcher and the predictor. The default dispatcher is the
+twin of Slurm's scheduler. `advise` and `control` are modes of the bridge: a dispatcher at the bridge's pace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cpsched_sim.whatif.whatif_window import WhatIfWindow, with_system
 
 TWIN_DISPATCHER = "slurm"
 SLURM_STARTED = (TWIN_DISPATCHER, "advised")
-"""Dispatchers that leave the starts to Slurm."""
+"""Dispatchers under which Slurm starts the jobs."""
 _MAX_NAMES = 5
 CHANGE_OPTIONS = ("add-nodes", "like", "remove-partition", "into", "walltimes", "policy", INTERVAL, LAG)
 SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_weight"
@@ -50,7 +50,7 @@ SEARCH_SEEDS, PARAMETERS, SITE_WEIGHT = "seed", "scheduler_parameters", "site_we
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBridgeMode:
-    """A mode of the bridge: its dispatcher and its defaults, which a case may override.
+    """A mode of the bridge: its dispatcher, and defaults that a case may override.
 
     `beside_a_site` contains the settings that the bridge adds if Slurm's priorities are known.
     """
@@ -67,13 +67,12 @@ SIMULATED_MODES = {
         "lookahead", {}, {INTERVAL: f"{BRIDGE_INTERVAL_S}", LAG: f"{BRIDGE_LAG_S}"}, {SITE_WEIGHT: "1"}
     ),
 }
-"""The modes, with the bridge's `advise.every_s` and `cycle.interval_s` defaults and its measured lag.
-"""
+"""The modes with the bridge's defaults for `advise.every_s` and `cycle.interval_s`, and the measured lag."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfCase:
-    """One case to replay. `changes` maps the names above to text; `mode` is a key of `SIMULATED_MODES`, or ""."""
+    """One case to replay. `changes` maps the names above to text. `mode` is a key of `SIMULATED_MODES`, or ""."""
 
     name: str
     spec: PolicySpec
@@ -114,7 +113,7 @@ class WhatIfCase:
 
     @property
     def pace(self) -> DecisionTiming:
-        """Return the case's pace, or its mode's if the case has none."""
+        """Return the pace that the case sets, with defaults from its mode."""
         return DecisionTiming.of({**self._mode_pace, **self.changes})
 
     @property
@@ -139,7 +138,7 @@ class WhatIfCase:
         )
 
     def hint(self, window: WhatIfWindow) -> str:
-        """Return a hint to show before the replay, or ""."""
+        """Return a hint if the added nodes do not help many jobs, or ""."""
         file = window.system
         if "add-nodes" not in self.changes or not file.node_types:
             return ""
@@ -156,7 +155,10 @@ class WhatIfCase:
         )
 
     def apply_to(self, window: WhatIfWindow) -> WhatIfWindow:
-        """Return the window with the case's changes. Raise `InvalidValue`, or an exception of a policy file."""
+        """Return the window with the case's changes.
+
+        Raise `InvalidValue`, or an exception from reading a policy file.
+        """
         changes = self.changes
         if "add-nodes" in changes:
             window = _add_nodes(window, int(changes["add-nodes"]), changes.get("like", ""))
@@ -171,7 +173,7 @@ class WhatIfCase:
 
 
 def _check_spelling(error: UnknownName) -> None:
-    """Raise `InvalidValue` for an unknown name from slurm.conf, or one that resembles a mode or change."""
+    """Raise `InvalidValue` for an unknown name that occurs in slurm.conf or resembles a mode or change."""
     name = error.name.lower()
     if name.startswith("priority"):
         rule = (
@@ -213,7 +215,7 @@ def _check_changes(changes: Mapping[str, str], spec: PolicySpec) -> None:
 
 
 def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """Add nodes of a type, given by its name or a node's name; the default is the system's only type."""
+    """Add nodes of the type `like`, a type or a node's name. The default is the system's only type."""
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")
@@ -241,7 +243,7 @@ def _belongs_to_node_type(file: SystemFile, kind: str, node: str) -> bool:
 
 
 def _remove_partition(window: WhatIfWindow, partition: str, into: str) -> WhatIfWindow:
-    """Remove a partition, and move its nodes and jobs to another one, by default the largest."""
+    """Remove a partition. Move its nodes and jobs to another partition, by default the largest."""
     file = window.system
     others = {name: types for name, types in file.partitions.items() if name != partition}
     known = ", ".join(file.partitions) or "it has none"
@@ -257,7 +259,7 @@ def _remove_partition(window: WhatIfWindow, partition: str, into: str) -> WhatIf
 
 
 def _scale_walltimes(window: WhatIfWindow, part: float) -> list[TraceJob]:
-    """Scale the jobs' time limits by a factor, but not below the real run times."""
+    """Scale the jobs' time limits by a factor, but never below the real run times."""
     found = []
     for item in window.jobs:
         limit_s = max(item.run_s, ceil(part * item.job.walltime_s))
@@ -268,7 +270,7 @@ def _scale_walltimes(window: WhatIfWindow, part: float) -> list[TraceJob]:
 def build_whatif_cases(
     texts: Sequence[str], settings: Sequence[str], changes: Mapping[str, str], policy: str | None
 ) -> list[WhatIfCase]:
-    """Return a command line's cases: one per `--with`, one for all `--set`, and one per other change."""
+    """Return the cases on a command line: one per `--with`, one for all `--set`, and one per other change."""
     spelled = list(texts)
     if settings:
         spelled.append(" ".join(shlex.quote(word) for word in settings))
@@ -300,7 +302,7 @@ def with_slurm_config_file(case: WhatIfCase, config: Path | None) -> WhatIfCase:
 
 
 def with_site_policy(case: WhatIfCase) -> WhatIfCase:
-    """Return the case with the settings that the bridge adds if site priorities are known."""
+    """Add the settings that the bridge adds if it knows the site's priorities."""
     return (
         replace(case, spec=_add_default_settings(case.spec, SIMULATED_MODES[case.mode].beside_a_site))
         if case.mode

@@ -61,9 +61,9 @@ def read_window(
     earlier: Path | None = None,
     totals: Totals | None = None,
 ) -> tuple[WhatIfWindow, dict[str, Any]]:
-    """Read the window of a file or folder, and its inputs' digests. Raise the same exceptions as the readers.
+    """Read the window from a file or folder. Return it with its inputs' digests. Raise the readers' exceptions.
 
-    `earlier` is a folder collected earlier at the same site; changes since then are noted. `totals` are the totals of
+    `earlier` is a folder collected earlier at the same site. Changes since then are noted. `totals` are the totals of
     licences, which override those in the folder.
     """
     folder = SlurmCollectionFolder.find(source)
@@ -101,14 +101,14 @@ def _read_folder(
 def _list_differences(
     folder: SlurmCollectionFolder, earlier: SlurmCollectionFolder | None, window: WhatIfWindow
 ) -> Iterator[str]:
-    """Yield notes on possible differences of the site between the window and the collection."""
+    """Yield notes on possible changes at the site between the window and the collection."""
     if earlier is None:
         booted_s = folder.booted_s
         if booted_s is not None and window.from_s < booted_s < window.to_s:
             began = f"{window.to_local_time(booted_s):%Y-%m-%d %H:%M}"
             yield (
                 f"slurmctld restarted at {began}, within the window: slurm.conf may have been different before. "
-                "The replay uses the latest; --earlier FOLDER shows what changed"
+                "The replay uses the latest; --earlier FOLDER shows the changes"
             )
         return
     require(earlier.until_s < folder.until_s, "--earlier", str(earlier.path), "must have been collected earlier")
@@ -126,7 +126,7 @@ def _list_differences(
 
 
 def _input_digests(window: WhatIfWindow, jobs: Path, lenient: bool, dialect: TraceDialect) -> dict[str, Any]:
-    """Return the digests of all inputs that every replay of a window depends on."""
+    """Return the digests of the inputs that all replays of a window share."""
     file, site = window.system, window.site
     licences = {"licences": window.licences.spelled} if window.licences.totals else {}
     return {
@@ -147,7 +147,7 @@ def list_warnings(window: WhatIfWindow) -> Iterator[str]:
 
 
 def write_system(window: WhatIfWindow, out: Path) -> Path:
-    """Write the guessed system to a file that the user can correct; return the path."""
+    """Write the guessed system to a file that the user can correct. Return the path."""
     text = yaml.safe_dump(window.system.model_dump(mode="json", exclude_none=True), sort_keys=False)
     write_atomically(out / SYSTEM_FILE, f"# Guessed by {window.guessed}. Check every number.\n{text}".encode())
     return out / SYSTEM_FILE

@@ -1,9 +1,9 @@
-"""Replay a window, whose jobs may already run, be cancelled while waiting, or follow other jobs.
+"""Replay a window. Its jobs may be running at its beginning, be cancelled while waiting, or follow other jobs.
 
 A half-closed replay models users who react: a job submitted within `MAX_THINK_TIME_S` of the end of the user's previous
-job arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The idea is from
-Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job scheduling",
-MASCOTS 2014.
+job arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The method is
+from Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job
+scheduling", MASCOTS 2014.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from cpsched_sim.whatif.unused_capacity_causes import PlacedSchedule, compute_st
 from cpsched_sim.whatif.whatif_window import OUTAGE, WhatIfWindow
 
 MAX_THINK_TIME_S = 1200
-"""Longest pause within a session in seconds: 20 minutes, at which the think times of eleven traces show a break
-(Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
+"""Longest pause within a session in seconds: 20 minutes, at which the distribution of think times in eleven traces has
+a break (Zilber, Amit, Talby, "What is worth learning from parallel workloads?", ICS 2005).
 """
 
 EVENT_TIMING = DecisionTiming()
-"""Default timing: a round in each second with an event, and starts that take effect immediately."""
+"""Default timing: a round in each second with an event. Starts take effect immediately."""
 
 _EVENT_END, _EVENT_OUTAGE, _EVENT_ARRIVAL = range(3)
 
@@ -49,8 +49,8 @@ _EVENT_END, _EVENT_OUTAGE, _EVENT_ARRIVAL = range(3)
 class WindowReplayResult:
     """The replayed times of a window, int64[J] in the order of its jobs. Half-closed replays shift `arrival_s`.
 
-    Jobs hold their nodes from the round that starts them; `start_s` is later by that start's lag. `late_fixed` is the
-    number of jobs with a fixed start for which there was no capacity at that time. The last field is the capacity that
+    Jobs hold their nodes from the round that starts them. `start_s` is later by the start's lag. `late_fixed` is the
+    number of fixed-start jobs for which there was no capacity at that time. `stranded` is the capacity that
     was unused while jobs waited (see `cpsched_sim.whatif.unused_capacity_causes`).
     """
 
@@ -63,11 +63,11 @@ class WindowReplayResult:
     late_fixed: int
     stranded: FloatArray
     preemption: Mapping[str, float] = field(default_factory=dict)
-    """The counts of `preemption_summary`; empty if the site does not preempt."""
+    """The values of `preemption_summary`, or empty if the site does not preempt jobs."""
 
 
 def session_dependencies(window: WhatIfWindow) -> dict[int, list[tuple[int, int]]]:
-    """Return, by job index, the jobs submitted after the job's end, each with its delay in seconds."""
+    """Return, by job index, the jobs that follow the job in its session, each with its delay in seconds."""
     ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for at, item in enumerate(window.jobs):
         real_s = int(window.real_start_s[at])
@@ -98,7 +98,7 @@ def replay_window(
     progress: Progress | None = None,
     pace: DecisionTiming = EVENT_TIMING,
 ) -> WindowReplayResult:
-    """Replay a window at the given pace, under its site policy if it has one. Raise `PolicyError`."""
+    """Replay a window with the given decision timing and, if it has one, its site policy. Raise `PolicyError`."""
     run = _WindowReplay(window, policy, session_dependencies(window) if half_closed else {}, progress, pace)
     schedule = run.run()
     arrival_s = run.state.table.submit_s[: run.total].copy()
@@ -111,7 +111,7 @@ def replay_window(
 
 
 def _compute_stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntArray, schedule: Schedule) -> FloatArray:
-    """Return a schedule's capacity that was unused while jobs waited."""
+    """Return the capacity that a schedule left unused while jobs waited."""
     waited_s = np.where(run.leaves_s != NEVER, run.leaves_s, arrival_s)
     ran = PlacedSchedule(
         arrival_s, np.where(schedule.start_s != NEVER, schedule.start_s, waited_s), schedule.start_s, schedule.end_s,
@@ -124,10 +124,10 @@ def _compute_stranded(window: WhatIfWindow, run: _WindowReplay, arrival_s: IntAr
 
 
 class _WindowReplay(TraceReplay):
-    """A replay with jobs that already run at the beginning, and a calendar of fixed events.
+    """A replay with jobs that are running at the beginning, and a calendar of fixed events.
 
-    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they stay
-    first. A started job holds its nodes for `lag_s` longer than its run time, because it begins later by this lag.
+    Jobs with a fixed start are placed before each decision, in order of arrival, if they fit. Until then, they remain
+    first. A job holds its nodes for `lag_s` longer than its run time, because it begins later by this lag.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class _WindowReplay(TraceReplay):
         heapq.heapify(self.calendar)
 
     def run(self) -> Schedule:
-        """Run every round from the window's first second until no event is left."""
+        """Run every round from the window's first second until no events remain."""
         began, state = replay_clock.cpu_s(), self.state
         pause = PAUSE_ALWAYS if self.predictor_learns or self.after else event_kernels.PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if self.decides_every_round else pause
@@ -191,7 +191,7 @@ class _WindowReplay(TraceReplay):
         return self.build_schedule(replay_clock.cpu_s() - began)
 
     def _start_and_advance(self, starts: Starts | None, pause: int) -> int:
-        """Start jobs, then advance to the next round; calendar events come before it."""
+        """Start jobs, then advance to the next round. Process calendar events before it."""
         state = self.state
         if starts is not None and len(starts):
             state.state.fault = state.try_apply(starts)
@@ -200,7 +200,7 @@ class _WindowReplay(TraceReplay):
         return self._advance_to_decision(pause) if self.interval_s > 1 else self._advance_to_event(pause)
 
     def _advance_to_event(self, pause: int) -> int:
-        """Advance to the next second with an event; every such second has a round."""
+        """Advance to the next second with an event. Every such second has a round."""
         state = self.state
         while True:
             if self.to_begin and pause == event_kernels.PAUSE_WHERE_NEEDED:
@@ -232,7 +232,7 @@ class _WindowReplay(TraceReplay):
         return NOTHING_LEFT
 
     def _next_event_s(self) -> int:
-        """Return the second of the next event, which may be now; NEVER if there is none."""
+        """Return the second of the next event, which may be now, or NEVER if there is none."""
         state = self.state
         if state.state.due:
             return state.now_s
@@ -245,7 +245,7 @@ class _WindowReplay(TraceReplay):
         )
 
     def _apply_calendar_events(self, now_s: int) -> None:
-        """Apply this second's calendar events; if they have an effect, a round becomes due."""
+        """Apply this second's calendar events. If they have an effect, a round becomes due."""
         state, table = self.state, self.state.table
         if state.state.again_s <= now_s:
             state.state.due = 1
@@ -301,19 +301,22 @@ class _WindowReplay(TraceReplay):
     def all_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits with the available licences added."""
+        """Return the limits, with licences added."""
         return self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
 
     @override
     def decide(self) -> Starts:
-        """Run one round."""
+        """Run one round, and delay its starts by their lags."""
         starts = super().decide()
         for at in starts.slots.tolist():
             self._set_run_time(at, self.lags.next_delay_s())
         return starts
 
     def _set_run_time(self, at: int, lag_s: int) -> None:
-        """Set how long a job that starts now holds its nodes. A job that its user cancels ends at that time."""
+        """Set the time for which a job that starts now holds its nodes.
+
+        A job that its user cancels ends at that time.
+        """
         run_s = self.state.state.run_s
         if self.leaves_s[at] != NEVER:
             limit_s = self.window.jobs[at].job.walltime_s
@@ -334,7 +337,7 @@ class _WindowReplay(TraceReplay):
                 self._schedule_followers(run.slot)
 
     def ended_job(self, at: int) -> EndedJob:
-        """Return the ended job of a slot as it ran."""
+        """Return the ended job in a slot with its actual start."""
         ended = self.state.ended_job(at)
         return EndedJob(ended.job, ended.start_s + int(self.lag_s[at]), ended.end_s) if self.lag_s[at] else ended
 

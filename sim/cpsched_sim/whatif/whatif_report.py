@@ -1,4 +1,4 @@
-"""Present the findings as a report (a list of blocks for HTML and Markdown) and as CSV tables."""
+"""Present the findings as a report for HTML and Markdown, and as CSV tables."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _timeline_blocks(found: Found) -> Iterator[ReportBlock]:
 
 
 def _share_blocks(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of each account's share, due usage and real usage, with the distance in the last row."""
+    """Yield a table of each account's share, target usage and real usage. The last row is the distance."""
     twin = found["shares"]["twin"]
     if twin is None:
         return
@@ -137,29 +137,29 @@ def _share_blocks(found: Found) -> Iterator[ReportBlock]:
     ]  # fmt: skip
     apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
     yield ReportHeading("Use compared with shares")
-    heads = _headings_with_cases(found, "account", "share", "due, by the twin", "real")
-    yield ReportTable("Share of all use in the window", heads, [*rows, ["use outside the shares due", "", "", *apart]])
+    heads = _headings_with_cases(found, "account", "share", "target in the twin", "real")
+    yield ReportTable("Share of all use in the window", heads, [*rows, ["use beyond the targets", "", "", *apart]])
 
 
 def _stranded_blocks(found: Found) -> Iterator[ReportBlock]:
-    """Yield a table of the machine's unused share while jobs waited, by cause, without causes that are 0."""
+    """Yield a table of the machine's unused share while jobs waited, by cause. Omit causes with a share of 0."""
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
         [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
         for each in zip(*every, strict=True)
         if any(row["part"] > 0 for row in each)
     ]
-    yield ReportHeading("Capacity empty while jobs waited")
+    yield ReportHeading("Capacity unused while jobs waited")
     if rows:
         yield ReportTable("Share of the machine, sampled hourly", _headings_with_cases(found, "what", "why"), rows)
     else:
-        yield ReportParagraph("No hourly sample has waiting jobs and empty capacity.")
+        yield ReportParagraph("No hourly sample has both waiting jobs and unused capacity.")
 
 
 def _case_blocks(case: Found, at: int) -> Iterator[ReportBlock]:
     if case["never_started"]:
         yield ReportParagraph(
-            f"{format_count(case['never_started'], 'job')} started in the twin but never in this case: not counted."
+            f"{format_count(case['never_started'], 'job')} started in the twin but never in this case, and not counted."
         )
     yield ReportTable("All judged jobs", ("figure", "twin", "here", *_DIFF_HEADS, "users who react", "significant?"), [
         [row["name"], *(format_with_unit(row[each], row["unit"]) for each in ("twin", "case")), *_difference_cells(row, row["unit"]),  # noqa: E501
@@ -175,7 +175,7 @@ def _case_blocks(case: Found, at: int) -> Iterator[ReportBlock]:
     yield classes
     if case["losers"]:
         times = ("twin_mean_wait_s", "case_mean_wait_s", "more_wait_s")
-        yield ReportTable("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "longer in all"), [  # noqa: E501
+        yield ReportTable("Users with the largest increase in wait", ("user", "jobs", "twin", "here", "total increase"), [  # noqa: E501
             [quote_value(row["user"]), f"{row['jobs']:,}", *(format_duration(row[each]) for each in times)]
             for row in case["losers"]])  # fmt: skip
 
@@ -194,7 +194,7 @@ def _setup_blocks(found: Found) -> Iterator[ReportBlock]:
 
 
 def _setting_rows(found: Found) -> Rows:
-    """Return a table of settings, version and digests."""
+    """Yield the rows of a table with settings, version and digests."""
     window, system = found["window"], found["system"]
     yield ["window", f"{window['from']} to {window['to']}"]
     yield ["times", window["zone"]]
@@ -206,7 +206,7 @@ def _setting_rows(found: Found) -> Rows:
     react = "users who react, too" if found["sessions"] else "open replays only"
     blocks = f"{found['blocks']['count']:,} {found['blocks']['kind']} resampled"
     yield ["intervals", f"95 %: {blocks}; {found['seeds']} seeds; {react}"]
-    yield ["started later than in reality, for lack of capacity", f"{found['late_begins']:,}"]
+    yield ["started later than in reality for lack of capacity", f"{found['late_begins']:,}"]
     yield ["cpsched", f"{found['version']}, {found['date']}"]
     yield from ([name, str(value) or "-"] for name, value in found.get("digests", {}).items())
 
@@ -218,7 +218,7 @@ def _difference_plot(
     rows: Sequence[tuple[str, Found]], label: str, numbers: ReportTable | None, name: str, band_s: float = 0.0,
     is_open: bool = False,
 ) -> ReportFigure:  # fmt: skip
-    """Return a dot plot of differences with intervals, in a suitable unit that the label states."""
+    """Return a dot plot of differences with intervals, in a suitable unit, which the label states."""
     most = max(band_s, *(abs(each) for _, row in rows for each in row["interval"]))
     unit_s, unit = (1, "s") if most < 300 else (60, "min") if most < 3 * 3600 else (3600, "h")
     dots = [
@@ -254,7 +254,7 @@ def _capitalize(text: str) -> str:
 
 
 def class_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of gains.csv: every metric and class of every case."""
+    """Yield the rows of gains.csv: every metric and class in every case."""
     yield (
         "case", "kind", "name", "unit", "jobs", "twin", "case_value", "difference", "low", "high", "twin_error",
         "verdict",
@@ -272,7 +272,7 @@ def class_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of fidelity.csv: the twin compared with the real starts, by class."""
+    """Yield the rows of fidelity.csv: a comparison of the twin with the real starts, by class."""
     yield "kind", "name", "jobs", "real_mean_wait_s", "twin_mean_wait_s", "difference_s", "low", "high", "within_5_min"
     for row in found["fidelity"]["classes"]:
         low, high = row["difference_interval_s"] or ("", "")
@@ -281,7 +281,7 @@ def fidelity_rows(found: Found) -> Iterator[Sequence[object]]:
 
 
 def loser_rows(found: Found) -> Iterator[Sequence[object]]:
-    """Yield the rows of losers.csv: the users whose waits would have increased most."""
+    """Yield the rows of losers.csv: the users whose waits would have increased the most."""
     yield "case", "user", "jobs", "twin_mean_wait_s", "case_mean_wait_s", "more_wait_s"
     for case in found["cases"]:
         for row in case["losers"]:

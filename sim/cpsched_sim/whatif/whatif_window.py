@@ -1,12 +1,14 @@
-"""The weeks to replay: the judged jobs, the jobs around them, and the omissions.
+"""Cut the weeks to replay from a history: the judged jobs, the jobs before and after them, and the omitted jobs.
 
-- Judged jobs became eligible within the window and really ran.
-- Jobs that run when the window begins hold their nodes until their real ends; jobs that wait at that time still wait.
-- Jobs cancelled while waiting leave the queue at that time. If a replay starts such a job earlier, it runs until then.
+- Judged jobs became eligible within the window and actually ran.
+- Jobs that are running when the window begins hold their nodes until their real ends. Jobs that are waiting then remain
+in the queue.
+- Jobs cancelled while waiting leave the queue when they really did. If a replay starts such a job earlier, it runs
+until then.
 - Jobs in a reservation start at their real times, because the replay has no reservations.
 - An unavailable node is modelled as a job that uses a whole node of its type. It is placed before all other jobs as
-soon as a node is free, because replayed jobs run on different nodes than real ones.
-- Later jobs arrive until the last judged job has really started, so that no job is judged with an empty queue.
+soon as a node is free, because replayed jobs run on different nodes than the real jobs.
+- Later jobs arrive until the last judged job has really started, so that no judged job has an empty queue behind it.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ while waiting; in a reservation; or a stand-in for an unavailable node.
 ROLES = ("judged", "waited when the window began", "ran when the window began", "came after the window",
          "gave up waiting", "ran in a reservation", "outages of nodes")  # fmt: skip
 SHORT_WINDOW_DAYS = 4
-"""A window of fewer days may start at any time of day, not only at midnight."""
+"""A window of fewer days may start at any time of day. A longer window starts at midnight."""
 WARM_UP_SHARE = 0.01
-"""Share of a file's jobs before the default window. Many of the jobs that run then are not in the file."""
+"""Share of a file's jobs that precede the default window. Many of the jobs that ran at that time are not in the file.
+"""
 MAX_LISTED_NAMES = 5
 _OUTAGE_NUMBERS_BELOW = 10**18
-"""Outages have numbers below the negative of this, which no job number reaches."""
+"""Outages are numbered below the negative of this number, which exceeds every job number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class WindowPeriodOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutage:
-    """A period, in seconds since 1970, in which a node of a type was unavailable."""
+    """A period in seconds since 1970 during which a node of a certain type was unavailable."""
 
     kind: str
     begin_s: int
@@ -79,10 +82,10 @@ class NodeOutage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfWindow:
-    """Jobs in order of arrival, with roles and fixed times in columns int64[J].
+    """The jobs in order of arrival, with their roles and fixed times in columns, int64[J].
 
-    `leaves_s` is when a job was cancelled while waiting, `fixed_s` when a job starts in any case; else NEVER.
-    `real_start_s` is NEVER if a job never started. `role` is one of the constants above.
+    `leaves_s` is the time at which a waiting job was cancelled, and `fixed_s` a job's fixed start. Both are otherwise
+    NEVER. `real_start_s` is NEVER if a job never started. `role` is one of the constants above.
     """
 
     name: str
@@ -100,15 +103,15 @@ class WhatIfWindow:
     real_start_s: IntArray
     site: SitePolicy | None
     guessed: str
-    """The source that the system was guessed from; "" if the system was given."""
+    """The source from which the system was guessed, or "" if the system was given."""
     left_out: Mapping[str, int]
-    """Number of jobs that are not replayed, by reason."""
+    """Number of jobs omitted from the replay, by reason."""
     notes: tuple[str, ...]
     licences: RequestedLicences = field(default_factory=RequestedLicences)
 
     @property
     def is_judged(self) -> npt.NDArray[np.bool_]:
-        """Return which jobs are judged."""
+        """Return a mask of the judged jobs, bool[J]."""
         found: npt.NDArray[np.bool_] = self.role == JUDGED
         return found
 
@@ -126,7 +129,7 @@ def _load_zone(name: str) -> tzinfo:
 
 
 def choose_system(history: AccountingHistory, system: str | None, name: str) -> tuple[SystemFile, str]:
-    """Return the given system, else the file's own, else a guess; and the source of a guess, or ""."""
+    """Return the given system, else the file's own, else a guess. Also return the source of the guess, or ""."""
     if system is not None:
         return load_system(system), ""
     if named := history.header.get("system"):
@@ -136,9 +139,9 @@ def choose_system(history: AccountingHistory, system: str | None, name: str) -> 
     draft = accounting_peaks.draft_from_records(history.ran, history.reader.resources, name)
     seen = any(record.nodes for record in history.ran)
     by = (
-        "the nodes that jobs ran on (NodeList), and what was in use on each at once"
+        "the nodes that jobs ran on (NodeList), and the peak use of each node"
         if seen
-        else "what was in use at once"
+        else "the peak use of the machine"
     )
     return system_draft.render_valid_draft(draft)[1], by
 
@@ -153,9 +156,9 @@ def cut_window(
     outages: Sequence[NodeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
-    """Cut a window from a history on a system. `totals` are the known totals of licences.
+    """Cut a window from a history, for replay on `system`. `totals` contains the known licence totals.
 
-    Raise `InputError` if the window has no job, `InvalidValue` for an invalid period.
+    Raise `InputError` if the window has no job, and `InvalidValue` for an invalid period.
     """
     totals = totals or {}
     from_s, to_s, notes = _find_period(history, span, zone)
@@ -212,7 +215,7 @@ def cut_window(
         names = ", ".join(quote_value(name) for name, _ in strange.most_common(MAX_LISTED_NAMES))
         notes.append(
             f"{format_count(strange.total(), 'job names', 'jobs name')} a partition ({names}) "
-            f"that {system.name} lacks: these jobs may use any node"
+            f"that {system.name} does not have: these jobs may use any node"
         )
     notes += history.reader.tally.lines(left_out=False)
     licences = _licences_by_index(jobs, history.licences)
@@ -234,14 +237,14 @@ def cut_window(
 
 
 def _licences_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    """Return the requested licences by job index."""
+    """Return the licences that jobs request, by job index."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 
 def _job_window_times(
     each: TraceRecord | UnfinishedJobRecord, from_s: int, to_s: int, needed_s: int, last_s: int
 ) -> tuple[int, ...] | None:
-    """Return a job's arrival, walltime, run time, role, departure and fixed start; None outside the window."""
+    """Return a job's arrival, walltime, run time, role, departure and fixed start, or None outside the window."""
     limit_s = each.walltime_s
     if isinstance(each, UnfinishedJobRecord):
         left_s = last_s if each.left_s is None else each.left_s
@@ -276,7 +279,7 @@ def _first_and_last_arrival(history: AccountingHistory) -> tuple[int, int]:
 
 
 def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: str) -> tuple[int, int, list[str]]:
-    """Return the window's first second, the second after its last, and the assumptions made."""
+    """Return the window's first second, the second after its last second, and the assumptions made."""
     arrivals = np.sort(np.array([record.submit_s for record in history.ran], np.int64))
     to_s = _parse_time(span.to, "--to", history, zone) if span.to else int(arrivals[-1]) + 1
     if span.from_:
@@ -294,9 +297,7 @@ def _find_period(history: AccountingHistory, span: WindowPeriodOptions, zone: st
     require(from_s < to_s, "--from, --to", (span.from_, span.to), "the first must be before the second")
     notes = []
     if not span.from_ and span.days is None:
-        notes.append(
-            "The window begins after the first 1 % of the file's jobs, because not all jobs that ran before are known."
-        )
+        notes.append("The window begins after the first 1 % of the file's jobs, because some earlier jobs are unknown.")
     return from_s, to_s, notes
 
 

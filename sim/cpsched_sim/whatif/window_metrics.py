@@ -1,4 +1,4 @@
-"""Compute a schedule's metrics over the judged jobs, with their values in resampled weeks."""
+"""Compute a schedule's metrics over the judged jobs, and their values in resampled weeks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_WAIT_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class WindowMetric:
-    """A named metric. If `less_is_better`, a decrease is a gain."""
+    """A named metric. If `less_is_better`, a decrease is an improvement."""
 
     name: str
     unit: str
@@ -44,7 +44,7 @@ WINDOW_METRICS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSchedule:
-    """One schedule of a window: times of all jobs, int64[J], NEVER for a job that never started."""
+    """One schedule of a window: the times of all jobs, int64[J], or NEVER for a job that never started."""
 
     arrival_s: IntArray
     start_s: IntArray
@@ -53,12 +53,12 @@ class WindowSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedWindowFacts:
-    """Facts that all schedules of a window share. All columns but `counted` are int64[J] over all jobs."""
+    """Facts that all schedules of a window share. All columns except `counted` are int64[J] over all jobs."""
 
     window: WhatIfWindow
     blocks: BlockBootstrap
     counted: npt.NDArray[np.bool_]
-    """The judged jobs that started in every schedule."""
+    """Mask of the judged jobs that started in every schedule."""
     processors: IntArray
     gpus: IntArray
     wide: npt.NDArray[np.bool_]
@@ -81,13 +81,13 @@ class SharedWindowFacts:
         return cls(window, blocks, counted, processors, gpus, wide, machine, machine_gpus)
 
     def with_system_of(self, window: WhatIfWindow) -> SharedWindowFacts:
-        """Return these facts with another window's machine; wide jobs remain wide."""
+        """Return these facts with another window's machine. Wide jobs remain wide."""
         machine, machine_gpus = _machine_sizes(window)
         return replace(self, machine=machine, machine_gpus=machine_gpus)
 
     @property
     def block(self) -> IntArray:
-        """Return each counted job's block, which its real arrival determines."""
+        """Return the block in which each counted job really arrived."""
         submit_s = np.array([item.job.submit_s for item in self.window.jobs], np.int64)
         return self.blocks.block_of_times(submit_s[self.counted])
 
@@ -98,14 +98,14 @@ def _gpu_column(window: WhatIfWindow) -> int | None:
 
 
 def _machine_sizes(window: WhatIfWindow) -> tuple[int, int]:
-    """Return the numbers of processors and GPUs of a window's machine."""
+    """Return the number of processors and of GPUs of a window's machine."""
     totals = System(window.system, window.header).cluster.capacity.sum(axis=0)
     at = _gpu_column(window)
     return int(totals[0]), int(totals[at]) if at is not None else 0
 
 
 def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
-    """Return the real schedule, in which jobs that run at the beginning of the window start then."""
+    """Return the real schedule. Jobs already running when the window begins start at that time."""
     arrival_s = np.array([item.job.submit_s for item in window.jobs], np.int64)
     run_s = np.array([item.run_s for item in window.jobs], np.int64)
     start_s = np.where(window.fixed_s != NEVER, window.fixed_s, window.real_start_s)
@@ -114,13 +114,13 @@ def actual_schedule(window: WhatIfWindow) -> WindowSchedule:
 
 
 def waits_s(made: WindowSchedule, where: npt.NDArray[np.bool_]) -> FloatArray:
-    """Return the waits in seconds of the selected jobs."""
+    """Return the selected jobs' waits in seconds."""
     found: FloatArray = (made.start_s - made.arrival_s)[where].astype(np.float64)
     return found
 
 
 def compute_window_metrics(facts: SharedWindowFacts, made: WindowSchedule) -> list[tuple[float, FloatArray]]:
-    """Return the metrics in the order of `WINDOW_METRICS`, each observed and in every draw of blocks."""
+    """Return the metrics in the order of `WINDOW_METRICS`, each as observed and in each draw of blocks."""
     blocks, counted, block = facts.blocks, facts.counted, facts.block
     wait_s = waits_s(made, counted)
     run_s = (made.end_s - made.start_s)[counted]
@@ -152,7 +152,7 @@ def compute_window_metrics(facts: SharedWindowFacts, made: WindowSchedule) -> li
 
 
 def _mean_percentage(facts: SharedWindowFacts, hourly: FloatArray, of: int) -> tuple[float, FloatArray]:
-    """Return a percentage of the machine, given hourly values."""
+    """Return the mean of hourly values as a percentage of the machine."""
     if not of:
         return float("nan"), np.full(len(facts.blocks.drawn), np.nan)
     at_s = facts.window.from_s + np.arange(len(hourly)) * HOUR_S
@@ -164,14 +164,14 @@ def _mean_percentage(facts: SharedWindowFacts, hourly: FloatArray, of: int) -> t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourlyUtilization:
-    """Means over the hours of a window, float64[hours]."""
+    """Mean values for each hour of a window, float64[hours]."""
 
     used: FloatArray
     empty: FloatArray
-    """Processors unused while a job waited."""
+    """Number of processors unused while a job waited."""
     empty_gpus: FloatArray
     waiting: FloatArray
-    """Waiting jobs."""
+    """Number of waiting jobs."""
 
 
 def hourly_usage(facts: SharedWindowFacts, made: WindowSchedule) -> HourlyUtilization:
@@ -199,7 +199,7 @@ def hourly_usage(facts: SharedWindowFacts, made: WindowSchedule) -> HourlyUtiliz
 
 
 Line = tuple[IntArray, IntArray]
-"""Ascending times, and the value from each time on, which is 0 before the first time."""
+"""Ascending times, and the value from each time until the next. The value before the first time is 0."""
 
 
 def _step_function(begin_s: IntArray, end_s: IntArray, weight: IntArray) -> Line:

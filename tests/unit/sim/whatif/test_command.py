@@ -55,7 +55,7 @@ def test_page_is_self_contained_with_numbers_of_pictures(done):
     for foreign in ("<script", "<link", "src=", "@import", "url(http"):
         assert foreign not in text
     assert text.count("<svg") == text.count('role="img"') == text.count("<figure>") >= 4
-    assert text.count("The data of this chart") >= 4
+    assert text.count("Data in this chart") >= 4
     assert "#10101" not in text, "every colour is the page's own"
     assert "screen and (prefers-color-scheme: dark)" in text, "paper is white, whatever the screen is"
     assert "@media print" in text

@@ -96,7 +96,7 @@ def told_of_more_than(window):
 def test_job_running_at_window_start_counts_as_user(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
     [note] = told_of_more_than(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1}))
-    assert note.startswith("licence matlab: 2 were in use at once, more than the 1")
+    assert note.startswith("licence matlab: 2 were in use at once, more than the total of 1")
 
 
 def test_cancelled_jobs_do_not_count_as_users(tmp_path):
@@ -209,7 +209,7 @@ def test_reports_unlimited_licences_without_total(tmp_path):
 def test_reports_recorded_use_above_total(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
-    said = "licence matlab: 2 were in use at once, more than the 1 of the replay"
+    said = "licence matlab: 2 were in use at once, more than the total of 1 in the replay"
     assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
     assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 

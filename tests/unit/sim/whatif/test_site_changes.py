@@ -68,7 +68,7 @@ def test_reports_new_and_removed_nodes(tmp_path):
     found = list_changes(earlier, a_folder(tmp_path / "two"))
     assert found == [
         "slurm.conf: SchedulerParameters was added", "partition main was added", "partition old was removed",
-        "1 node is new: unavailable until the first job ran there: n3", "1 node is gone and not in the replay: n9",
+        "1 node is new: unavailable until the first job ran there: n3", "1 node is removed and not in the replay: n9",
     ]  # fmt: skip
 
 
