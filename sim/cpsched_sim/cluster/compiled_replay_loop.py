@@ -1,4 +1,4 @@
-"""The replay loop, compiled with the list schedulers' kernel; rounds and starts are the same as in Python."""
+"""The replay loop, compiled with the list schedulers' kernel. Rounds and starts are the same as in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cpsched_sim.cluster.event_kernels import (
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 
 MORE_ROUNDS = -1
-"""Return value of the loop if it has run its rounds and more remain."""
+"""Return value of the loop if more rounds remain."""
 
 ROUNDS_PER_CALL = 20_000
 """Number of decided rounds between two checks for progress and interrupts."""
@@ -38,7 +38,7 @@ class DecisionPathCounts(SharedStruct):
 
 @subroutine
 def apply_round(state: SimulatedClusterState, paths: DecisionPathCounts, count: int) -> int:
-    """Count a round with `count` starts and run them; return -1, or the position of a start that breaks a rule."""
+    """Count a round, and start its `count` jobs. Return -1, or the position of a start that breaks a rule."""
     if count == 0:
         paths.none += 1
         return -1
@@ -84,7 +84,7 @@ def run_rounds(
     violations: list[str],
     tell: Callable[[], None],
 ) -> None:
-    """Run until no event is left; count rounds in `paths` and record rule violations in `violations`."""
+    """Run until no events remain. Count rounds in `paths`, and record rule violations in `violations`."""
     method, counts = scheme.method(False), DecisionPathCounts(0, 0, 0)
     rounds = run_rounds_on_pool if cluster.cluster.counted else run_rounds_on_nodes
     result = MORE_ROUNDS
@@ -92,7 +92,7 @@ def run_rounds(
         result = rounds(cluster.state, method, counts, ARRIVAL_ORDER)
         if result == FAULTY:
             slot = int(cluster.slot_of_start(cluster.state.fault))
-            violations.append(f"job {cluster.jobs[slot].id}: does not fit the cluster in its current state")
+            violations.append(f"job {cluster.jobs[slot].id}: does not fit on the cluster in its current state")
         tell()
     found = {"none-starts": counts.none, "some-start": counts.some, "all-start": counts.every}
     paths.update({name: n for name, n in found.items() if n})

@@ -1,4 +1,4 @@
-"""Process a simulated cluster's events between two rounds in compiled code: arrivals, ends and starts."""
+"""Process a simulated cluster's events between two rounds, in compiled code: arrivals, ends and starts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cpsched.model.overrun import expected_end
 from cpsched_sim.cluster.incremental_node_classes import drop_empty_classes, rebuild_classes, shift_profiles
 
 WAITING, ACTIVE, OVER = QUEUED, STARTED, 3
-"""Phases of a job; before its arrival, the phase is 0."""
+"""Phases of a job. Before its arrival, the phase is 0."""
 
 PAUSE_WHERE_NEEDED, PAUSE_ALWAYS, NO_ROUND, ASK_ALWAYS = range(4)
-"""When `advance_cluster` stops.
+"""Where `advance_cluster` stops.
 
 - PAUSE_WHERE_NEEDED: at a round in which a job may start.
 - PAUSE_ALWAYS: at every round.
-- NO_ROUND: only at its limit, which becomes the current time; a round is due after any event.
-- ASK_ALWAYS: at every round; each round with a non-empty queue is reported as one in which a job may start.
+- NO_ROUND: only at its limit, which becomes the current time. After any event, a round is due.
+- ASK_ALWAYS: at every round. Each round with a non-empty queue is reported as one in which a job may start.
 """
 
 NOTHING_LEFT, MAY_START, CANNOT_START, FAULTY = range(4)
-"""Why `advance_cluster` stopped.
+"""The reason why `advance_cluster` stopped.
 
-- NOTHING_LEFT: no event is left at or before the limit.
+- NOTHING_LEFT: no events remain at or before the limit.
 - MAY_START: at a round in which a job may start.
 - CANNOT_START: at a round in which no job can start.
 - FAULTY: a start breaks a rule, so time has not advanced.
@@ -39,7 +39,7 @@ class SimulatedClusterState(SharedStruct):
     arrived: int
     """Number of jobs that have arrived."""
     ended_count: int
-    """Entries of `ended` in use."""
+    """Number of entries in use in `ended`."""
     over: int
     """Total number of jobs that have ended."""
     rounds: int
@@ -48,30 +48,30 @@ class SimulatedClusterState(SharedStruct):
     due: int
     """Whether a round is due now."""
     again_s: int
-    """The time of the round that the dispatcher requested; NEVER if it requested none."""
+    """The time of the round that the dispatcher requested, or NEVER if it requested none."""
     fault: int
-    """Position of the start that broke a rule; -1 if no start did."""
+    """Position of the start that broke a rule, or -1 if no start did."""
     overrun: int
-    """How to revise a running job's expected end once the job exceeds its estimate."""
+    """The rule for revising a running job's expected end once the job exceeds its estimate."""
     on_nodes: int
-    """Whether node classes are maintained, which a counted pool does not need."""
+    """Whether node classes are maintained. A counted pool does not need them."""
     site: SchedulingState
     carried: IncrementalNodeClasses
     free: Matrix
-    """int64[N, R]: free resources by node; `site.machine` has this value during a plan."""
+    """int64[N, R]: free resources by node. During a plan, `site.machine` contains these values."""
     total_free: Column
-    """int64[R]"""
+    """int64[R]: total free resources."""
     arrivals: Column
     """Slots in order of arrival."""
     heap: Column
-    """Running jobs, as a heap ordered by real end, then slot."""
+    """Slots of running jobs, as a heap ordered by real end, then slot."""
     ended: Column
-    """Ended jobs that have not been collected, in order of their ends."""
+    """Slots of ended jobs that have not been collected, in order of their ends."""
     phase: Column
     run_s: Column
-    """Real run time."""
+    """Real run time in seconds."""
     end_at: Column
-    """Real end."""
+    """Real end time in seconds."""
 
 
 # ---------------------------------------------------------------------------------------------- running jobs
@@ -166,9 +166,9 @@ def end_jobs_until(state: SimulatedClusterState, to_s: int) -> None:
 
 @subroutine
 def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
-    """Postpone the expected ends of running jobs that have passed; return the number of these jobs.
+    """Postpone the expected ends that have passed. Return the number of jobs that this affects.
 
-    The running jobs are sorted by (`end_s`, slot) before and after.
+    Before and after the call, the running jobs are sorted by (`end_s`, slot).
     """
     jobs, running, count, now_s = site.jobs, site.running, site.active, site.now_s
     end_s, start_s, estimate_s, walltime_s = jobs.end_s, jobs.start_s, jobs.estimate_s, jobs.walltime_s
@@ -192,7 +192,7 @@ def revise_overdue_ends(site: SchedulingState, overrun: int) -> int:
 
 @subroutine
 def revise_expected_ends(state: SimulatedClusterState) -> None:
-    """Revise the expected ends that have passed, both of running jobs and in the availability profiles."""
+    """Revise the expected ends that have passed, for running jobs and in the availability profiles."""
     site = state.site
     jobs, running, now_s = site.jobs, site.running, site.now_s
     if site.active == 0 or jobs.end_s[running[0]] > now_s:
@@ -224,7 +224,7 @@ def refresh_node_classes(state: SimulatedClusterState) -> None:
 
 @subroutine
 def can_any_job_start(state: SimulatedClusterState) -> bool:
-    """Return whether any queued job fits the total free resources; if not, no dispatcher can start a job."""
+    """Return whether any queued job fits in the total free resources. If not, no dispatcher can start a job."""
     site = state.site
     jobs, queue, total_free = site.jobs, site.queue, state.total_free
     for i in range(site.queued):  # noqa: SIM110  (a loop compiles, a generator does not)
@@ -258,7 +258,7 @@ def next_event(state: SimulatedClusterState) -> int:
 
 @subroutine
 def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int) -> int:
-    """Advance to the next round (see `pause`) or to `limit_s`; return why the clock stopped.
+    """Advance to the next round (see `pause`) or to `limit_s`. Return why the clock stopped.
 
     A round is due after any event and at `again_s`. Events within one second are processed in this order: all arrivals,
     all ends, then one round.
@@ -302,7 +302,7 @@ def advance_to_next_round(state: SimulatedClusterState, pause: int, limit_s: int
 def start_jobs(
     state: SimulatedClusterState, slots: FixedColumn, offsets: FixedColumn, nodes: FixedColumn, units: FixedColumn
 ) -> int:
-    """Verify starts and run the jobs from now on; return -1.
+    """Verify starts, run the jobs from the current time, and return -1.
 
     If a start breaks a rule, start no job and return the position of that start.
     """
@@ -384,7 +384,7 @@ def start_cluster_jobs(state: SimulatedClusterState, starts: Starting) -> int:
 
 @kernel
 def step_cluster(state: SimulatedClusterState, starts: Starting, pause: int) -> int:
-    """Call `start_cluster_jobs` and `advance_cluster`; if a start breaks a rule, return FAULTY and set `fault` in the
+    """Call `start_cluster_jobs` and `advance_cluster`. If a start breaks a rule, return FAULTY and set `fault` in the
     state."""
     slots, offsets, nodes, units = starts
     state.fault = start_jobs(state, slots, offsets, nodes, units) if len(slots) else -1
@@ -393,7 +393,7 @@ def step_cluster(state: SimulatedClusterState, starts: Starting, pause: int) -> 
 
 @kernel
 def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> int:
-    """End a running job now, and return the number of running jobs; with `requeue`, put it back into the queue."""
+    """End a running job now. With `requeue`, return it to the queue. Return the number of running jobs."""
     site, heap, at = state.site, state.heap, 0
     while heap[at] != slot:
         at += 1
@@ -411,7 +411,7 @@ def stop_running_job(state: SimulatedClusterState, slot: int, requeue: int) -> i
 
 @kernel
 def cancel_queued_job(state: SimulatedClusterState, slot: int) -> int:
-    """Remove a queued job from the queue; return the new length of the queue."""
+    """Remove a job from the queue. Return the new length of the queue."""
     state.phase[slot] = OVER
     compact_queue(state)
     return state.site.queued

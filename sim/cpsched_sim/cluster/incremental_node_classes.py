@@ -14,7 +14,7 @@ from cpsched.model import EXCLUSIVE
 
 @scalar_subroutine
 def hash_slot(table: FixedColumn, known: FixedColumn, signature: int) -> int:
-    """Return the index in a hash table of the class with this signature, or the index at which to insert it."""
+    """Return the hash table's index for the class with this signature, or the index at which to insert the class."""
     mask = len(table) - 1
     place = hash64(signature) & mask
     while table[place] >= 0 and known[table[place]] != signature:
@@ -40,7 +40,7 @@ def index_node_classes(carried: IncrementalNodeClasses, count: int) -> None:
 def shift_profiles(
     carried: IncrementalNodeClasses, site: SchedulingState, slot: int, from_s: int, to_s: int, sign: int
 ) -> None:
-    """Add `sign` times the amounts of a running job to the profiles of its nodes, for the seconds [from_s, to_s).
+    """Add `sign` times a running job's amounts to the profiles of its nodes, for the seconds [from_s, to_s).
 
     Move each node to the class with its new profile, found by signature, or to a new class. `sign` is 1 or -1. Stale
     classes remain stale.
@@ -81,7 +81,7 @@ def shift_profiles(
 def drop_empty_classes(carried: IncrementalNodeClasses) -> None:
     """Remove classes without nodes if there are many.
 
-    The remaining classes keep their order and their profiles, so plans do not change.
+    The remaining classes retain their order and profiles, so plans do not change.
     """
     groups, known = carried.groups, carried.known
     if groups.count <= 2 * groups.peopled + 64 + len(groups.of) // 256:
@@ -108,7 +108,7 @@ def drop_empty_classes(carried: IncrementalNodeClasses) -> None:
 
 @subroutine
 def rebuild_classes(carried: IncrementalNodeClasses, site: SchedulingState) -> None:
-    """Rebuild the classes from the machine and the running jobs, so that they are no longer stale."""
+    """Rebuild stale classes from the machine and the running jobs."""
     groups = carried.groups
     carried.signature = build_node_classes(groups, site.machine, site.jobs, site.running[: site.active])
     grow_columns(carried, "known", 0, len(groups.kind))

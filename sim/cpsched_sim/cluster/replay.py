@@ -1,4 +1,4 @@
-"""Replay a trace in whole seconds, with at most one scheduling round per second and every decision verified.
+"""Replay a trace in whole seconds. There is at most one scheduling round per second. Every decision is verified.
 
 Within one second, all submissions are processed in trace order, then all ends, then one round. A job that ends at t
 frees its resources before the round at t. A job started at t occupies [t, t + run).
@@ -50,7 +50,7 @@ from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.traces.trace_job import TraceJob
 
 SchedulingOverhead = float | Literal["measured"] | None
-"""Duration of a decision on the simulated clock: zero, the measured time, or a fixed number of milliseconds."""
+"""Duration of a decision on the simulated clock: zero (None), the measured time, or a fixed number of milliseconds."""
 
 Progress = Callable[[int, int], None]
 """A callback that periodically receives the number of ended jobs and the total number of jobs."""
@@ -59,14 +59,13 @@ PROGRESS_INTERVAL_ROUNDS = 1000
 """Number of decided rounds between two calls of `Progress`."""
 
 SLOW_ROUND_NS = 100_000_000
-"""`Progress` is called immediately after a decision that takes longer."""
+"""Duration in nanoseconds of a decision after which `Progress` is called immediately."""
 
 COMPILED_FROM_JOBS = 100_000
-"""Minimum number of jobs for the compiled loop; a shorter replay ends before the loop would be compiled.
-"""
+"""Minimum number of jobs for the compiled loop. A shorter replay ends before the loop would be compiled."""
 
 PREDICTION_BATCH = 10_000
-"""Number of jobs to predict between two calls of `Progress` if all jobs are predicted in advance."""
+"""Number of jobs to predict between two calls of `Progress` when all jobs are predicted in advance."""
 
 NOTHING_FITS_PATH = "nothing-fits"
 """Path of rounds that do not call the dispatcher, because no queued job fits the free resources."""
@@ -82,13 +81,13 @@ UNNAMED_FAULT = "the cluster rejected the starts of a round without stating a ru
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """The result of a replay. Arrays by job are int64[J] in trace order.
+    """The result of a replay. Arrays over jobs are int64[J] in trace order.
 
     `start_s` and `end_s` are `NEVER` for jobs that did not start: the jobs in `refused` (trace index -> reason why the
     job can never run on the cluster), and jobs that the dispatcher never started. The placement of job i is
     `place_node[a:a+k]`, `place_units[a:a+k]` with a = `place_at[i]`, k = `place_count[i]`. `rounds` is the total number
     of rounds, `paths` the number of rounds by decision path. `dispatch_s` is float64, the wall-clock seconds of each
-    decision of a dispatcher (empty after the compiled loop). `cpu_s` is the CPU time of the replay without building
+    dispatcher decision (empty after the compiled loop). `cpu_s` is the CPU time of the replay except for building
     columns, compiling kernels and predicting in advance. `violations` has one line for each rule broken by a decision
     and for each fault of a dispatcher or predictor.
     """
@@ -104,16 +103,16 @@ class Schedule:
     dispatch_s: npt.NDArray[np.float64]
     cpu_s: float
     processors: IntArray
-    """Each job's amount of the first resource; whole nodes count in full, including unused parts."""
+    """Each job's amount of the first resource. Whole nodes count in full, including unused parts."""
     refused: Mapping[int, str] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
     overran: int = 0
     """Number of jobs that ran longer than predicted at their arrival."""
     preemptions: tuple[Preemption, ...] = ()
-    """The starts that stopped running jobs, in order. A requeued job's times are those of its last run."""
+    """The preemptions, in order. The times of a requeued job are those of its last run."""
 
     def placement_of(self, index: int) -> Placement:
-        """Return the placement of the job at trace index `index`; empty if it did not run."""
+        """Return the placement of the job at trace index `index`. It is empty if the job did not run."""
         part = slice(int(self.place_at[index]), int(self.place_at[index] + self.place_count[index]))
         return tuple(zip(self.place_node[part].tolist(), self.place_units[part].tolist(), strict=True))
 
@@ -131,15 +130,15 @@ def replay(
 
     A long trace runs in a compiled loop if possible (`TraceReplay.is_compilable`), with the same starts.
 
-    With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to the next whole second (a
+    With a `charge`, a decision on the state at t takes effect at t + charge, rounded up to a whole second (a
     decision of 3 ms at t starts its jobs at t + 1). In the meantime, jobs may arrive and end, and resources may only
     become free; the next round sees these changes. Without a charge, the decision takes effect at t.
 
-    With a `site`, jobs have the site's priorities, and no round starts more jobs than its limits allow. The accounts of
-    the site must include the users of the trace (`SitePolicy.assigned`).
+    With a `site`, jobs have the site's priorities, and no round starts more jobs than the site's limits allow. The
+    accounts of the site must include the trace's users (`SitePolicy.assigned`).
 
-    If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise the round
-    starts no job and is counted.
+    If the dispatcher or predictor fails or breaks a rule, a `strict` replay raises `PolicyError`. Otherwise, the round
+    starts no job, and the fault is recorded.
     """
     replayed = TraceReplay(trace, cluster, policy, charge, progress, site, strict)
     if len(trace) >= COMPILED_FROM_JOBS and replayed.is_compilable:
@@ -148,7 +147,7 @@ def replay(
 
 
 class TraceReplay:
-    """A running replay: the policy, the cluster, and the counts so far."""
+    """A running replay: the policy, the cluster, and the results so far."""
 
     def __init__(
         self,
@@ -182,7 +181,7 @@ class TraceReplay:
             self.predict(self.arrivals)
 
     def run(self) -> Schedule:
-        """Run every round until no event is left."""
+        """Run every round until no events remain."""
         began = replay_clock.cpu_s()
         pause = PAUSE_ALWAYS if self.predictor_learns else PAUSE_WHERE_NEEDED
         pause = ASK_ALWAYS if self.decides_every_round else pause
@@ -203,7 +202,9 @@ class TraceReplay:
 
     @property
     def decides_every_round(self) -> bool:
-        """Return whether the policy decides even if no job fits: it asks to, or a job may start by preemption."""
+        """Return whether the policy must decide even if no job fits: it requests this, or a job may start by
+        preemption.
+        """
         return self.preemption is not None or bool(getattr(self.policy.dispatcher, "every_round", False))
 
     @property
@@ -229,7 +230,7 @@ class TraceReplay:
         return self.build_schedule(replay_clock.cpu_s() - began)
 
     def wait_for_limits(self) -> int:
-        """If jobs wait at a limit and no event is left, let usage decay; return 0 if they would wait forever."""
+        """If jobs wait for a limit and no events remain, let usage decay. Return 0 if they would wait forever."""
         if self.site is None or not self.state.queue_length:
             return 0
         seconds = self.site.wait_s()
@@ -239,7 +240,7 @@ class TraceReplay:
         return MAY_START
 
     def query_learning(self, learns: Callable[[], bool]) -> bool:
-        """Return whether a part of the policy learns; if the query fails, record a violation and return False."""
+        """Return whether a part of the policy learns. If the query fails, record a violation and return False."""
         try:
             return learns()
         except PolicyError as fault:
@@ -247,13 +248,13 @@ class TraceReplay:
             return False
 
     def record_fault(self, fault: PolicyError) -> None:
-        """Record a fault; raise it in a strict replay."""
+        """Record a fault, or raise it in a strict replay."""
         if self.strict:
             raise fault
         self.violations.append(str(fault))
 
     def record_rejection(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Record why the cluster rejected the starts of a decision; raise the reason in a strict replay."""
+        """Record why the cluster rejected the starts of a decision. In a strict replay, raise the reason."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
             raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
@@ -265,7 +266,7 @@ class TraceReplay:
             self.progress(self.state.state.over, self.total)
 
     def learn(self) -> None:
-        """Pass ended jobs to the policy, then predict the jobs that have arrived since."""
+        """Pass ended jobs to the policy. Then predict the jobs that have arrived since the last call."""
         state, policy = self.state, self.policy
         if state.state.ended_count:
             slots = state.take_ended_slots()
@@ -284,7 +285,7 @@ class TraceReplay:
             self.predicted = arrived
 
     def predict(self, slots: IntArray) -> None:
-        """Predict the run times of jobs, with the walltime as fallback."""
+        """Predict the run times of jobs. Use the walltime if this fails."""
         for begin in range(0, len(slots), PREDICTION_BATCH):
             try:
                 self.policy.predict(self.state.table, slots[begin : begin + PREDICTION_BATCH])
@@ -294,9 +295,9 @@ class TraceReplay:
                 self.report_progress()
 
     def decide(self) -> Starts:
-        """Run one round and return the policy's starts, which are verified and applied when time advances.
+        """Run one round and return the policy's starts. They are verified and applied when time advances.
 
-        A failed round starts no job and counts as a violation.
+        A failed round starts no jobs and counts as a violation.
         """
         began = replay_clock.wall_ns()
         try:
@@ -355,7 +356,7 @@ class TraceReplay:
     def all_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits that a round must respect, from those of the site."""
+        """Return the limits that a round must respect. A subclass may add to the site's limits."""
         return limits
 
     def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:
@@ -402,14 +403,14 @@ class TraceReplay:
         )
 
     def jobs_blocked_by_limits(self, started: npt.NDArray[np.bool_]) -> dict[int, str]:
-        """Return the jobs that a site limit blocks forever, with the limit."""
+        """Return the jobs that a site limit permanently blocks, with the limit."""
         if self.site is None:
             return {}
         whys = ((slot, self.site.blocking_limit(slot)) for slot in np.flatnonzero(~started).tolist())
         return {slot: why for slot, why in whys if why is not None}
 
     def processors_by_job(self) -> IntArray:
-        """Return each job's processors (first resource), or the requested number if it never ran."""
+        """Return each job's number of processors (first resource), or the requested number if it never ran."""
         table, n = self.state.table, self.total
         held: IntArray = table.units[:n] * table.per_unit[:n, 0]
         whole = np.flatnonzero((table.sharing[:n] & EXCLUSIVE != 0) & (table.start_s[:n] != NEVER))
@@ -424,7 +425,7 @@ class TraceReplay:
 
 
 def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Mapping[int, str], policy: Policy) -> None:
-    """Raise `PolicyError` if a job that could run never started, except for the jobs in `refused`."""
+    """Raise `PolicyError` if a job that is not in `refused` never started."""
     left = [index for index in np.flatnonzero(start_s == NEVER).tolist() if index not in refused]
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")

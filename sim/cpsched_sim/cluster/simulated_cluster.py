@@ -1,4 +1,4 @@
-"""A simulated cluster as columns: free resources, queue, running jobs and their real run times.
+"""A simulated cluster in columns: free resources, queue, running jobs and their real run times.
 
 The replay and the bridge's mock adapter share this module. The caller sets the time.
 """
@@ -48,10 +48,11 @@ INITIAL_CAPACITY = 64
 
 
 class SimulatedCluster:
-    """The state of a simulated cluster: objects in its API, columns by slot internally.
+    """A simulated cluster. Its API uses objects, and its internal state is columns by slot.
 
     A slot is a job's position in order of submission. `overrun` defines how the expected end of a running job is
-    revised when the job exceeds its estimate. Snapshots are views, valid until the next call that changes the cluster.
+    revised when the job exceeds its estimate. A snapshot is a view, which is valid until the next call that changes the
+    cluster.
     """
 
     def __init__(self, cluster: Cluster, overrun: Overrun = "one-second", now_s: int = 0) -> None:
@@ -67,7 +68,7 @@ class SimulatedCluster:
 
     @property
     def now_s(self) -> int:
-        """Return the current second of the cluster."""
+        """Return the cluster's current time in seconds."""
         return self.site.now_s
 
     @property
@@ -86,7 +87,7 @@ class SimulatedCluster:
         return self.table.jobs
 
     def next_end_s(self) -> int | None:
-        """Return the next real end of a running job, or None if no job is running."""
+        """Return the next real end of a running job in seconds, or None if no job is running."""
         return int(self.state.end_at[self.state.heap[0]]) if self.site.active else None
 
     def slot_of(self, job_id: int) -> int:
@@ -97,16 +98,16 @@ class SimulatedCluster:
         return slots[job_id]
 
     def why_infeasible(self, request: Request) -> str | None:
-        """Return why a job with this request can never run on this cluster, or None if it can."""
+        """Return why a job with this request can never run on the cluster, or None if it can."""
         if request not in self._refusals:
             self._refusals[request] = why_infeasible(request, self.cluster)
         return self._refusals[request]
 
     def snapshot(self) -> Snapshot:
-        """Return the current state; its arrays are read-only views.
+        """Return the current state. Its arrays are read-only views.
 
-        The invariants of a snapshot hold by construction: a job's estimate is its walltime until `table.estimate_s` is
-        set, and the expected ends of running jobs are in the future whenever time has advanced.
+        A snapshot's invariants hold by construction: a job's estimate is its walltime until `table.estimate_s` is
+        set, and after time has advanced, the expected ends of running jobs are in the future.
         """
         site = self.site
         return Snapshot(
@@ -121,7 +122,7 @@ class SimulatedCluster:
         )
 
     def observe(self) -> ClusterState:
-        """Return a copy of the current state as an outside observer sees it."""
+        """Return a copy of the current state without the jobs' real run times."""
         snapshot = self.snapshot()
         free = frozen_array(self.state.free)
         return ClusterState(self.now_s, self.cluster, free, snapshot.queued_jobs(), snapshot.running_jobs())
@@ -129,7 +130,7 @@ class SimulatedCluster:
     # ------------------------------------------------------------------------------------------ events
 
     def submit(self, job: Job, run_s: int) -> str | None:
-        """Queue `job` with its real run time; if it can never run, return the reason, else None."""
+        """Queue `job` with its real run time, and return None. If the job can never run, return the reason."""
         if job.id in self.table.slots():
             raise InvalidValue("job", job.id, "was already submitted")
         reason = self.why_infeasible(job.request)
@@ -148,14 +149,14 @@ class SimulatedCluster:
         event_kernels.cancel_queued_job(self.state, slot)
 
     def preempt(self, job_id: int, requeue: bool) -> None:
-        """Stop a running job now; with `requeue`, it waits again. Raise `InvalidValue` if it is not running."""
+        """Stop a running job now. With `requeue`, return it to the queue. Raise `InvalidValue` if it is not running."""
         slot = self.slot_of(job_id)
         if self.state.phase[slot] != event_kernels.ACTIVE:
             raise InvalidValue("job", job_id, "is not running")
         event_kernels.stop_running_job(self.state, slot, int(requeue))
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
-        """Give every job a slot and schedule its arrival; return (slots by arrival, slot -> refusal)."""
+        """Assign a slot to every job and schedule its arrival. Return (slots by arrival, slot -> refusal)."""
         first, items = len(self.jobs), TraceColumns.of(trace)
         self._grow_columns(first + len(items))
         self._fill_columns(items)
@@ -168,7 +169,7 @@ class SimulatedCluster:
         return arrivals, refused
 
     def advance(self, to_s: int) -> list[EndedJob]:
-        """Advance to `to_s`; end and return the jobs whose real end is at or before `to_s`."""
+        """Advance to `to_s`. End and return the jobs whose real end is at or before `to_s`."""
         if to_s < self.now_s:
             raise InvalidValue("to_s", to_s, f"must not be before {self.now_s}")
         self.skip_to(to_s)
@@ -176,7 +177,7 @@ class SimulatedCluster:
         return self.take_ended()
 
     def skip_to(self, to_s: int) -> None:
-        """Advance to `to_s` without a round, which becomes due after any event."""
+        """Advance to `to_s` without a round. After any event, a round becomes due."""
         event_kernels.advance_cluster(self.state, event_kernels.NO_ROUND, to_s)
 
     def start(self, job_id: int, placement: Placement) -> None:
@@ -184,17 +185,17 @@ class SimulatedCluster:
         self.apply(Starts.of({self.slot_of(job_id): placement}))
 
     def apply(self, starts: Starts) -> None:
-        """Start jobs now. If a start breaks the fit rule, raise `InvalidValue` and start no job."""
+        """Start jobs now. If a start breaks the fit rule, raise `InvalidValue` and start no jobs."""
         fault = self.try_apply(starts)
         if fault >= 0:
             slot = int(starts.slots[fault])
             known = 0 <= slot < len(self.jobs)
             raise InvalidValue(
-                "start", self.jobs[slot].id if known else slot, "does not fit the cluster in its current state"
+                "start", self.jobs[slot].id if known else slot, "does not fit on the cluster in its current state"
             )
 
     def try_apply(self, starts: Starts) -> int:
-        """Start jobs now and return -1; if a start breaks the fit rule, start none and return its position."""
+        """Start jobs now and return -1. If a start breaks the fit rule, start no jobs and return its position."""
         if not len(starts):
             return -1
         return event_kernels.start_cluster_jobs(self.state, (starts.slots, starts.offsets, starts.nodes, starts.units))
@@ -212,7 +213,7 @@ class SimulatedCluster:
         return [self.ended_job(slot) for slot in self.take_ended_slots()]
 
     def ended_job(self, slot: int) -> EndedJob:
-        """Return the ended job at a slot."""
+        """Return the ended job in a slot."""
         return EndedJob(self.jobs[slot], int(self.table.start_s[slot]), int(self.state.end_at[slot]))
 
     def take_ended_slots(self) -> list[int]:
@@ -249,7 +250,7 @@ class SimulatedCluster:
             (table.priority, items.priority),
             (table.tier, items.tier),
         ):
-            if values.any():  # the columns begin with zeros
+            if values.any():  # the columns initially contain zeros
                 column[part] = values
         self.state.run_s[part] = items.run_s
         new = SchedulerVisibleJobs(items)

@@ -1,4 +1,4 @@
-"""A site's policy during a replay: usage by account, priorities, and the limits that jobs have reached."""
+"""A site's policy during a replay: usage by account, job priorities, and the limits that jobs have reached."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cpsched_sim.site.fair_share import DecayedUsage, FairShareTree, FloatArray,
 from cpsched_sim.site.policy_file import PartitionPolicySchema, SitePolicy, slurm_resource_names
 
 ROUNDS_PER_HALF_LIFE, MAX_ROUNDS_WITHOUT_START = 10, 200
-"""While usage only decays: rounds per half-life, and the maximum number of rounds without a start."""
+"""While usage decays without other events: rounds per half-life, and the maximum number of rounds without a start."""
 WALL_TIME = "wall"
-"""Name of the accumulated run time, used alongside the names of resources."""
+"""The name under which run time is accumulated, in addition to the names of resources."""
 
 
 class SimulatedAccounting:
-    """The accounting of a simulated cluster whose trace has been loaded.
+    """The accounting for a simulated cluster with a loaded trace.
 
-    Call `begin_round` when a round is due, `on_started` with its decision, and `on_ended` with the ended jobs.
-    Priorities are written into the cluster's table. As in Slurm, usage decays, and fair-share factors are recomputed,
+    Call `begin_round` when a round is due, `on_started` with the jobs that it starts, and `on_ended` with ended jobs.
+    Priorities are written to the cluster's table. As in Slurm, usage decays and fair-share factors are recomputed
     every `priority_rule.calc_period_s` seconds.
     """
 
@@ -67,7 +67,7 @@ class SimulatedAccounting:
         self.fades = bool(fading)
         self.standings: dict[int, ApplicableJobLimits] = {}
         self.waited = 0
-        """Number of consecutive waits for usage to decay since the last start."""
+        """Number of consecutive times that the replay waited for usage to decay since the last start."""
 
     def _read_jobs(self) -> None:
         """Store the constant properties of each job in columns."""
@@ -112,7 +112,7 @@ class SimulatedAccounting:
     # ------------------------------------------------------------------------------------------ events
 
     def begin_round(self) -> PendingJobLimitsAndUsage:
-        """Bring usage up to date, rank the queue, and return the limits with their usage."""
+        """Update usage, rank the queue, and return the limits with their usage."""
         now_s = self.state.now_s
         self._record_started_jobs()
         if now_s >= self.due_s:
@@ -125,13 +125,15 @@ class SimulatedAccounting:
         return PendingJobLimitsAndUsage(self.standings, self._usage_of_running_jobs(now_s))
 
     def on_started(self, slots: Sequence[int]) -> None:
-        """Record the starts chosen in a round; the next round checks whether they succeeded."""
+        """Record the starts chosen in a round. The next round checks whether they succeeded."""
         self.chosen.extend(slots)
         if slots:
             self.waited = 0
 
     def wait_s(self) -> int:
-        """Return how long to wait for usage to decay without other events; 0 after too many waits without a start."""
+        """Return the seconds to wait for usage to decay without other events, or 0 after too many waits without a
+        start.
+        """
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
         if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:
             return 0
@@ -154,7 +156,7 @@ class SimulatedAccounting:
         self.chosen.clear()
 
     def _change_usage_rate(self, slot: int, at_s: int, sign: int) -> None:
-        """Add the usage of a job from `at_s` on (`sign` 1), or stop adding it (-1)."""
+        """Start (`sign` 1) or stop (-1) adding the usage of a job at `at_s`."""
         amounts = dict(self.claims[slot].tres) | {WALL_TIME: 1}
         for name in self.kept:
             rate = sign * amounts.get(name, 0) * self.factor[slot]
@@ -221,7 +223,7 @@ class SimulatedAccounting:
         return self.book.usage(left)
 
     def blocking_limit(self, slot: int) -> str | None:
-        """Return the limit that blocks a job forever, or None."""
+        """Return the limit that permanently blocks a job, or None."""
         return self.standings.get(self.state.jobs[slot].id, ApplicableJobLimits()).barred
 
 

@@ -1,7 +1,7 @@
 """Fair-share factors: Slurm's Fair Tree, Slurm's classic formula, and usage that decays over time.
 
-An association is a user in an account, or an account in another account; index 0 is the root. `usage` is each user's
-decayed usage; an account's usage is the sum over its descendants.
+An association is a user in an account, or an account in another account. Index 0 is the root. `usage` is each user's
+decayed usage. An account's usage is the sum over its descendants.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SLURM_LN2 = 0.693
 
 @dataclass(frozen=True)
 class FairShareTree:
-    """Shares, with one entry per association; parents precede their children.
+    """Shares, with one entry per association. Parents precede their children.
 
-    - `parents`: index of the parent; -1 for the root, which is entry 0.
+    - `parents`: index of the parent, or -1 for the root, which is entry 0.
     - `shares`: a number relative to the siblings' numbers; None means the parent's share (`fairshare=parent`).
     - `users`: whether the entry is a user.
     """
@@ -45,7 +45,10 @@ class FairShareTree:
 
     @cached_property
     def parent_of_entry(self) -> tuple[int, ...]:
-        """Return the ancestor whose share each entry divides, skipping accounts that use their parent's share."""
+        """Return the ancestor from whose share each entry receives a part.
+
+        Skip accounts that use their parent's share.
+        """
         found = [-1]
         for parent in self.parents[1:]:
             while parent > 0 and self.shares[parent] is None:
@@ -55,7 +58,7 @@ class FairShareTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Return the entries that divide each parent's share, without accounts that use their parent's share."""
+        """Return the entries that divide each parent's share. Omit accounts that use their parent's share."""
         found: list[list[int]] = [[] for _ in self.parents]
         for at, giver in enumerate(self.parent_of_entry):
             if giver >= 0 and (self.users[at] or self.shares[at] is not None):
@@ -80,7 +83,7 @@ class FairShareTree:
         return part
 
     def sum_subtrees(self, usage: npt.ArrayLike) -> FloatArray:
-        """Return each entry's usage, including its descendants'."""
+        """Return each entry's usage, including that of its descendants."""
         total = np.array(usage, dtype=np.float64)
         for at in range(len(self.parents) - 1, 0, -1):
             total[self.parents[at]] += total[at]
@@ -88,7 +91,7 @@ class FairShareTree:
 
 
 def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
-    """Return each user's Fair Tree factor, 1 for the first user; 0 for accounts.
+    """Return each user's Fair Tree factor, which is 1 for the first user. Accounts have factor 0.
 
     Siblings are ranked by the ratio of their share to their usage (`LevelFS`), and an account's users precede those of
     any sibling ranked below it. Users with equal ratios share a rank. The children of accounts with equal ratios are
@@ -129,7 +132,7 @@ def fair_tree(tree: FairShareTree, usage: npt.ArrayLike) -> FloatArray:
 def classic_fair_share(
     tree: FairShareTree, usage: npt.ArrayLike, dampening: float = 1.0, depth_oblivious: bool = False
 ) -> FloatArray:
-    """Return the factor 2^-(effective usage / share / dampening) of every entry (`PriorityFlags=NO_FAIR_TREE`).
+    """Return the factor 2^-(effective usage / share / dampening) for every entry (`PriorityFlags=NO_FAIR_TREE`).
 
     With `depth_oblivious`, the effective usage is that of `PriorityFlags=DEPTH_OBLIVIOUS`.
     """
@@ -167,7 +170,7 @@ def _depth_oblivious_usage(tree: FairShareTree, at: int, part: FloatArray, effec
 
 
 def decay_per_second(half_life_s: float) -> float:
-    """Return the factor by which usage decays per second; 1 without decay (`PriorityDecayHalfLife=0`)."""
+    """Return the factor by which usage decays per second, or 1 without decay (`PriorityDecayHalfLife=0`)."""
     return 1.0 - SLURM_LN2 / half_life_s if half_life_s else 1.0
 
 
@@ -175,8 +178,8 @@ def decay_per_second(half_life_s: float) -> float:
 class DecayedUsage:
     """Usage by association that decays with a half-life and grows at constant rates.
 
-    Values are resource seconds; a rate is the amount of resources in use. Slurm sums at every tick, whereas this class
-    uses the closed form for any time.
+    Values are in resource seconds. A rate is the amount of resources in use. Slurm sums at every tick, whereas this
+    class evaluates the closed form for any time.
     """
 
     used: FloatArray
@@ -188,12 +191,12 @@ class DecayedUsage:
     def of(
         cls, entries: int, half_life_s: float, at_s: float = 0.0, used: Sequence[float] | None = None
     ) -> DecayedUsage:
-        """Return the usage of associations at `at_s`, with no running jobs."""
+        """Return the associations' usage at `at_s`, with no running jobs."""
         start = np.zeros(entries) if used is None else np.array(used, dtype=np.float64)
         return cls(start, np.zeros(entries), at_s, half_life_s)
 
     def advance(self, to_s: float) -> None:
-        """Advance to `to_s`."""
+        """Compute the usage at `to_s`, unless it is in the past."""
         seconds = to_s - self.at_s
         if seconds <= 0:
             return
@@ -204,7 +207,7 @@ class DecayedUsage:
         self.at_s = to_s
 
     def add_rate(self, entry: int, rate: float, since_s: float) -> None:
-        """Increase an association's rate by `rate` from `since_s` on, which may be in the past."""
+        """Increase an association's rate by `rate` from `since_s`, which may be in the past."""
         self.advance(since_s)
         keep, seconds = decay_per_second(self.half_life_s), self.at_s - since_s
         self.rate[entry] += rate

@@ -20,11 +20,11 @@ WINDOW_S = 86_400
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccountUsageByWindow:
-    """Usage by account in consecutive windows, beginning with the first submission.
+    """Usage by account in consecutive windows. The first window begins with the first submission.
 
     - `accounts`: the names; `used`: float64[A, K], processor seconds in each of K windows.
-    - `due`: float64[A, K], the part of the window's usage due to each account: by its share, but at most what its jobs
-    could have used (see `account_usage`).
+    - `due`: float64[A, K], the part of each window's usage due to each account: according to its share, but at most
+      what its jobs could have used (see `account_usage`).
     """
 
     accounts: tuple[str, ...]
@@ -33,14 +33,14 @@ class AccountUsageByWindow:
 
     @property
     def usage_shares(self) -> FloatArray:
-        """Return usage as a fraction of all usage in its window, float64[A, K]; 0 in windows without any usage."""
+        """Return usage as a fraction of all usage in its window, float64[A, K], or 0 in a window without usage."""
         total = self.used.sum(axis=0)
         parts: FloatArray = np.divide(self.used, total, out=np.zeros_like(self.used), where=total > 0)
         return parts
 
     @property
     def misallocated_share(self) -> float:
-        """Return the fraction of usage, from 0 to 1, that exceeded what was due to the accounts.
+        """Return the fraction of usage, from 0 to 1, by accounts beyond what was due to them.
 
         In each window, this is half the sum of |fraction used - fraction due|. The mean over windows is weighted by
         their usage.
@@ -51,7 +51,7 @@ class AccountUsageByWindow:
 
 
 def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
-    """Return, for each account with users, its share of the machine, computed level by level."""
+    """Return the share of the machine for each account with users, computed level by level."""
     accounts = policy.site.accounts
     part, found = FairShareTree.from_accounts(accounts).normalized_shares, dict[str, float]()
     for row in accounts.associations:
@@ -63,10 +63,10 @@ def account_machine_shares(policy: SitePolicy) -> dict[str, float]:
 def account_usage(
     measures: ScheduleData, shares: Mapping[str, float], window_s: int = WINDOW_S
 ) -> AccountUsageByWindow:
-    """Return the usage of jobs that ran and the usage due, by account and window of `window_s` seconds.
+    """Return the usage by jobs that ran and the usage due, by account and by window of `window_s` seconds.
 
-    The total usage of a window is divided by shares. But no account is due more than its jobs in the system could have
-    used in that window. The others divide the remainder by shares.
+    The total usage in a window is divided according to shares. But no account is due more than its jobs in the system
+    could have used in that window. The others divide the remainder by shares.
     """
     names = tuple(sorted({job.account for job in measures.jobs}))
     at = {name: place for place, name in enumerate(names)}
@@ -90,7 +90,7 @@ def account_usage(
 
 
 def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> FloatArray:
-    """Divide `amount` by shares, up to each account's demand; the others divide the remainder by shares."""
+    """Divide `amount` among accounts according to `share`, up to each account's `demand` (max-min fairness)."""
     got, open_ = np.zeros(len(share)), demand > 0
     weight = np.where(share > 0, share, 1e-9)
     while amount > 1e-9 and open_.any():
@@ -105,28 +105,28 @@ def max_min_share(amount: float, share: FloatArray, demand: FloatArray) -> Float
 
 
 def mean_by_owner(jobs: Sequence[Job], values: FloatArray, key: str) -> dict[str, float]:
-    """Return a column's mean by the jobs' account, QOS or user."""
+    """Return a column's mean for each account, QOS or user (`key`) of the jobs."""
     names, row = np.unique([getattr(job, key) for job in jobs], return_inverse=True)
     means = np.bincount(row, values) / np.bincount(row)
     return dict(zip(names.tolist(), means.tolist(), strict=True))
 
 
 def gini(values: npt.ArrayLike) -> float:
-    """Return the Gini index: 0 if all values are equal, almost 1 if one of many has everything."""
+    """Return the Gini index: 0 if all values are equal, almost 1 if one of many values is the whole sum."""
     column = np.sort(np.asarray(values, np.float64))
     n, total = len(column), column.sum()
     return float((2 * np.arange(1, n + 1) - n - 1) @ column / (n * total)) if total > 0 else 0.0
 
 
 def jain(values: npt.ArrayLike) -> float:
-    """Return Jain's fairness index: 1 if all values are equal, 1/n if one has everything."""
+    """Return Jain's fairness index: 1 if all values are equal, 1/n if one value is the whole sum."""
     column = np.asarray(values, np.float64)
     squares = float((column**2).sum())
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0
 
 
 def user_slowdowns(measures: ScheduleData) -> list[float]:
-    """Return the mean bounded slowdown of each user."""
+    """Return the mean bounded slowdown for each user."""
     return list(mean_by_owner(measures.jobs, measures.bounded_slowdown, "user").values())
 
 
@@ -152,7 +152,7 @@ def site_metrics(policy: SitePolicy) -> tuple[Metric, ...]:
 
 
 def fairness_breakdown(measures: ScheduleData, policy: SitePolicy) -> dict[str, Any]:
-    """Return jobs, waits, and usage compared with the share, by account and QOS."""
+    """Return the number of jobs, their waits, and usage compared with shares, by account and QOS."""
     shares, use = account_machine_shares(policy), account_usage(measures, account_machine_shares(policy))
     total = use.used.sum()
     waits, slow = measures.wait_s, measures.bounded_slowdown

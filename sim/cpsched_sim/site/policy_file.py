@@ -1,4 +1,4 @@
-"""A policy file: accounts with shares and limits, QOS, weights, and the accounts of a trace's users.
+"""A policy file: accounts with shares and limits, QOSes, priority weights, and the accounts of a trace's users.
 
     accounts:
       physics: { shares: 80, users: [u1, u2] }
@@ -9,17 +9,17 @@
     partitions: { "1": { tier: 2, factor: 10, qos: normal } }
     priority: { fair_share: 100000, age: 1000, max_age: 7-00:00:00 }
     fair_share: { algorithm: fair-tree, half_life_days: 7 }
-    users: { others: spread }    # each other user joins the account with the fewest users for its share
+    users: { others: spread }    # each other user joins the account with the fewest users relative to its share
     preemption: { type: qos, mode: requeue, exempt_time: "00:10:00" }
     enforce: [limits]
     dumps: { associations: assoc.txt, qos: qos.txt, shares: sshare.txt }
 
-With `preemption`, jobs of a QOS stop running jobs of the QOS in its list `preempt`, or, with `type: partition_prio`,
-jobs of a partition stop those of partitions with a lower `tier`.
+With `preemption`, jobs with a QOS preempt running jobs with a QOS in its list `preempt`. With `type: partition_prio`,
+jobs in a partition preempt jobs in partitions with a lower `tier`.
 
-Limits have Slurm's names and spelling. `dumps` are files in the same folder with the output of
+Limits have Slurm's names and syntax. `dumps` are files in the same folder with the output of
 `sacctmgr -P show assoc`, `sacctmgr -P show qos` and `sshare -a -l -P`. The policy file's entries are
-added to those of the dumps.
+added to those in the dumps.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ from cpsched_sim.site.sacctmgr_dumps import read_associations, read_qos, read_us
 from cpsched_sim.traces.trace_job import TraceJob
 
 MAX_ENTRIES = 100_000
-"""Maximum number of accounts, users or QOS in one file."""
+"""Maximum number of accounts, users or QOSes in one file."""
 MIN_HALF_LIFE_DAYS = 0.001
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Shares = Annotated[Count | None, BeforeValidator(lambda shares: None if shares == "parent" else shares)]
-"""A number relative to the siblings' numbers; `parent` means the parent's share."""
+"""A number relative to the siblings' numbers. `parent` means the parent's share."""
 LimitWords = Mapping[str, str | int]
 
 
 def _parse_mode(word: object) -> object:
-    """Return the mode that YAML read, possibly as a boolean: `off` is false in YAML 1.1."""
+    """Return the mode. YAML may have read it as a boolean: `off` is false in YAML 1.1."""
     return "off" if word is False else parse_preempt_mode(word) if isinstance(word, str) else word
 
 
 def _parse_exempt_time(word: object) -> object:
-    """Return an exempt time in seconds; None if it is not set."""
+    """Return an exempt time in seconds, or None if it is not set."""
     return parse_exempt_s(word) if isinstance(word, str) else word
 
 
 Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_mode)]
-"""What happens to preempted jobs; None means the cluster's mode."""
+"""What happens to preempted jobs. None means the cluster's mode."""
 ExemptTime = Annotated[Count | None, BeforeValidator(_parse_exempt_time)]
-"""How long a job runs before it may be preempted, in Slurm's format."""
+"""The time that a job runs before it may be preempted, in Slurm's format."""
 
 
 class _LimitsSchema(StrictFileSection):
@@ -99,7 +99,7 @@ class _LimitsSchema(StrictFileSection):
 
 
 class UserPolicySchema(_LimitsSchema):
-    """One user in an account; `shares: parent` means the account's own share."""
+    """One user in an account. `shares: parent` means the account's own share."""
 
     shares: Shares = 1
     priority: Count = 0
@@ -117,7 +117,7 @@ class AccountPolicySchema(_LimitsSchema):
     @field_validator("users", mode="before")
     @classmethod
     def _convert_names_to_text(cls, users: object) -> object:
-        """Convert numbers to text, because SWF identifies users by number: 17 in a list is the user "17"."""
+        """Convert user numbers to text: 17 in a list is the user "17". SWF identifies users by number."""
         return [str(user) if isinstance(user, int) else user for user in users] if isinstance(users, list) else users
 
     def entries(self) -> dict[str, UserPolicySchema]:
@@ -141,7 +141,7 @@ class QosPolicySchema(_LimitsSchema):
 
 
 class PartitionPolicySchema(StrictFileSection):
-    """A queue of the trace: its tier, its factor (PriorityJobFactor), and the QOS with its limits."""
+    """A queue in the trace: its tier, its factor (PriorityJobFactor), and the QOS that limits it."""
 
     tier: Count = 0
     factor: Count = 1
@@ -150,7 +150,7 @@ class PartitionPolicySchema(StrictFileSection):
 
 
 class PreemptionSchema(StrictFileSection):
-    """Which running jobs are preempted (Slurm: PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters)."""
+    """The rules of preemption (Slurm: PreemptType, PreemptMode, PreemptExemptTime, PreemptParameters)."""
 
     type: Literal["qos", "partition_prio"]
     mode: Mode = "requeue"
@@ -159,11 +159,11 @@ class PreemptionSchema(StrictFileSection):
     reorder_count: Annotated[int, Field(ge=0, le=1000)] = 1
     strict_order: bool = False
     victims: Literal["slurm", "least-work"] = "slurm"
-    """Who selects the jobs to stop: Slurm, or `cheapest_victims` among as many jobs as Slurm would stop."""
+    """The selection of jobs to stop: Slurm's, or `cheapest_victims` among as many jobs as Slurm would stop."""
 
 
 class PriorityWeightsSchema(StrictFileSection):
-    """Weights of the factors (Slurm: PriorityWeight*), and options for computing the factors."""
+    """Weights of the priority factors (Slurm: PriorityWeight*), and options for computing the factors."""
 
     kind: Literal["multifactor", "basic"] = "multifactor"
     age: Count = 0
@@ -194,7 +194,7 @@ class PriorityWeightsSchema(StrictFileSection):
 
 
 class FairSharePolicySchema(StrictFileSection):
-    """How usage is compared with shares."""
+    """The computation of fair-share factors."""
 
     algorithm: Literal["fair-tree", "classic", "depth-oblivious"] = "fair-tree"
     half_life_days: Annotated[float, Field(ge=0, le=36_500)] = 7.0
@@ -203,17 +203,17 @@ class FairSharePolicySchema(StrictFileSection):
     @field_validator("half_life_days")
     @classmethod
     def _check_half_life(cls, days: float) -> float:
-        """Reject half-lives of about a second, for which Slurm's decay per second is meaningless."""
+        """Reject half-lives of about a second, for which Slurm's per-second decay is meaningless."""
         if 0 < days < MIN_HALF_LIFE_DAYS:
             raise ValueError(f"must be 0 (usage never decays) or at least {MIN_HALF_LIFE_DAYS}")
         return days
 
 
 class UnlistedUsersSchema(StrictFileSection):
-    """The accounts for users in the trace who are not listed in any account.
+    """The accounts of users in the trace who are not listed in any account.
 
-    `others` is an account's name, or `spread`: each user, in order of their first jobs, joins the account with the
-    fewest users for its share. `qos` is the QOS of a job whose queue is not in `qos_by_queue`.
+    `others` is an account's name, or `spread`: users, in order of their first jobs, join the account with the
+    fewest users relative to its share. `qos` is the QOS of jobs whose queue is not in `qos_by_queue`.
     """
 
     others: str = "spread"
@@ -264,7 +264,7 @@ class SitePolicyFile(StrictFileSection):
 class SitePolicy:
     """A site's policy in a simulation.
 
-    `site` contains the file's accounts and QOS; `with_users_of` adds the users of a trace. `used_s` is the usage before
+    `site` contains the file's accounts and QOSes. `with_users_of` adds a trace's users. `used_s` is the usage before
     the trace, in processor seconds by (account, user).
     """
 
@@ -277,12 +277,12 @@ class SitePolicy:
 
     @cached_property
     def highest_factor(self) -> int:
-        """Return the largest factor of a partition."""
+        """Return the largest factor among the partitions."""
         return max((entry.factor for entry in self.file.partitions.values()), default=1)
 
     @cached_property
     def preemption(self) -> PreemptionRules | None:
-        """Return which jobs preempt which; None if the site does not preempt."""
+        """Return the preemption rules, or None if the site does not preempt jobs."""
         entry = self.file.preemption
         if entry is None:
             return None
@@ -298,16 +298,16 @@ class SitePolicy:
         )  # fmt: skip
 
     def exempt_s(self, job: Job) -> int:
-        """Return how long a job runs before it may be preempted, in seconds."""
+        """Return the time in seconds that a job runs before it may be preempted."""
         for qos in self.site.qos_by_precedence(job.qos, job.queue):
             if qos.preempt_exempt_s is not None:
                 return qos.preempt_exempt_s
         return (self.file.preemption and self.file.preemption.exempt_time) or 0
 
     def with_users_of(self, jobs: Iterable[TraceJob]) -> tuple[SitePolicy, list[TraceJob]]:
-        """Return the policy with the users of all these jobs, and the jobs with account, QOS and tier set.
+        """Return the policy with the users of `jobs`, and the jobs with their account, QOS and tier.
 
-        A job that already has a QOS keeps it.
+        A job with a QOS retains it.
         """
         jobs = list(jobs)
         policy = replace(self, site=replace(self.site, accounts=self._accounts_with_users(jobs)))
@@ -331,7 +331,7 @@ class SitePolicy:
         return {"account": account, "qos": qos, "tier": entry.tier}
 
     def _accounts_with_users(self, jobs: Sequence[TraceJob]) -> AssociationTree:
-        """Add every user of the trace to the account that lists the user, or to the account selected by `others`."""
+        """Return the associations, with unlisted users added to the account that `others` selects."""
         rows = list(self.site.accounts.associations)
         known = {row.user for row in rows if row.user}
         leaves = [at for at, row in enumerate(rows) if at and not row.user] or [0]
@@ -361,7 +361,7 @@ def load_policy(path: Path) -> SitePolicy:
 
 
 def parse_policy(path: Path, text: str) -> SitePolicy:
-    """Parse a policy file. `path` appears in messages, and the dumps are in its folder."""
+    """Parse a policy file. `path` appears in error messages, and the dumps are in its folder."""
     return _build_policy(path, parse_tree(path, text, InvalidPolicy))
 
 
@@ -389,7 +389,7 @@ def _build_policy(path: Path, tree: YamlTree) -> SitePolicy:
 
 
 def _list_associations(file: SitePolicyFile, rows: list[Association]) -> list[Association]:
-    """Return the associations of the dump, then those of the file, parents first."""
+    """Return the associations in the dump, then those in the file, parents first."""
     at = {row.account: index for index, row in enumerate(rows) if not row.user}
     left = dict(file.accounts)
     while left:
@@ -429,6 +429,6 @@ def _build_qos(name: str, entry: QosPolicySchema) -> Qos:
 
 
 def slurm_resource_names(cluster: Cluster) -> tuple[str, ...]:
-    """Return Slurm's names for a cluster's resources, the first of which is processors."""
+    """Return Slurm's names for a cluster's resources. The first resource is processors."""
     names = {"memory_mib": "mem", "gpus": "gres/gpu", "gpu": "gres/gpu"}
     return ("cpu", *(names.get(name, f"gres/{name}") for name in cluster.resources[1:]))

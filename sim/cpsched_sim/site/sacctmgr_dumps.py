@@ -25,7 +25,7 @@ Row = Mapping[str, str]
 
 
 def read_associations(path: Path) -> list[Association]:
-    """Return the associations of a dump, parents first.
+    """Return the associations in a dump, parents first.
 
     Raise `InvalidPolicy`, or `InputError` if the file is missing.
     """
@@ -45,19 +45,19 @@ def read_associations(path: Path) -> list[Association]:
         left = [(line, row) for line, row in waiting if not _add_account(rows, accounts, path, line, row)]
         if len(left) == len(waiting):
             line, row = left[0]
-            raise InvalidPolicy(path, line, "ParentName", row.get("ParentName", ""), "must be an account of this dump")
+            raise InvalidPolicy(path, line, "ParentName", row.get("ParentName", ""), "must be an account in this dump")
         waiting = left
     for line, row in users:
         if row["Account"] not in accounts:
-            raise InvalidPolicy(path, line, "Account", row["Account"], "must be an account of this dump")
+            raise InvalidPolicy(path, line, "Account", row["Account"], "must be an account in this dump")
         rows.append(_parse_association(path, line, row, accounts[row["Account"]]))
     return rows or [Association("root", parent=-1)]
 
 
 def _add_account(rows: list[Association], accounts: dict[str, int], path: Path, line: int, row: Row) -> bool:
-    """Add an account if its parent exists; return whether it was added.
+    """Add an account if its parent exists. Return whether it was added.
 
-    sacctmgr prints no parent for accounts directly below the root.
+    sacctmgr does not print a parent for accounts directly below the root.
     """
     name, parent = row["Account"], row.get("ParentName") or row.get("Par Name") or "root"
     if name != "root" and parent not in accounts:
@@ -76,7 +76,7 @@ def _parse_association(path: Path, line: int, row: Row, parent: int) -> Associat
 
 
 def read_qos(path: Path) -> dict[str, Qos]:
-    """Return the QOS of a dump by name."""
+    """Return the QOSes in a dump by name."""
     found = {}
     for line, row in _read_rows(path, ("Name", "Priority")):
         flags = parse_flags(row.get("Flags", ""))

@@ -205,7 +205,7 @@ def test_compare_draws_shares(files):
     assert (out / "shares.png").stat().st_size > 5000
     assert "share_distance" in (out / "compare.csv").read_text().partition("\n")[0]
     resumed = CliRunner().invoke(cli.app, [*words, "--resume"])
-    assert "1 of 1 combination was finished before" in resumed.output
+    assert "1 of 1 combination was already finished" in resumed.output
 
 
 def test_exclusive_job_counts_all_its_nodes():
