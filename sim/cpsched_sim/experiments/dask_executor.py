@@ -1,6 +1,6 @@
 """Run tasks on a Dask cluster (extra `dask`). Only this module imports `distributed`.
 
-A worker runs each task in its own process, so that time and memory limits hold and a crash does not end the worker. If
+A worker runs each task in its own process, so that time and memory limits apply and a crash does not end the worker. If
 a worker dies, Dask assigns its tasks to another. Traces must have the same path on all machines, and workers check
 their digests. `python -m cpsched_sim.experiments.dask_executor` runs one task.
 """
@@ -30,7 +30,7 @@ from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.task_runner import TaskCallback, TaskExecutor, TaskFailure, Work, execute_task
 
 _PR_SET_PDEATHSIG = 1
-"""PR_SET_PDEATHSIG of prctl(2) on Linux."""
+"""The operation PR_SET_PDEATHSIG of Linux's prctl(2)."""
 MAX_WORKER_DEATHS = 3
 """Number of workers that may die while running a task before that task fails."""
 _MAX_ERROR_CHARS = 300
@@ -94,7 +94,7 @@ class DaskExecutor(TaskExecutor):
     client: Any
     stall_limit_s: float
     own: Any = None
-    """The cluster created for this study, which is closed at the end."""
+    """The cluster created for this study. It is closed at the end."""
 
     @override
     def __call__(
@@ -149,7 +149,7 @@ def _read_outcome(future: Any) -> Any:
 
 
 def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> bytes | TaskFailure:
-    """Run a task in a worker's subprocess; return its pickled result or a failure."""
+    """Run a task in a worker's subprocess. Return its pickled result or a failure."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
         [sys.executable, "-m", "cpsched_sim.experiments.dask_executor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -167,7 +167,7 @@ def run_in_subprocess(given: bytes, limit_s: float | None, path: list[str]) -> b
 
 
 def main() -> None:
-    """Run the task from standard input and write its result to standard output. End when the parent worker ends."""
+    """Run the task read from standard input, and write its result to standard output. End when the worker ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     out = os.dup(1)

@@ -34,10 +34,10 @@ from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
 @dataclass(frozen=True, slots=True)
 class SharedComparisonInputs:
-    """The inputs of all combinations, as plain values that can be sent to other processes.
+    """The inputs that all combinations share, as plain values that can be sent to other processes.
 
-    `metrics` are shown in addition to those of the table. With `measures`, each row includes the columns that metrics
-    are computed from.
+    `metrics` are shown in addition to those in the table. With `measures`, each row includes the columns from which
+    metrics are computed.
     """
 
     trace: Path
@@ -49,7 +49,7 @@ class SharedComparisonInputs:
     metrics: tuple[str, ...] = ()
     measures: bool = False
     policy: Path | None = None
-    """A site's policy file."""
+    """The site's policy file."""
     dialect: TraceDialect = DEFAULT_DIALECT
     limit_s: float = STALL_TIMEOUT_S
     """Time limit in seconds for a plug-in without progress; 0 means no limit."""
@@ -84,7 +84,7 @@ def compare_in_processes(
 
 
 def replay_one(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> ComparisonRow:
-    """Replay a combination, write its results into its own folder, and return its row."""
+    """Replay a combination. Write its results to its own folder, and return its row."""
     shared, setup = task
     workload = load(
         shared.trace, shared.system, lenient=shared.lenient, max_jobs=shared.max_jobs, progress=lambda jobs: tell(),
@@ -106,7 +106,7 @@ def replay_one(task: tuple[SharedComparisonInputs, ReplaySpec], tell: Tell) -> C
 
 
 def identify_code(setup: ReplaySpec) -> dict[str, Any]:
-    """Return the identity of a combination's code, because results from different code must not be mixed."""
+    """Return the identity of a combination's code. Results from different code must not be mixed."""
     plugins = plugin_digests(setup.policy.dispatcher, setup.policy.predictor)
     return {"code": code_identity(), "plugins": sorted(plugins.values())}
 
@@ -114,9 +114,9 @@ def identify_code(setup: ReplaySpec) -> dict[str, Any]:
 def load_finished(
     shared: SharedComparisonInputs, chosen: Sequence[ReplaySpec], workload: Workload
 ) -> tuple[dict[int, ComparisonRow], list[ComparisonRow]]:
-    """Return an earlier run's finished rows in `shared.out`, by index in `chosen`, and rows not requested now.
+    """Return the finished rows in `shared.out` by index in `chosen`, and the rows that are not in `chosen`.
 
-    Raise `InputError` if a row was made from other inputs (`replay_identity`), code or metrics.
+    Raise `InputError` if a row was computed with other inputs (`replay_identity`), code or metrics.
     """
     assert shared.out is not None
     asked = {
@@ -154,7 +154,7 @@ def _load_finished_row(
 
 
 def _read_measures(path: Path) -> ScheduleData:
-    """Return a schedule's stored columns for plots, which do not need processors."""
+    """Return a schedule's stored columns for plots. Plots do not use the number of processors."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["start_s"]]
     submit_s, start_s, end_s, units = (

@@ -1,4 +1,4 @@
-"""Keys of results, which are reused only if inputs and code are equal."""
+"""Keys of stored results, which are reused only if their inputs and code are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARIES = ("ortools",)
 
 
 def hash_inputs(inputs: Mapping[str, Any]) -> str:
-    """Return the key of these inputs: 32 hexadecimal digits of their digest."""
+    """Return the key for these inputs: 32 hexadecimal digits of their digest."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -39,7 +39,7 @@ def code_identity() -> str:
 
 
 def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
-    """Return digests of the plug-ins' source files by path; unknown names have none."""
+    """Return the digests of the plug-ins' source files by path. Unknown names have none."""
     found = dict[str, str]()
     for catalogue, words in (
         (SIMULATION_REGISTRIES.dispatchers, dispatcher),
@@ -52,14 +52,14 @@ def plugin_digests(dispatcher: str, predictor: str) -> dict[str, str]:
 
 
 def plugin_identity(module: str) -> dict[str, str]:
-    """Return the digests of a plug-in's source files by path; empty for modules of this project."""
+    """Return the digests of a plug-in's source files by path, or {} for a module in this project."""
     if module.partition(".")[0] in OWN_PACKAGES:
         return {}
     return {str(path): file_sha256(path) for path in plugin_files(module)}
 
 
 def plugin_files(module: str) -> list[Path]:
-    """Return the source files of a module's package; without a package, include sibling modules and packages."""
+    """Return the source files in a module's package. Without a package, include sibling modules and packages."""
     found = find_spec(module.partition(".")[0])
     if found is None:
         return []

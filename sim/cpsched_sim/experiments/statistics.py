@@ -1,8 +1,8 @@
-"""Paired bootstrap: estimate how much a value would vary with other workloads, windows or weeks.
+"""Estimate how much a value would vary with other workloads, windows or weeks, with a paired bootstrap.
 
-Units (workloads, windows, or blocks of a window) are drawn with replacement, as many as there are. Both sides of a
-comparison use the same draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The jackknife and the
-bootstrap for general stationary observations", Annals of Statistics 17, 1989).
+Units (workloads, windows, or blocks of a window) are drawn with replacement; each draw has as many units as the sample.
+Both sides of a comparison use the same draws. Blocks of a window are consecutive (a block bootstrap: Künsch, "The
+jackknife and the bootstrap for general stationary observations", Annals of Statistics 17, 1989).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 BOOTSTRAP_DRAWS = 2000
 CONFIDENCE_LEVEL = 0.95
-"""The confidence level of intervals."""
+"""The confidence level of all intervals."""
 _T_QUANTILES = (
     12.706,
     4.303,
@@ -42,7 +42,7 @@ _ROUNDING = 1e-12
 
 @cache
 def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
-    """Return how often each unit occurs in each draw: float64[DRAWS, units]."""
+    """Return the number of times that each unit occurs in each draw: float64[DRAWS, units]."""
     found = (
         np.random.default_rng(seed)
         .multinomial(units, np.full(units, 1 / units), size=BOOTSTRAP_DRAWS)
@@ -53,7 +53,7 @@ def draw_resample_counts(units: int, seed: int = 0) -> FloatArray:
 
 
 def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | None:
-    """Return a value's confidence interval, given its value in each draw; None if no value is a number.
+    """Return a value's confidence interval, given its value in each draw. Return None if no value is a number.
 
     The bounds are the expanded percentiles of Hesterberg 2015 (The American Statistician 69:371-386, section 5.3),
     because a small sample varies less than its population.
@@ -69,15 +69,15 @@ def bootstrap_interval(draws: FloatArray, units: int) -> tuple[float, float] | N
 
 
 def finite_or_none(value: float) -> float | None:
-    """Return a number suitable for JSON: None for NaN and infinities."""
+    """Return a number for JSON, or None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None
 
 
 def margins_of_error(samples: Sequence[FloatArray]) -> list[float]:
-    """Return the margin of error for each sample's mean; infinite for a sample with too few units.
+    """Return the margin of error of each sample's mean. It is infinite for a sample with too few units.
 
     All intervals `mean ± margin` hold simultaneously with probability `CONFIDENCE_LEVEL`. They are studentized: in this
-    share of the draws, the largest deviation is at most the used factor times the standard error.
+    share of the draws, the largest deviation is at most a common factor times the standard error.
     """
     found = [_studentize_mean(sample) for sample in samples]
     factor = float(

@@ -1,4 +1,4 @@
-"""Choose where replays run: in processes on this machine, or on the executor that `--on` specifies."""
+"""Choose where replays run: in processes on this machine, or on the Dask cluster that `--on` specifies."""
 
 from __future__ import annotations
 

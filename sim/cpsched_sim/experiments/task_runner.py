@@ -1,8 +1,8 @@
 """Run many replays in parallel, in processes on this machine or on a Dask cluster.
 
-Because each replay has its own process, one that crashes, runs out of memory or raises does not affect the others. All
-processes are forked by a server, a fresh process that has only imported the modules that a replay needs. Therefore, no
-state of this process affects a replay, and only the first replay waits for the imports (almost a second).
+Each replay has its own process. A replay that crashes, runs out of memory or raises an exception does not affect the
+others. All processes are forked by a server, a fresh process that has imported only the modules needed by replays.
+Therefore, no state of this process affects a replay, and only the first replay waits for the imports (almost a second).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cpsched.errors import CpschedError
 from cpsched_sim.plugin_watchdog import STALL_TIMEOUT_S, watch_plugins
 
 Tell = Callable[..., None]
-"""A replay's callback: called with (done, total), or without arguments to report only that it progresses."""
+"""A replay's callback. It is called with (done, total), or without arguments to report only that work continues."""
 Work = Callable[[Any, Tell], Any]
 """A function that runs one task. It must be defined at module level, because other processes import it by name."""
 Fractions = Callable[[float, int], None]
-"""A callback that receives the number of finished replays, including fractions, and the total number."""
+"""A callback that receives the number of finished replays, including fractions, and the total number of replays."""
 PROGRESS_SHARE_STEP = 0.01
 _PRELOADED_MODULES = (
     "__main__", "cpsched_sim.experiments.task_runner", "cpsched.kernels", "cpsched_sim.simulation", "cpsched_sim.offline_dispatcher",  # noqa: E501
@@ -44,17 +44,19 @@ _PRELOADED_MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """The outcome of a task that has no result."""
+    """The outcome of a task without a result."""
 
     why: str
     kind: Literal["raised", "died", "late"] = "raised"
-    """"late" means that the task exceeded its time limit."""
+    """"raised": the task raised an exception. "died": its process ended without a result. "late": it exceeded its time
+    limit.
+    """
     wall_s: float | None = None
     """Wall-clock time in seconds since its process started."""
     cpu_s: float | None = None
-    """CPU time in seconds when it was killed; known only for a late task."""
+    """CPU time in seconds when the task was killed. It is known only for a late task."""
     share: float = 0.0
-    """The fraction of the task that was done."""
+    """The fraction of the task that was completed."""
 
     def __str__(self) -> str:
         return self.why
@@ -75,7 +77,7 @@ TaskCallback = Callable[[int, Any], None]
 
 
 class TaskExecutor(Protocol):
-    """Runs tasks. Any exception, including Ctrl-C, ends the running tasks."""
+    """A runner of tasks. Any exception, including Ctrl-C, ends the running tasks."""
 
     def __call__(
         self,
@@ -97,7 +99,7 @@ def run_tasks(
     done: int = 0,
     limit_s: float = math.inf,
 ) -> None:
-    """Run all tasks and pass each result to `on_result` immediately; `progress` also counts `done` earlier tasks."""
+    """Run all tasks and pass each result to `on_result` immediately. `progress` also counts `done` earlier tasks."""
     shares = dict.fromkeys(tasks, 0.0)
 
     def heard(at: int, message: Any) -> None:
@@ -118,7 +120,7 @@ def run_tasks(
 
 
 def execute_task(work: Work, task: Any, stall_limit_s: float, send: Callable[[float], object]) -> Any:
-    """Run a task in this process; `send` periodically receives the fraction done.
+    """Run a task in this process. `send` periodically receives the fraction done.
 
     A plug-in's output is redirected to standard error, and a hanging plug-in is stopped.
     """
@@ -204,7 +206,7 @@ class _TaskProcess:
 
 
 def _start_process(running: dict[Connection, _TaskProcess], at: int, given: tuple[Work, Any, float]) -> None:
-    """Start a process with its first task."""
+    """Start a process, and send it its first task."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(list(_PRELOADED_MODULES))  # has no effect if the server is already running
     ours, theirs = server.Pipe()
@@ -217,7 +219,7 @@ def _start_process(running: dict[Connection, _TaskProcess], at: int, given: tupl
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """Block Ctrl-C within the `with` block, so that processes started there never receive it.
+    """Block Ctrl-C within the `with` block. Processes started there never receive it.
 
     Processes inherit the signal mask. The handler is for this process, because a signal may reach its other threads
     despite the mask. The resource tracker is started first, because its start would remove the mask.
@@ -236,7 +238,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _receive_message(pipe: Connection, child: _TaskProcess) -> object:
-    """Return the next message of a process."""
+    """Return the next message from a process."""
     try:
         return pipe.recv()
     except (EOFError, ConnectionResetError):
@@ -265,9 +267,9 @@ def _read_cpu_s(process: ForkServerProcess) -> float | None:
 def _run_with_parent_environment(
     environment: Mapping[str, str], work: Work, task: Any, stall_limit_s: float, pipe: Connection
 ) -> None:
-    """Run tasks with the parent process's environment, because the server's is older.
+    """Run tasks with the parent process's environment, because the server's environment may be outdated.
 
-    A plug-in's children cannot send messages in place of this process, hide that it has ended, or outlive it.
+    A plug-in's child processes cannot send messages for this process, hide its end, or outlive it.
     """
     os.setpgid(0, 0)
     os.environ.clear()

@@ -1,1 +1,1 @@
-"""Studies: many replays that one file describes, each stored under a digest of all its inputs."""
+"""Studies: many replays described in one file, each stored under a digest of all its inputs."""

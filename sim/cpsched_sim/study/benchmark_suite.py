@@ -25,15 +25,15 @@ TRAINING_FILE = Path(__file__).with_name("benchmark-training.yaml")
 TABLE_FILE = "benchmark.md"
 DECISION_METRIC = "decision_cpu_ms"
 BASELINE_DISPATCHER = "easy"
-"""The baseline of all ratios."""
+"""The dispatcher that is the baseline of all ratios."""
 
 
 def make_benchmark_study(
     own: Sequence[str] = (), training: bool = False, quick: bool = False, alone: bool = False
 ) -> dict[str, Any]:
-    """Return the suite as a study's mapping, with the dispatchers in `own` after the suite's.
+    """Return the suite as the mapping of a study file, with the dispatchers in `own` after the suite's.
 
-    `quick` keeps only traces that need no file. `alone` keeps only `own` and the baseline.
+    `quick` selects only traces that need no file. `alone` selects only `own` and the baseline.
     """
     words: dict[str, Any] = yaml.safe_load(SUITE_FILE.read_text(encoding="utf-8"))
     other = yaml.safe_load(TRAINING_FILE.read_text(encoding="utf-8")) if training else {}
@@ -51,10 +51,10 @@ def make_benchmark_study(
 
 
 def import_results(campaign: StudyCases, store: StudyResultStore, path: Path) -> tuple[int, int]:
-    """Import those results in a JSON Lines file that match code and traces and are not stored yet.
+    """Import the results in a JSON Lines file that match the current code and traces and are not stored yet.
 
-    Return the number of imported results, and the number made by other code, traces or suites. Raise `InputError` if a
-    line is not a result, or has changed since it was stored.
+    Return the number of imported results, and the number produced with other code, traces or suites. Raise `InputError`
+    if a line is not a result, or has changed since it was stored.
     """
     taken = others = 0
     done, lines = store.load_earlier_results(campaign).done, list(read_study_results(path))
@@ -71,7 +71,7 @@ def import_results(campaign: StudyCases, store: StudyResultStore, path: Path) ->
 
 
 def render_table(metrics: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the benchmark's Markdown table: ratios to the baseline with the same estimates.
+    """Return the benchmark's Markdown table. It contains ratios to the baseline with the same estimates.
 
     Intervals cover the variation over workloads. Rows are sorted by the first metric, best first.
     """

@@ -1,4 +1,4 @@
-"""Run one case: take and return plain values, with the same result in every process."""
+"""Run one case. Input and output are plain values, and the result is the same in every process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGED_FILE_RULE = "has changed since the study was read"
 
 
 class StudyCaseOutcome(NamedTuple):
-    """The outcome of a case: `result` is the same in every run; `made` describes this run."""
+    """The outcome of a case. `result` is the same in every run, and `made` describes this run."""
 
     result: dict[str, Any]
     made: dict[str, Any]
@@ -59,7 +59,10 @@ def execute_case(task: Mapping[str, Any], progress: Callable[..., None] | None =
 
 
 def _failure_result(error: Exception, memory_mib: int | None) -> dict[str, Any]:
-    """Return the result of a case that raised `error`; with a memory limit, `MemoryError` means it was exceeded."""
+    """Return the result of a case that raised `error`.
+
+    With a memory limit, `MemoryError` means that it was exceeded.
+    """
     if MemoryError in (type(error), type(error.__cause__)):
         return (
             limit_exceeded_result(memory_mib=memory_mib)
@@ -147,7 +150,7 @@ def _generate_workload(trace: Mapping[str, Any], system: str | None) -> Workload
 
 
 def scale_load(workload: Workload, load: float) -> Workload:
-    """Return the workload with the time from the first arrival to each arrival divided by `load`."""
+    """Return the workload with all times since the first arrival divided by `load`."""
     first_s = workload.jobs[0].job.submit_s
 
     def moved(item: TraceJob) -> TraceJob:
@@ -161,7 +164,7 @@ def _take_sequence(workload: Workload, first: int, jobs: int) -> Workload:
     """Return `jobs` jobs from a workload, starting at index `first`."""
     found = workload.jobs[first : first + jobs]
     if len(found) < jobs:
-        raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, but {jobs} are needed from job {first} on")
+        raise InputError(f"{workload.name}: has {len(workload.jobs)} jobs, but {jobs} are needed from job {first}")
     return replace(workload, jobs=found)
 
 
@@ -178,12 +181,12 @@ def _find_window(workload: Workload, part: tuple[float, float] | None) -> Tuning
 
 
 def _jobs_within_margins(measures: ScheduleData, window: TuningWindow | None) -> ScheduleData:
-    """Return the data of jobs that arrive within the window, but not in its margins."""
+    """Return the data of the jobs that arrive within the window, but outside its margins."""
     if window is None:
         return measures
     inside = (measures.submit_s >= window.from_s) & (measures.submit_s < window.to_s)
     if not inside.any():
-        raise InputError("no job of the window ever started")
+        raise InputError("no job in the window ever started")
     jobs = [job for job, is_in in zip(measures.jobs, inside.tolist(), strict=True) if is_in]
     return ScheduleData(
         measures.submit_s[inside], measures.start_s[inside], measures.end_s[inside], measures.processors[inside],
@@ -192,7 +195,7 @@ def _jobs_within_margins(measures: ScheduleData, window: TuningWindow | None) ->
 
 
 def _schedule_digest(found: Simulation) -> str:
-    """Return a digest of all starts and ends, in order of arrival."""
+    """Return a digest of all start and end times, in order of arrival."""
     schedule = found.schedule
     return hashlib.sha256(schedule.start_s.tobytes() + schedule.end_s.tobytes()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Write rows and schedules as Parquet (extra `study`). Only this module writes with pyarrow."""
+"""Write rows and schedules as Parquet (extra `study`). Only this module uses pyarrow for writing."""
 
 from __future__ import annotations
 

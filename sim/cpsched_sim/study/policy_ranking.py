@@ -1,12 +1,12 @@
 """Rank policies by paired ratios with intervals, and list the pairs that do not differ significantly.
 
-Cases are paired if they have the same jobs: trace, system, load, window and site policy, and the seed of synthetic
-traces. The shared jobs are a *workload*. Several seeds of one workload count as one value, the mean of their
-logarithms, so that seeds are not counted as workloads. With a single workload, its seeds are the units, and the
-interval is valid only for that workload.
+Cases are paired if they have the same trace, system, load, window and site policy and, for synthetic
+traces, the same seed. The shared jobs are a *workload*. Several seeds of a workload count as one value, the mean of
+their logarithms, because seeds are not workloads. With a single workload, its seeds are the units, and the interval is
+valid only for that workload.
 
 A comparison is the geometric mean of the ratios over the units, with a bootstrap interval on the logarithms. A ranking
-uses wider, simultaneous intervals, which hold together with a probability of 95 %.
+uses wider, simultaneous intervals, all of which hold with a probability of 95 %.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cpsched.metrics import METRICS
 from cpsched_sim.experiments.statistics import FloatArray, margins_of_error
 
 MAX_EXPONENT = 700.0
-"""Largest logarithm for which exp() does not overflow; few units and many comparisons give such wide intervals."""
+"""Largest logarithm for which exp() does not overflow. Few units and many comparisons give very wide intervals."""
 WORKLOAD_AXES = ("trace", "system", "load", "window", "site_policy")
 HIGHER_IS_BETTER = {row.name for row in METRICS if row.better == "higher"}
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricMeanRatio:
-    """A geometric mean of paired ratios; `low` and `high` are None with too few units for an interval."""
+    """A geometric mean of paired ratios. `low` and `high` are None if there are too few units for an interval."""
 
     ratio: float
     low: float | None
@@ -46,7 +46,7 @@ class RankedPolicy:
 
     name: str
     ratio: GeometricMeanRatio
-    """The ratio to the first policy."""
+    """The ratio to the first policy in the ranking."""
     alike: tuple[str, ...]
     """The policies that do not differ significantly from this one."""
 
@@ -54,7 +54,7 @@ class RankedPolicy:
 def compare_policies(
     rows: Sequence[Mapping[str, Any]], metric: str, these: str, those: str, by: str = "policy"
 ) -> GeometricMeanRatio | None:
-    """Compare `these` with `those` by a metric; return None if no workload has positive values for both."""
+    """Compare `these` with `those` by a metric. Return None if no workload has positive values for both."""
     found = _paired_log_ratios(rows, metric, these, those, by)
     return None if found is None else _make_ratio(*found, margins_of_error([found[0]])[0])
 
@@ -81,7 +81,7 @@ def _paired_log_ratios(
 
 
 def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[RankedPolicy]:
-    """Rank policies by a metric, best first, over the workloads and seeds that they all share."""
+    """Rank policies by a metric, best first, over the workloads and seeds that all policies share."""
     rows = complete_rows(rows, metric, by)
     names = list(dict.fromkeys(row[by] for row in rows))
     if len(names) < 2:
@@ -105,7 +105,7 @@ def rank_policies(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "policy") -> list[Mapping[str, Any]]:
-    """Return the rows of workloads and seeds with positive values for every policy; omit named cases."""
+    """Return the rows of workloads and seeds with positive values for every policy. Omit named cases."""
     positive = [row for row in rows if row["outcome"] == "ended" and not row["case"] and (row.get(metric) or 0) > 0]
     names = {row[by] for row in rows if not row["case"]}
     there: dict[tuple[Any, ...], set[str]] = {}
@@ -115,7 +115,7 @@ def complete_rows(rows: Sequence[Mapping[str, Any]], metric: str, by: str = "pol
 
 
 def excluded_workloads(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
-    """Return the workloads that `complete_rows` drops, described by the labels that distinguish them."""
+    """Return the workloads that `complete_rows` omits, described by the labels that distinguish them."""
     mine = [row for row in rows if not row["case"]]
     kept = {_workload_key(row) for row in complete_rows(rows, metric)}
     axes = [axis for axis in WORKLOAD_AXES if len({row[axis] for row in mine}) > 1]

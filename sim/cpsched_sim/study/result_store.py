@@ -1,4 +1,4 @@
-"""Store a study's results in a folder, with one file per case, named by the digest of all its inputs.
+"""Store a study's results in a folder with one file per case, named after the digest of all its inputs.
 
     cases/DIGEST.json    inputs and result: the same bytes in every run
     made/DIGEST.json     time, versions and machine of the run, and the digest of the file above
@@ -8,7 +8,7 @@
     results.parquet      one row per case (extra `study`)
     report.md, .html     the report
 
-Files are written atomically. Only one study at a time writes into a folder.
+Files are written atomically. Only one study at a time writes to a folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CASES_FOLDER, RUN_DATA_FOLDER, JOBS_FOLDER, STUDY_FILE, RESULTS_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class StoredCaseResult:
-    """A stored result, with its inputs and a description of the run that made it."""
+    """A stored result with its inputs and a description of the run that produced it."""
 
     inputs: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -49,7 +49,7 @@ class StoredCaseResult:
     def of(cls, inputs: Any, result: Any, made: Any) -> StoredCaseResult:
         """Validate the parts of a stored result, and return it.
 
-        Raise `ValueError` if it is invalid; unknown keys are allowed.
+        Raise `ValueError` for an invalid result. Unknown keys are allowed.
         """
         if not all(isinstance(each, Mapping) for each in (inputs, result, made)):
             raise ValueError("inputs, result and made must be mappings")
@@ -64,23 +64,23 @@ class StoredCaseResult:
 
     @property
     def is_intact(self) -> bool:
-        """Return whether inputs and result are unchanged, because they match the digest in `made`."""
+        """Return whether the inputs and the result match the digest in `made`."""
         content = encode_json({"inputs": self.inputs, "result": self.result})
         return bool(self.made.get("result_sha256") == hashlib.sha256(content).hexdigest())
 
 
 class FoundCaseResults(NamedTuple):
-    """The results found in the folder of a study."""
+    """The results found in a study's folder."""
 
     done: dict[str, StoredCaseResult]
-    """Results that do not need a new run, by digest."""
+    """Results by digest whose cases do not need to run again."""
     altered: list[str]
-    """Digests of results that have changed since they were stored, for example by editing."""
+    """Digests of results that have been changed since they were stored, for example in an editor."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResultStore:
-    """The folder of a study."""
+    """The folder that contains a study's results."""
 
     folder: Path
 
@@ -105,14 +105,14 @@ class StudyResultStore:
             os.close(lock)
 
     def store_result(self, case: StudyCase, outcome: StudyCaseOutcome) -> None:
-        """Store a result, and write the file that marks it as complete last. Raise `InputError`."""
+        """Store a result. Write the file that marks it as complete last. Raise `InputError`."""
         content = encode_json({"inputs": dict(case.inputs), "result": outcome.result})
         if outcome.jobs is not None:
             write_atomically(self.folder / JOBS_FOLDER / f"{case.digest}.npz", outcome.jobs)
         self._write_files(case, {**outcome.made, "result_sha256": hashlib.sha256(content).hexdigest()}, content)
 
     def store_line(self, case: StudyCase, line: StoredCaseResult) -> None:
-        """Store, unchanged, a result from a line of another study's results. Raise `InputError`."""
+        """Store a result from a line of another study's results without changes. Raise `InputError`."""
         self._write_files(case, line.made, encode_json({"inputs": line.inputs, "result": line.result}))
 
     def _write_files(self, case: StudyCase, made: Mapping[str, Any], content: bytes) -> None:
@@ -135,7 +135,7 @@ class StudyResultStore:
             return None
 
     def load_earlier_results(self, campaign: StudyCases, again: bool = False) -> FoundCaseResults:
-        """Return the results that do not need a new run.
+        """Return the results whose cases do not need to run again.
 
         A case runs again if it exceeded a limit that has since been raised, if its schedule is requested but missing,
         or if its result has been altered. With `again`, cases that failed or did not finish also run again.
@@ -202,5 +202,5 @@ def _is_limit_raised(kept: StoredCaseResult, campaign: StudyCases) -> bool:
 
 
 def encode_json(content: Any) -> bytes:
-    """Encode `content` as JSON with sorted keys, so that equal content gives equal bytes."""
+    """Encode `content` as JSON with sorted keys. Equal content gives equal bytes."""
     return (json.dumps(content, sort_keys=True, indent=1) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Build a study's cases from a file or a mapping, each with the inputs that it depends on."""
+"""Build a study's cases from a file or a mapping. Each case has the inputs that it depends on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SEED_SETTING = "seed"
 LONGEST_WAIT_METRIC = "longest_wait_s"
 MAX_CASES = 100_000
 Part = Sequence[float] | Mapping[str, int] | None
-"""The window of a task: [from_day, days], or a sequence of `jobs` jobs from index `first` on."""
+"""The part of the trace to replay: [from_day, days], or `jobs` consecutive jobs starting at index `first`."""
 TIME_LIMIT_NOTE = (
     "has a time limit, so another run may decide differently; for repeatable runs, use effort= instead of limit_s="
 )
@@ -48,12 +48,12 @@ TIME_LIMIT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class StudyCase:
-    """One replay of a study: its labels by axis and, in `inputs`, all that its result depends on."""
+    """One replay in a study: its labels by axis and, in `inputs`, everything that its result depends on."""
 
     labels: Mapping[str, Any]
-    """Labels by axis. `case` is the name of a named case; `policy` is dispatcher and predictor combined."""
+    """Labels by axis. `case` is the name of a named case. `policy` combines dispatcher and predictor."""
     task: Mapping[str, Any]
-    """Plain values that suffice for another process to run the case."""
+    """Plain values with which another process can run the case."""
     inputs: Mapping[str, Any]
     by_clock: bool = False
     """Whether the dispatcher has a time limit, so that another run may make different decisions."""
@@ -66,19 +66,19 @@ class StudyCase:
 
 @dataclass(frozen=True, slots=True)
 class StudyCases:
-    """A study: its settings, its cases in order, and how many cases are excluded, by reason."""
+    """A study: its settings, its cases in order, and the number of excluded cases by reason."""
 
     words: StudyFileSchema
     cases: tuple[StudyCase, ...]
     excluded: Mapping[str, int]
     """Number of excluded cases by reason."""
     folder: Path
-    """The base of relative paths."""
+    """The base folder of relative paths."""
     notes: tuple[str, ...] = ()
 
     @property
     def distinct(self) -> dict[str, StudyCase]:
-        """Return the first case of each digest. Cases share a digest if, for example, the policy ignores the seed."""
+        """Return the first case with each digest. Cases share a digest if, for example, the policy ignores the seed."""
         found: dict[str, StudyCase] = {}
         for case in self.cases:
             found.setdefault(case.digest, case)
@@ -86,7 +86,10 @@ class StudyCases:
 
 
 def read_study(path: str | PathLike[str]) -> StudyCases:
-    """Read a study from a file. Raise `InvalidFile` with file, line and field, or an exception for unusable traces."""
+    """Read a study from a file.
+
+    Raise `InvalidFile` with file, line and field, or the exception for an unusable trace.
+    """
     tree = read_tree(Path(path))
     if tree.content is None:
         raise tree.make_error((), "empty", "must describe a study: cpsched study example prints one")
@@ -100,13 +103,13 @@ def build_study_cases(schema: Mapping[str, Any], folder: str | PathLike[str] = "
 
 
 def find_file(name: str, folder: Path) -> Path | None:
-    """Return a file's path: as given, next to the study, or in the folder of traces; None if it is missing."""
+    """Return the path of a file next to the study or in the trace folder, or None if it is missing."""
     places = [folder / name, *([Path(known) / name] if (known := os.environ.get(TRACES_VARIABLE)) else [])]
     return next((place for place in places if place.is_file()), None)
 
 
 class _CasePolicy(NamedTuple):
-    """A policy's settings, digests of the files it depends on, and whether its searches have a time limit.
+    """A policy's settings, the digests of the files that it depends on, and whether its searches have a time limit.
 
     `read` contains the digests, by path, of files that settings refer to and of the plug-ins' source files.
     """
@@ -120,7 +123,7 @@ class _CasePolicy(NamedTuple):
 
 @dataclass(slots=True)
 class _StudyCaseBuilder:
-    """Builds cases from a study's settings. Errors state the setting's line."""
+    """A builder of cases from a study's settings. Errors state the line of the setting."""
 
     tree: YamlTree
     words: StudyFileSchema
@@ -178,7 +181,7 @@ class _StudyCaseBuilder:
                 self._with_setting_line(where, name, partial(metric, name))
 
     def _iterate_combinations(self) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any], Part]]:
-        """Yield location, labels and window of every combination in every grid, then of every named case."""
+        """Yield the location, labels and window of every combination in every grid, then of every named case."""
         for at, grid in enumerate(self.words.grids):
             windows = [each for window in grid.windows for each in _expand_windows(window)]
             axes = (
@@ -197,7 +200,7 @@ class _StudyCaseBuilder:
                 yield ("cases", at), {"case": case.name, **_axis_values(case), "window": label}, window
 
     def _build_case(self, where: tuple[str | int, ...], labels: dict[str, Any], part: Part) -> StudyCase | None:
-        """Return the case; None if its trace is optional and missing."""
+        """Return the case, or None if its trace is optional and missing."""
         if (found_trace := self._find_trace(where, labels)) is None:
             return None
         trace, of_trace = found_trace
@@ -245,14 +248,14 @@ class _StudyCaseBuilder:
         return self._traces[name]
 
     def _read_trace(self, name: str, schema: StudyTraceSchema) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return the trace's task and inputs; None if the trace is optional and missing."""
+        """Return the trace's task and inputs, or None if the trace is optional and missing."""
         if schema.generate is not None:
             made: dict[str, Any] = {"generate": schema.generate, "load": schema.load, "max_jobs": schema.max_jobs}
             made |= {"processors": schema.processors} if schema.days is None else {"days": schema.days}
             return {**made, "system": schema.system}, made
         assert schema.file is not None
         path = find_file(schema.file, self.folder)
-        recipe = f"; to get it: {schema.recipe}" if schema.recipe is not None else ""
+        recipe = f"; to obtain it: {schema.recipe}" if schema.recipe is not None else ""
         if path is None:
             if schema.optional:
                 self.notes.append(f"{name} is omitted: {schema.file} is missing{recipe}")
@@ -324,7 +327,7 @@ class _StudyCaseBuilder:
         return _CasePolicy(spec, files, read, plugins, by_clock)
 
     def _with_setting_line(self, where: Sequence[str | int], value: object, read: Any) -> Any:
-        """Call `read` with the value and return its result; add the line to any error message."""
+        """Return the result of `read`. If it raises, add the setting's line to the error message."""
         try:
             return read()
         except CpschedError as error:
@@ -378,7 +381,7 @@ def _is_randomized(dispatcher: str) -> bool:
 
 
 def _add_seed(spec: PolicySpec, seed: int) -> PolicySpec:
-    """Return the policy, with the seed if its dispatcher is randomized and has no seed yet."""
+    """Return the policy. Add the seed if its dispatcher is randomized and has no seed."""
     if not _is_randomized(spec.dispatcher) or SEED_SETTING in spec.dispatcher_settings:
         return spec
     settings = {**spec.dispatcher_settings, SEED_SETTING: str(seed)}
@@ -386,7 +389,7 @@ def _add_seed(spec: PolicySpec, seed: int) -> PolicySpec:
 
 
 def load_stored_study_cases(path: Path, results: Path) -> StudyCases:
-    """Read a study from the copy in its results folder, with paths relative to the original study file."""
+    """Read a study from the copy in its results folder. Paths are relative to the original study file."""
     home = path.absolute().parent
     with suppress(OSError, ValueError, LookupError, TypeError):  # results may be in the study file's folder
         home = Path(json.loads((results / "study.json").read_bytes())["folder"])

@@ -1,4 +1,4 @@
-"""Write a study's outputs: a table as JSON lines and as Parquet, and the report."""
+"""Write a study's outputs: a table as JSON Lines and as Parquet, and the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS_TABLE, JOBS_TABLE, MARKDOWN_REPORT, HTML_REPORT = "results.parquet", "jo
 
 
 def write_all(results: StudyResults) -> list[str]:
-    """Write all outputs; return a sentence per optional output that could not be written. Raise `InputError`."""
+    """Write all outputs. Return a sentence for each optional output that could not be written. Raise `InputError`."""
     folder, notes = results.folder, []
     write_atomically(folder / RESULTS_FILE, study_json_lines(results).encode())
     if find_spec("pyarrow"):
@@ -53,7 +53,7 @@ def _result_lines(results: StudyResults) -> Iterator[dict[str, object]]:
 
 
 def _collect_schedules(results: StudyResults) -> bytes:
-    """Return all schedules as one table, with one row per job and distinct case, and the case's digest."""
+    """Return all schedules as one Parquet table, with one row per job and distinct case."""
     parts: list[dict[str, np.ndarray]] = []
     for digest, kept in results.kept.items():
         if kept.has_figures:

@@ -47,18 +47,18 @@ def _case_counts(results: StudyResults, rows: Sequence[Mapping[str, Any]]) -> It
     outcomes = {name: sum(row["outcome"] == name for row in rows) for name in ("ended", "did not end", "failed")}
     open_ = len(campaign.cases) - len(rows)
     sentences = [
-        f"{len(campaign.cases)} cases, {len(campaign.distinct)} of them different replays.",
-        "; ".join(f"{count} {name}" for name, count in {**outcomes, "not reached yet": open_}.items() if count) + ".",
+        f"{len(campaign.cases)} cases, {len(campaign.distinct)} distinct replays.",
+        "; ".join(f"{count} {name}" for name, count in {**outcomes, "not run yet": open_}.items() if count) + ".",
     ]
     yield from (ReportHeading("Cases"), *map(ReportParagraph, (*sentences, *campaign.notes)))
 
 
 def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str | None) -> Iterator[ReportBlock]:
-    """Yield the ranking by a metric, best first, with ratios to the best policy and to the baseline."""
+    """Yield the ranking by a metric, best policy first, with ratios to the best policy and to the baseline."""
     places = rank_policies(rows, name)
     yield ReportHeading(f"Ranking by {metric_heading(name)}")
     if not places:
-        why = "no workload has a figure above zero for every policy" if rows else "no results yet"
+        why = "no workload has a value above zero for every policy" if rows else "no results yet"
         yield ReportParagraph(f"None: {why}, or fewer than two policies.")
         return
     shared = complete_rows(rows, name)
@@ -93,7 +93,7 @@ def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str 
         sentences = ["With one workload and no seeds, ratios have no intervals, so no difference is significant."]
     if dropped := excluded_workloads(rows, name):
         some = abbreviate(dropped, _MAX_NAMES, text=quote_value)
-        sentences.append(f"Omitted, because a policy has no figure above zero there: {len(dropped)} ({some}).")
+        sentences.append(f"Omitted, because a policy has no value above zero: {len(dropped)} ({some}).")
     yield from (*map(ReportParagraph, sentences), ReportTable("", [*head, "not significantly different from"], lines))
 
 
@@ -114,7 +114,7 @@ def _table_blocks(rows: Sequence[Mapping[str, Any]], schema: ReportTableSchema) 
         for each in dict.fromkeys(down)
     ]
     yield ReportHeading(schema.title)
-    yield ReportParagraph(f"{metric_heading(schema.metric)}, mean over all cases of a cell.")
+    yield ReportParagraph(f"{metric_heading(schema.metric)}, mean over all cases in a cell.")
     if lines:
         yield ReportTable("", [schema.rows, *map(str, columns)], lines[:_MAX_ROWS])
 
@@ -152,14 +152,14 @@ def _mean_by_cell(rows: Sequence[Mapping[str, Any]], name: str, down: str, acros
 
 
 def _axis_value(row: Mapping[str, Any], axis: str) -> Any:
-    """Return a row's value on an axis; a named case has its name in place of the policy."""
+    """Return a row's value on an axis. On the policy axis, a named case has its name instead."""
     return row["case"] if axis == "policy" and row["case"] else row[axis]
 
 
 def _omission_blocks(results: StudyResults, rows: Iterable[Mapping[str, Any]]) -> Iterator[ReportBlock]:
     bad = [row for row in rows if row["outcome"] != "ended"]
     if bad:
-        yield ReportHeading("Cases without figures")
+        yield ReportHeading("Cases without values")
         yield ReportTable(
             "", ["case", "why"], [[_case_label(row), quote_value(row["why"], 300)] for row in bad[:_MAX_ROWS]]
         )

@@ -25,22 +25,22 @@ from cpsched_sim.study.study_runner import run_case
 
 @dataclass(slots=True)
 class ReproductionResult:
-    """The result of a verification; `differs` contains one sentence per incorrect result."""
+    """The result of a verification. `differs` contains one sentence per incorrect result."""
 
     decided: int = 0
     same: int = 0
     read: int = 0
     differs: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
-    """Labels of cases that did not run again, because their code or trace has changed."""
+    """Labels of the cases that cannot run again, because their code or trace has changed."""
     by_clock: int = 0
-    """Number of cases in the sample that are not repeatable, because they have a time limit."""
+    """Number of cases in the sample that are not reproducible, because they have a time limit."""
 
 
 def verify_study_results(
     campaign: StudyCases, source: Path, engine: TaskExecutor, sample: int = 5, seed: int = 0
 ) -> ReproductionResult:
-    """Check the results in `source`, a folder or a file of lines, and run a sample of their cases again.
+    """Check the results in `source`, a folder or a JSON Lines file, and run a sample of their cases again.
 
     Raise `InputError` if there are no results.
     """
@@ -51,7 +51,7 @@ def verify_study_results(
         else:
             kept[digest] = each
     if not kept and not found.differs:
-        raise InputError(f"{source}: has no results")
+        raise InputError(f"{source}: contains no results")
     found.read, distinct = len(kept), campaign.distinct
     ended = sorted(digest for digest, each in kept.items() if each.result["outcome"] == ENDED)
     found.other = [_case_label(kept[digest].made.get("labels", {})) for digest in ended if digest not in distinct]
@@ -75,7 +75,7 @@ def verify_study_results(
 
 
 def read_study_results(source: Path) -> Iterator[tuple[str, str, StoredCaseResult | None]]:
-    """Yield location, digest and content (None if damaged) of each result in a folder or file of lines."""
+    """Yield the location, digest and content (None if damaged) of each result in a folder or JSON Lines file."""
     if source.is_dir():
         for path in sorted((source / CASES_FOLDER).glob("*.json")):
             yield str(path), path.stem, StudyResultStore(source).find(path.stem)
@@ -92,7 +92,7 @@ def read_study_results(source: Path) -> Iterator[tuple[str, str, StoredCaseResul
             made = {**line["made"], "labels": line["labels"]}
             yield f"{lines}:{number}", str(line["digest"]), StoredCaseResult.of(line["inputs"], line["result"], made)
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise InputError(f"{lines}:{number}: is not a line of results: {error}") from error
+            raise InputError(f"{lines}:{number}: is not a result: {error}") from error
 
 
 def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from cpsched_sim.study.study_cases import StudyCase, StudyCases
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyResults:
-    """A study and the results of its cases; a case that has not run has no result."""
+    """A study and the results of its cases. A case that has not run has no result."""
 
     campaign: StudyCases
     kept: Mapping[str, StoredCaseResult]

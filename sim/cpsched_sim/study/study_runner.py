@@ -1,4 +1,4 @@
-"""Run those cases of a study that have no result yet."""
+"""Run the cases in a study that have no result yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cpsched_sim.study.study_schema import CaseLimitSchema
 
 
 def run_case(task: Mapping[str, Any], tell: Tell) -> StudyCaseOutcome:
-    """Run a case within its memory limit."""
+    """Run a case within its memory limit. Check that its input files are unchanged."""
     bound_memory(task["memory_mib"])
     outcome = execute_case(task, tell)
     path = next((path for path, digest in task["read"].items() if _file_digest(path) != digest), None)
@@ -52,10 +52,10 @@ def run_cases(
 ) -> StudyResults:
     """Run each case that has no result, and store its result immediately.
 
-    The caller must hold the lock of the folder (`lock_exclusively`). `before` contains the earlier results
+    The caller must hold the folder's lock (`lock_exclusively`). `before` contains the earlier results
     (`load_earlier_results`), if the caller has already loaded them.
 
-    Raise `InputError` if a result cannot be written. Earlier results remain, and the next call continues from them.
+    Raise `InputError` if a result cannot be written. Earlier results remain for the next call.
     """
     done = dict((before if before is not None else store.load_earlier_results(campaign, again)).done)
     distinct, limits = list(campaign.distinct.values()), campaign.words.limits
@@ -93,7 +93,7 @@ def run_study(
     on: str | None = None,
     again: bool = False,
 ) -> StudyResults:
-    """Run a study with results in the folder `out`. Cases that already have a result there do not run again.
+    """Run a study and store its results in the folder `out`. Cases that already have a result do not run again.
 
     `study` is the path of a study file, or a mapping with the same keys. `on` is an executor (see `make_executor`); the
     default is `processes` processes on this machine. `to_frame()` of the result has one row per case. Raise

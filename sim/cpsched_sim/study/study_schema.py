@@ -1,6 +1,6 @@
 """The schema of a study file: traces, grids, named cases, exclusions, limits and report.
 
-`EXAMPLE_STUDY` is a complete file. Every list of a grid is an axis, and a grid yields all combinations of its axes.
+`EXAMPLE_STUDY` is a complete file. Every list in a grid is an axis, and a grid contains all combinations of its axes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _check_axis(value: object) -> object:
 AS_LIST = BeforeValidator(_check_axis)
 
 EXAMPLE_STUDY = """\
-# A study: every combination of a grid is one case, replayed once and kept in the folder of --out.
+# A study: every combination in a grid is one case, replayed once and stored in the folder --out.
 #   cpsched study example > study.yaml
 #   cpsched study run study.yaml --out results --dry-run
 #   cpsched study run study.yaml --out results
@@ -42,7 +42,7 @@ title: How much do run-time estimates help?
 traces:
   eurora: { generate: eurora, days: 0.5, load: 2.0 }
 
-# Short names for dispatchers and predictors with settings; others are spelled as on the command line.
+# Short names for dispatchers and predictors with settings; others are written as on the command line.
 dispatchers:
   lookahead-slowdown: lookahead objective=slowdown
 
@@ -79,7 +79,7 @@ report:
 AXES = ("trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed")
 """The axes that exclusions and tables can use."""
 Axis = Literal["trace", "system", "load", "window", "dispatcher", "predictor", "site_policy", "seed", "policy", "case"]
-"""The axes of tables; `policy` is dispatcher and predictor combined."""
+"""The axes of tables. `policy` combines dispatcher and predictor."""
 
 
 class StudyTraceSchema(StrictFileSection):
@@ -174,7 +174,7 @@ class NamedCaseSchema(StrictFileSection):
 
 
 class CaseExclusionSchema(StrictFileSection):
-    """Excludes the cases that match all axes set here."""
+    """An exclusion of the cases that match all axes set here."""
 
     because: Text
     trace: Text | None = None
@@ -205,7 +205,7 @@ class CaseLimitSchema(StrictFileSection):
 
 
 class ReportTableSchema(StrictFileSection):
-    """A table of a figure's mean over the cases of each cell."""
+    """A table with the mean of a metric over the cases in each cell."""
 
     title: Text
     metric: Text
@@ -214,7 +214,7 @@ class ReportTableSchema(StrictFileSection):
 
 
 class ReportPlotSchema(StrictFileSection):
-    """A plot of a metric's mean along a numeric axis, with one line per value of another axis."""
+    """A plot of the mean of a metric along a numeric axis, with one line per value of another axis."""
 
     title: Text
     metric: Text
@@ -223,7 +223,7 @@ class ReportPlotSchema(StrictFileSection):
 
 
 class StudyReportSchema(StrictFileSection):
-    """The parts of the report besides the ranking."""
+    """The parts of the report in addition to the ranking."""
 
     baseline: Text | None = None
     metrics: Annotated[Sequence[Text], AS_LIST] = ("mean_wait_s", "bsld", "awf", "longest_wait_s")
@@ -232,7 +232,7 @@ class StudyReportSchema(StrictFileSection):
 
 
 class StudyFileSchema(StrictFileSection):
-    """A study file."""
+    """The content of a study file."""
 
     title: Text
     traces: Annotated[Mapping[Text, StudyTraceSchema], Field(min_length=1)]

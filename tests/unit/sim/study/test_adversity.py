@@ -290,7 +290,7 @@ def test_resumed_study_reads_each_result_once(tmp_path, monkeypatch):
     monkeypatch.setattr(StudyResultStore, "find", lambda store, digest: read.append(digest) or find(store, digest))
     (out / "cases" / "0.json").write_text("{}")
     told = invoke(path, "--out", out).stderr
-    assert "1 results were made with different code, data or settings, and are not used" in told
+    assert "1 results from different code, data or settings are not used" in told
     assert "4 of 4 replays had already finished" in told
     (out / "cases" / "0.json").unlink()
     assert sorted(read) == sorted(Path(name).stem for name in results_in(out))

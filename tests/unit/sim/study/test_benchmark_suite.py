@@ -101,7 +101,7 @@ def test_suite_is_study_without_time_limits(monkeypatch):
 def test_missing_trace_is_skipped_with_its_recipe(small):
     (small / "four.swf").unlink()
     found = build_study_cases(make_benchmark_study())
-    assert found.notes == ("four is omitted: four.swf is missing; to get it: write it yourself",)
+    assert found.notes == ("four is omitted: four.swf is missing; to obtain it: write it yourself",)
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
     (told,) = build_study_cases(make_benchmark_study()).notes
@@ -131,7 +131,7 @@ def test_foreign_results_are_imported_and_verified(small):
     arguments = ("--out", "mine", "--quick", "--dispatcher", "outsider:Own", "--from", "ours/results.jsonl")
     done = invoke("benchmark", *arguments)
     assert done.exit_code == 0, done.stderr
-    assert "16 results taken from ours/results.jsonl; 0 skipped: other code" in done.stderr
+    assert "16 results reused from ours/results.jsonl; 0 skipped: different code" in done.stderr
     assert "16 of 24 replays had already finished" in done.stderr
     assert "| outsider:Own |" in done.stdout
     assert (small / "mine" / benchmark_suite.TABLE_FILE).read_text() == done.stdout
@@ -140,7 +140,7 @@ def test_foreign_results_are_imported_and_verified(small):
     found = invoke("study", "verify", "mine", "--sample", 24)
     assert found.stdout == "24 results read, 24 run again, 24 of them identical\n"
     again = invoke("benchmark", "--out", "two", "--quick", "--from", "mine/results.jsonl")
-    assert "16 results taken from mine/results.jsonl; 8 skipped: other code" in again.stderr
+    assert "16 results reused from mine/results.jsonl; 8 skipped: different code" in again.stderr
 
 
 def kept_lines(small):

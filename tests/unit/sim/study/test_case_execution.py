@@ -56,7 +56,7 @@ def test_sequence_starts_on_empty_cluster(tmp_path):
 
 def test_sequence_beyond_end_of_trace_fails(tmp_path):
     found = decided(tmp_path, [line(1, 0), line(2, 1)], windows=[{"jobs": 2, "first": [1]}]).result
-    assert found["why"] == "four.swf: has 2 jobs, but 2 are needed from job 1 on"
+    assert found["why"] == "four.swf: has 2 jobs, but 2 are needed from job 1"
 
 
 def test_window_days_are_counted_from_first_job(tmp_path):

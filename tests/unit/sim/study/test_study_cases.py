@@ -258,7 +258,7 @@ def test_each_workload_generator_has_own_parameters(trace, told):
 
 
 def test_missing_file_is_reported_with_recipe(tmp_path):
-    with pytest.raises(InvalidFile, match=r"is neither next to the study.*; to get it: curl it"):
+    with pytest.raises(InvalidFile, match=r"is neither next to the study.*; to obtain it: curl it"):
         build_study_cases({**words(), "traces": {"four": {"file": "nowhere.swf", "recipe": "curl it"}}}, tmp_path)
 
 

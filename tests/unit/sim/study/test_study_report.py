@@ -40,8 +40,8 @@ def page(found):
 
 def test_counts_replays_and_outcomes(tmp_path):
     text = letter(results(tmp_path, [1.0, None, 2.0]))
-    assert "4 cases, 4 of them different replays." in text
-    assert "2 ended; 1 failed; 1 not reached yet." in text
+    assert "4 cases, 4 distinct replays." in text
+    assert "2 ended; 1 failed; 1 not run yet." in text
 
 
 def test_ranking_has_means_ratios_and_insignificance(tmp_path):
@@ -61,13 +61,13 @@ def test_ranking_means_are_over_common_workloads(tmp_path):
 def test_names_workloads_left_out_of_ranking(tmp_path):
     """A week without waits has no ratio, and leaving out the best weeks is to be seen."""
     text = letter(results(tmp_path, [4.0, 1.0, 0.0, 0.0]))
-    assert "Omitted, because a policy has no figure above zero there: 1 (" in text
+    assert "Omitted, because a policy has no value above zero: 1 (" in text
     assert "Left out" not in letter(results(tmp_path / "all", [4.0, 1.0, 16.0, 4.0]))
 
 
 def test_single_policy_has_no_ranking(tmp_path):
     grid = {"traces": ["four"], "dispatchers": ["easy"]}
-    assert "None: no workload has a figure above zero" in letter(results(tmp_path, [1.0], grids=[grid]))
+    assert "None: no workload has a value above zero" in letter(results(tmp_path, [1.0], grids=[grid]))
     assert "None: no results yet" in letter(results(tmp_path / "more", [], grids=[grid]))
 
 

@@ -98,7 +98,7 @@ def test_reports_results_of_other_data_without_replay(study):
 
 def test_empty_folder_is_error(study, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="has no results"):
+    with pytest.raises(InputError, match="contains no results"):
         checked(study[0], tmp_path / "empty")
 
 
@@ -140,5 +140,5 @@ def test_invalid_line_is_reported_with_number(study, text):
     path, out = study
     lines = out / "results.jsonl"
     lines.write_text(lines.read_text() + text + "\n")
-    with pytest.raises(InputError, match=r"results.jsonl:5: is not a line of results"):
+    with pytest.raises(InputError, match=r"results.jsonl:5: is not a result"):
         checked(path, lines, 0)
