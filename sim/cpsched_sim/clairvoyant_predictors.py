@@ -1,4 +1,4 @@
-"""Predictors that see the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft walltime."""
+"""Predictors with access to the whole trace: `oracle` (-R) returns the real run time, `soft-walltime` the soft one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @runtime_checkable
 class Clairvoyant(Protocol):
-    """A predictor or dispatcher that receives the real outcomes before the replay starts."""
+    """A predictor or dispatcher that receives the real run times before the replay starts."""
 
     def observe_truth(self, trace: Iterable[TraceJob]) -> None:
         """Store the real run time of each job."""
@@ -48,7 +48,7 @@ class OraclePredictor(Predictor, Clairvoyant):
 
 
 class SoftWalltimePredictor(Predictor):
-    """Predict each job's soft walltime, capped at its walltime, which is also the fallback."""
+    """Predict each job's soft walltime, capped at its walltime, or the walltime if it has none."""
 
     def __init__(self, trace: Iterable[TraceJob] = ()) -> None:
         self.observe_truth(trace)
@@ -64,13 +64,13 @@ class SoftWalltimePredictor(Predictor):
 
 SOFT_WALLTIME = Registration(
     "soft-walltime",
-    "The soft walltime in the trace (SWF with 21 fields), or else the walltime; in simulation only.",
+    "The soft walltime in the trace (SWF with 21 fields), or else the walltime. In simulation only.",
     "Klusáček and Chlumský, JSSPP 2018",
     SoftWalltimePredictor,
 )
 ORACLE = Registration(
     "oracle",
-    "The real run time, capped at the walltime; in simulation only.",
+    "The real run time, capped at the walltime. In simulation only.",
     "-R in cp19, pcp20, mod17; clairvoyant in debs24",
     OraclePredictor,
 )
@@ -78,4 +78,5 @@ PREDICTORS = registry.PREDICTORS.extended_with(ORACLE, SOFT_WALLTIME)
 SIMULATION_REGISTRIES = PolicyRegistries(
     registry.DISPATCHERS.extended_with(*offline_dispatcher.REGISTRATIONS), PREDICTORS
 )
-"""Policy registries for simulations: the core's, plus predictors and dispatchers that use the whole trace."""
+"""Policy registries for simulations: the core's registries, plus predictors and dispatchers that use the whole trace.
+"""

@@ -1,6 +1,6 @@
-"""Behaviour that all commands share: one-line errors, `-h`, and handling of unwritable output.
+"""Behaviour that all commands share: one-line errors, `-h`, and the handling of unwritable output.
 
-A command ends with exit code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
+A command exits with code 0 or prints a one-line `error: ...` on stderr. The exit code is 2 for invalid input or an
 external failure, 1 for a failed check or replay, and 130 after Ctrl-C.
 """
 
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP_OPTIONS = ["-h", "--help"]
 SHORT_HELP = {"help_option_names": _HELP_OPTIONS}
-"""Context settings of a program, inherited by its commands."""
+"""Typer context settings of a program, inherited by its commands."""
 MAX_MESSAGE_CHARS = 4_000
 _UsageError: Any = typer.BadParameter.__mro__[2]
 """The base class of all usage errors, which Typer does not export."""
@@ -57,7 +57,7 @@ def error_to_json(error: Exception) -> dict[str, Any]:
 
 
 def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]:
-    """Return a decorator that makes a command report errors in one line instead of a traceback.
+    """Return a decorator that makes a command report an error as one line instead of a traceback.
 
     `first` runs before the command. Exit codes:
 
@@ -93,7 +93,7 @@ def report_errors(first: Callable[[], object] | None = None) -> Callable[[F], F]
 
 
 class ErrorReportingCommandGroup(TyperGroup):
-    """The commands of a program. Usage errors and lost output are reported like all other errors."""
+    """The commands of a program. It reports usage errors and failed output like all other errors."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -160,8 +160,9 @@ FORMER_VERBS = {
     "study": {"--example": "example", "verify": "verify"},
     "whatif": {"collect": "collect"},
 }
-"""For each command that formerly had no subcommands: the arguments that now select a subcommand, at any
-position. The default subcommand is `run`.
+"""For each command that formerly had no subcommands: the arguments that now select a subcommand, in any position.
+
+The default subcommand is `run`.
 """
 
 
@@ -207,7 +208,7 @@ def _run_to_exit_code(run: Callable[[], Any]) -> int:
 
 
 def _report_usage_error(error: Any) -> int:
-    """Report a usage error and the command whose help explains it; return the exit code."""
+    """Report a usage error and the command whose help explains it, and return the exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
@@ -221,7 +222,7 @@ def _report_usage_error(error: Any) -> int:
 
 
 def _discard_output() -> None:
-    """Discard the rest of stdout's buffer. Otherwise, Python would fail again at exit."""
+    """Discard what remains in stdout's buffer, because Python would otherwise fail again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -230,7 +231,7 @@ def _discard_output() -> None:
 
 
 def run_all_steps(*steps: Callable[[], object]) -> None:
-    """Run every step, even if an earlier one fails: results that cannot be saved are still printed.
+    """Run every step, even if an earlier one fails, so that results that cannot be saved are still printed.
 
     Raise the exception of the first failed step and print the others.
     """

@@ -1,4 +1,4 @@
-"""Compare replays of one trace: every dispatcher with every predictor, in percent of a baseline."""
+"""Compare replays of one trace with every combination of dispatcher and predictor, in percent of a baseline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class ComparisonRow:
     """One combination with its summary (see `Simulation.summary`), or with the reason for its failure in `error`.
 
-    `measures` is set if requested, `simulation` if the replay ran in this process.
+    `measures` is set if requested, and `simulation` if the replay ran in this process.
     """
 
     dispatcher: str
@@ -52,12 +52,12 @@ class ComparisonRow:
     error: str = ""
     measures: ScheduleData | None = None
     hints: tuple[str, ...] = ()
-    """Hints on better settings (see `Simulation.hints`)."""
+    """Suggestions for better settings (see `Simulation.hints`)."""
     simulation: Simulation | None = None
 
     @property
     def name(self) -> str:
-        """Return "dispatcher/predictor", or the name alone for the recorded schedule, which has no predictor."""
+        """Return "dispatcher/predictor", or only the name for the recorded schedule, which has no predictor."""
         return f"{self.dispatcher}/{self.predictor}" if self.predictor else self.dispatcher
 
 
@@ -127,7 +127,7 @@ def make_combinations(
 
 
 def make_unique_labels(things: Sequence[object]) -> list[str]:
-    """Return a label for each item; number repeated labels, such as those of two instances of a class."""
+    """Return a label for each item. Number repeated labels, such as those of two instances of a class."""
     words = [thing if isinstance(thing, str) else import_path(thing) for thing in things]
     return [f"{word}#{n}" if (n := words[: at + 1].count(word)) > 1 else word for at, word in enumerate(words)]
 
@@ -157,7 +157,7 @@ def find_baselines(rows: Sequence[ComparisonRow], baseline: str | None) -> dict[
 def percent_of_baseline(
     row: ComparisonRow, baseline: ComparisonRow | None, more: Sequence[Metric] = ()
 ) -> dict[str, float]:
-    """Return the metrics of `row` as percentages of the baseline's; empty if either failed."""
+    """Return the metrics of `row` as percentages of the baseline's, or {} if either failed."""
     if row.summary is None or baseline is None or baseline.summary is None:
         return {}
     mine, theirs = row.summary, baseline.summary
@@ -187,7 +187,7 @@ def comparison_to_json(
 def table_rows(
     rows: Sequence[ComparisonRow], baselines: Mapping[str, ComparisonRow | None], more: Sequence[Metric] = ()
 ) -> Iterable[Sequence[object]]:
-    """Return the comparison as a table for files, with metrics and then percentages for each combination."""
+    """Yield the rows of a table with the metrics of each combination, followed by their percentages."""
     times = ("mean_ms", "median_ms", "p99_ms", "max_ms")
     shown = tuple(each.name for each in compared_metrics(more))
     others = tuple(each.name for each in METRICS if not each.compared)
@@ -213,7 +213,7 @@ def table_rows(
 class Comparison:
     """Several simulations of one trace. Printing the object shows a table.
 
-    `simulations` contains the successful ones by "dispatcher/predictor". `rows` contains all combinations in the
+    `simulations` contains the successful simulations by "dispatcher/predictor". `rows` contains all combinations in the
     requested order, followed by the recorded schedule if the trace has one. `comparison_warnings` lists the differences
     between the replays and the record.
     """
@@ -242,7 +242,7 @@ class Comparison:
         return known[name]
 
     def to_frame(self) -> DataFrame:
-        """Return the metrics as a pandas frame, one row per combination. Raise `InputError` without pandas."""
+        """Return the metrics as a pandas frame with one row per combination. Raise `InputError` without pandas."""
         lines = list(table_rows(self.rows, find_baselines(self.rows, self.baseline), self.more))
         return data_frames.rows_to_frame(lines)
 
@@ -251,7 +251,7 @@ class Comparison:
         return self._build_table().markdown()
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook, as HTML."""
+        """Return the table as HTML for a notebook."""
         return render_fragment(self._build_table(), *map(ReportParagraph, self.hints))
 
     def _build_table(self) -> ReportTable:
@@ -305,10 +305,10 @@ def compare(
     """Replay a trace with every dispatcher and every predictor, sequentially in this process.
 
     The arguments are those of `simulate`, but `dispatchers` and `predictors` are sequences. A setting applies to the
-    combinations that have it. Each combination uses a copy of an instance, made before its first simulation. So no
-    combination benefits from what another has learned. The row of a failed combination contains the error. If the trace
-    has recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded". Raise
-    `CpschedError` for invalid names and values, `SimulationError` for unusable files.
+    combinations that have it. Each combination uses its own copy of an instance, in its state before the first
+    simulation. So no combination benefits from what another has learned. The row of a failed combination contains the
+    error. If the trace has recorded starts, the last row is the recorded schedule, and `baseline` may be "as recorded".
+    Raise `CpschedError` for invalid names and values, and `SimulationError` for unusable files.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload

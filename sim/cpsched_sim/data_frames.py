@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray, IntArray] | None = None) -> DataFrame:
     """Return a frame with one row per job, indexed by job id, in order of arrival. Raise `InputError` without pandas.
 
-    `schedule` contains the start, end and held processors of each job; a start is `NEVER` if the job never ran. The
+    `schedule` contains each job's start, end and number of processors. The start is `NEVER` if the job never ran. The
     columns are user, name, queue, account, submit_s, walltime_s, run_s, units and processors; with a schedule, start_s,
-    end_s, wait_s and bounded_slowdown; then recorded_start_s and power_w. Start, end and wait are whole seconds; they
-    are missing (`<NA>`) if the job never started, and the bounded slowdown is NaN. Recorded start and power are missing
-    if the trace has none. Without a schedule, processors are the requested ones.
+    end_s, wait_s and bounded_slowdown; then recorded_start_s and power_w. Start, end and wait are whole seconds. They
+    are missing (`<NA>`) if the job never started, and its bounded slowdown is NaN. Recorded start and power are missing
+    if the trace has none. Without a schedule, processors are the requested number.
     """
     pandas = _import_pandas()
     jobs = [item.job for item in items]
@@ -63,7 +63,7 @@ def jobs_to_frame(items: Sequence[TraceJob], schedule: tuple[IntArray, IntArray,
 
 
 def rows_to_frame(lines: Sequence[Sequence[object]]) -> DataFrame:
-    """Convert a table, whose first line contains the column names, to a frame. Raise `InputError` without pandas."""
+    """Convert a table whose first line contains the column names to a frame. Raise `InputError` without pandas."""
     return _import_pandas().DataFrame(lines[1:], columns=list(lines[0]))
 
 

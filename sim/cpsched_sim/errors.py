@@ -19,7 +19,7 @@ from cpsched.errors import CpschedError, escape_controls
 from cpsched.traceback_origin import SourceLocation
 
 MAX_QUOTED_CHARS = 80
-"""Maximum number of characters of a value in a message."""
+"""Maximum number of characters of a value to quote in a message."""
 
 
 class SimulationError(CpschedError):
@@ -27,7 +27,7 @@ class SimulationError(CpschedError):
 
 
 class InvalidFile(SimulationError):
-    """A file breaks a rule; the one-line message is `file:line: field: value: rule`."""
+    """A file that breaks a rule. The one-line message is `file:line: field: value: rule`."""
 
     def __init__(self, path: Path, line: int, field: str, value: object, rule: str) -> None:
         super().__init__(
@@ -41,34 +41,34 @@ class InvalidFile(SimulationError):
 
 
 class InvalidTrace(InvalidFile):
-    """A line of a trace breaks a rule; lenient reading skips and counts the line."""
+    """A line of a trace that breaks a rule. A lenient reader skips and counts the line."""
 
 
 class InvalidSystem(InvalidFile):
-    """A system file breaks a rule."""
+    """A system file that breaks a rule."""
 
 
 class InvalidPolicy(InvalidFile):
-    """A policy file, or a Slurm dump that it refers to, breaks a rule."""
+    """A policy file, or a Slurm dump that it refers to, that breaks a rule."""
 
 
 class InputError(SimulationError):
-    """A file or a combination of options is unusable; the message is one line."""
+    """An unusable file or combination of options. The message is one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(quote_value(message, 2000))
 
 
 class UnknownFormat(InputError):
-    """A file is not a trace in a known format."""
+    """A file that is not a trace in a known format."""
 
 
 class MissingFile(InputError, FileNotFoundError):
-    """A file or folder is missing."""
+    """A missing file or folder."""
 
 
 class Stalled(SimulationError):
-    """A plug-in made no progress within the time limit; `place` is the line that it was executing."""
+    """A plug-in that made no progress within the time limit. `place` is the line that it was executing."""
 
     exit_code = 1
 

@@ -18,7 +18,7 @@ from cpsched_sim.input.input_limits import MAX_JSON_BYTES
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file in the same folder and rename it to `path`, so that readers never see a partial file.
+    """Write a temporary file in the same folder and rename it to `path`, so that no reader reads a partial file.
 
     Create the folder, and compress the content if the name ends in .gz. Raise `InputError` on failure.
     """
@@ -37,9 +37,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Raise `InputError` if no file can be written to `folder`, so that a long run fails before it starts.
+    """Raise `InputError` if no file can be written to `folder`. A long run can then fail before it starts.
 
-    As a test, write and remove a file in the folder or its nearest existing parent. Create no folder.
+    To test this, write and remove a file in the folder or its nearest existing parent. Do not create a folder.
     """
     there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
     if not there.is_dir():
@@ -76,7 +76,7 @@ def file_sha256(path: Path) -> str:
 
 
 def sha256_of_all(paths: Sequence[Path]) -> str:
-    """Return the digest of one file, or a digest over the digests of several files in order. Raise `InputError`."""
+    """Return the digest of one file, or the digest of several files' digests in order. Raise `InputError`."""
     digests = [file_sha256(path) for path in paths]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -84,7 +84,7 @@ def sha256_of_all(paths: Sequence[Path]) -> str:
 def read_json(setting: str, path: str, text: bool = False) -> object:
     """Return the parsed content of a JSON file that a setting refers to, or its text if `text` is set.
 
-    Raise `InvalidValue`, which states the setting and the file.
+    Raise `InvalidValue` with the setting and the file.
     """
     try:
         if kind := special_kind(Path(path)):

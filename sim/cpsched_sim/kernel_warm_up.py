@@ -19,13 +19,16 @@ _HEADING = "compiling kernels, once for this machine; later runs load them from 
 
 
 class TerminalProgressLine:
-    """A progress line on stderr. It is rewritten at every step on a terminal; otherwise, each kernel has one line."""
+    """A progress line on stderr. On a terminal, each step rewrites it. Otherwise, one line is printed per kernel."""
 
     def __init__(self) -> None:
         self._said_heading = False
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """Show that `done` of `total` functions of a kernel are compiled. Meanwhile, Ctrl-C ends the process."""
+        """Show that `done` of a kernel's `total` functions are compiled.
+
+        Until all are, Ctrl-C ends the process at once.
+        """
         _let_interrupt_end_process(done < total)
         if not self._said_heading:
             self._said_heading = True
@@ -39,7 +42,7 @@ class TerminalProgressLine:
 
 
 def _let_interrupt_end_process(at_once: bool) -> None:
-    """If `at_once`, let Ctrl-C end this process immediately. By default, Python waits until LLVM returns."""
+    """If `at_once`, let Ctrl-C end this process immediately. Otherwise, Python waits until LLVM returns."""
     if threading.current_thread() is threading.main_thread():
         ours = (signal.default_int_handler, signal.SIG_DFL)
         if signal.getsignal(signal.SIGINT) == ours[not at_once]:  # only if no other signal handler is installed
@@ -89,13 +92,13 @@ def warm_up() -> WarmUpResult:
 
 
 def all_kernel_loaders() -> list[Callable[[], object]]:
-    """Return one function per kernel, which compiles the kernel or loads it from the cache."""
+    """Return for each kernel a function that compiles it or loads it from the cache."""
     all_modules_with_kernels()
     return kernel_loaders()
 
 
 def kernel_loaders() -> list[Callable[[], object]]:
-    """Return the kernel loaders of all modules imported so far, including those of a policy that has been built."""
+    """Return the kernel loaders of all modules imported so far, including those that a policy imported."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return [kernel.load_or_compile for kernel in KERNELS]
@@ -124,16 +127,16 @@ def _report_compiled_function(tell: Callable[[str], None], text: str, name: str,
 
 
 def modules_with_kernels() -> tuple[str, ...]:
-    """Return the names of imported modules with kernels, so that another process can import them."""
+    """Return the names of the imported modules with kernels. Another process can then import them."""
     from cpsched.jit.compiled_functions import KERNELS
 
     return tuple(sorted({kernel.py_func.__module__ for kernel in KERNELS}))
 
 
 def all_modules_with_kernels() -> None:
-    """Import every module of the core and the simulator, so that all kernels are registered.
+    """Import every module of the core and the simulator to register all kernels.
 
-    Skip modules that need a missing extra (such as pytest), because they have no kernels.
+    Skip modules that require a missing package, such as pytest, because they have no kernels.
     """
     for name in ("cpsched", "cpsched_sim"):
         package = importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Dispatchers `cp-off-*`: plan a whole trace in advance, with known run times and arrivals (debs24 section 4).
+"""Dispatchers `cp-off-*`, which plan a whole trace in advance with known run times and arrivals (debs24 section 4).
 
 No real scheduler can do this. The result shows the value of perfect information. Use these only for small traces.
 """
@@ -28,7 +28,7 @@ _HINT_ORDERS = ("reg", "saf", "spf", "laf")
 
 
 class KnownRunTimePredictor(Predictor):
-    """A predictor that returns the given run times."""
+    """A predictor that returns known run times."""
 
     def __init__(self, run_s: dict[int, int]) -> None:
         self._run_s = run_s
@@ -39,9 +39,9 @@ class KnownRunTimePredictor(Predictor):
 
 
 class OfflineDispatcher(Dispatcher):
-    """Start each job when a plan of the whole trace, made before the first round, starts it.
+    """Start each job at its start time in a plan of the whole trace, computed before the first decision.
 
-    Nodes are chosen first-fit when a job starts. A job that fits into the pools but not on the nodes starts later than
+    Nodes are chosen first-fit when a job starts. A job that fits in the pools but not on the nodes starts later than
     planned. `found` is the plan with its cost and proven bound.
     """
 

@@ -1,4 +1,4 @@
-"""Run plug-ins with output redirected to stderr; stop a hanging one with an error that states file and line.
+"""Run plug-ins with their output redirected to stderr. Stop a plug-in that hangs, and report its file and line.
 
 Any progress restarts the time limit. Compiling kernels and importing the compiler count as progress.
 
@@ -24,21 +24,24 @@ from cpsched.traceback_origin import plugin_source_location
 from cpsched_sim.errors import Stalled
 
 STALL_TIMEOUT_S = 600.0
-"""Default time limit without progress."""
+"""Default limit on seconds without progress."""
 
 _STDERR_FD = 2
-"""The stderr file descriptor, because a progress bar may have replaced `sys.stderr`."""
+"""The file descriptor of stderr, used because a progress bar may have replaced `sys.stderr`."""
 
 _SIGNAL_REPEAT_S = 1.0
-"""Seconds between repetitions of the signal, in case a plug-in catches the exception."""
+"""Seconds between repetitions of the signal. A plug-in may catch the first exception."""
 
 
 class _PluginTimedOut(BaseException):
-    """Raised by the signal handler. It is not an `Exception`, so a plug-in's `except Exception` does not catch it."""
+    """Raised by the signal handler.
+
+    It is not an `Exception`, so that a plug-in's `except Exception` does not catch it.
+    """
 
 
 class PluginWatchdog:
-    """A limit on seconds without progress (0: no limit). Callers report progress by calling `reset`."""
+    """A limit on seconds without progress (0: no limit). Callers report progress with `reset`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -46,7 +49,7 @@ class PluginWatchdog:
         self.signals = threading.current_thread() is threading.main_thread()
 
     def reset(self, *progress: object) -> None:
-        """Report progress. This is cheap, because timers are set only occasionally."""
+        """Report progress. Calls are cheap, because most do not set a timer."""
         now_s = time.monotonic()
         if self.limit_s and now_s - self._armed_s > min(1.0, self.limit_s / 10):
             self._armed_s = now_s

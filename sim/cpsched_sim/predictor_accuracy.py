@@ -1,8 +1,9 @@
-"""Measure a predictor's accuracy on a trace: errors, under- and overestimates (mod17 section 5.1, cp19 section 5).
+"""Measure a predictor's accuracy on a trace: errors, underestimates and overestimates (mod17 section 5.1, cp19 section
+5).
 
-Each job is predicted at its submission. The predictor learns from a job at the time when it would end if every job
-started immediately. So the results depend only on the trace, not on a dispatcher. Within one second, ends are processed
-before submissions.
+Each job is predicted at its submission. The predictor learns from a job at the time at which the job would end if every
+job started immediately. Therefore, the results depend only on the trace, not on a dispatcher. Within one second, ends
+are processed before submissions.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from cpsched_sim.traces.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class PredictorAccuracy:
-    """The accuracy of one predictor on one trace. Shares refer to all jobs; A is real / predicted run time."""
+    """The accuracy of one predictor on one trace. Shares refer to all jobs. A is the real divided by the predicted run
+    time.
+    """
 
     jobs: int
     mean_absolute_error_min: float
     under: float
-    """Share of jobs with real > predicted run time."""
+    """Share of jobs whose real run time exceeds the prediction."""
     over: float
-    """Share of jobs with real < predicted run time."""
+    """Share of jobs whose real run time is below the prediction."""
     close: float
     """Share of jobs with 0.75 <= A <= 1.25."""
 
@@ -53,7 +56,7 @@ class PredictorAccuracy:
 
 
 def predict_run_times_s(jobs: Sequence[TraceJob], predictor: Predictor, progress: Progress | None = None) -> IntArray:
-    """Return each job's prediction at its submission, in seconds; `jobs` must be in order of arrival.
+    """Return the predicted run time of each job at its submission, int64[jobs]. `jobs` must be in order of arrival.
 
     Raise `PolicyError` if the predictor fails or does not return a number of seconds.
     """
@@ -85,19 +88,19 @@ def _jobs_by_submission(
 
 
 INTERVAL_COVERAGE = 0.8
-"""The nominal coverage of run-time intervals."""
+"""The nominal coverage of the run-time intervals."""
 USER_HISTORY_CLASSES = (("user not seen before", 0), ("1 to 9 jobs of the user", 1), ("10 jobs or more", 10))
-"""Categories of jobs, with the minimum number of ended jobs of the same user."""
+"""Categories of jobs, each with the minimum number of ended jobs of the same user."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeIntervalCoverage:
-    """The coverage of run-time intervals; shares are of the jobs in the category."""
+    """The coverage of run-time intervals. Shares refer to the jobs in the category."""
 
     jobs: int
     held: float
     shorter: float
-    """Share of jobs whose run time was below the interval."""
+    """Share of jobs whose run time was below their interval."""
     longer: float
     median_width: float
     """Median width of the intervals, as a share of the walltime."""
@@ -106,11 +109,11 @@ class RunTimeIntervalCoverage:
 def run_time_interval_coverage(
     jobs: Sequence[TraceJob], progress: Progress | None = None
 ) -> dict[str, RunTimeIntervalCoverage]:
-    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) by `USER_HISTORY_CLASSES`
-    and overall.
+    """Return the coverage of the run-time model's intervals (nominal: `INTERVAL_COVERAGE`) for each of
+    `USER_HISTORY_CLASSES` and overall.
 
-    The interval of a job is computed at its submission, from the jobs that ended before. Categories without jobs are
-    omitted.
+    The interval of a job is computed at its submission, from the jobs that had ended by then. Categories without jobs
+    are omitted.
     """
     model, ends = RunTimeModel(), np.array([(1 - INTERVAL_COVERAGE) / 2, (1 + INTERVAL_COVERAGE) / 2])
     ended_of: Counter[str] = Counter()
@@ -152,7 +155,7 @@ def ecdf(run_s: IntArray, predicted_s: IntArray, points: int = 200) -> list[tupl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictorEvaluation:
-    """A predictor's accuracy, and the pairs of run time and prediction (seconds) that it was computed from."""
+    """A predictor's accuracy, and the run times and predictions in seconds from which it was computed."""
 
     accuracy: PredictorAccuracy
     run_s: IntArray
@@ -182,7 +185,7 @@ def write_ecdf(found: Mapping[str, PredictorEvaluation], path: Path, made_of: Ma
 def write_accuracy_table(
     path: Path, labels: Sequence[str], rows: Mapping[str, Mapping[str, Any]], kind: type, made_of: Mapping[str, Any]
 ) -> None:
-    """Write one line per name, or with two labels per name and category, and a manifest.
+    """Write one line per name, or per name and category if there are two labels. Also write a manifest.
 
     `kind` is the dataclass of the values. Raise `InputError` on failure.
     """

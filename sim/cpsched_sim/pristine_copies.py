@@ -1,7 +1,7 @@
-"""Keep copies of dispatchers and predictors from before their first simulation, for fair comparisons.
+"""Store copies of dispatchers and predictors in their state before the first simulation, for fair comparisons.
 
-An instance that has been used in a simulation has learned from the trace, so reusing it in a comparison would leak
-information. Therefore, a copy is stored before the first simulation.
+An instance that was used in a simulation has learned from the trace. Comparisons use a copy instead, because reusing
+the instance would leak information.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cpsched.errors import PluginLoadError, describe_exception
 from cpsched.registry import import_path
 
 _PRISTINE_COPIES: dict[int, tuple[weakref.ref[Any], Any]] = {}
-"""The copy of each live instance by its id, or the reason why it cannot be copied."""
+"""By id, a weak reference to each live instance, and its copy or the reason why it cannot be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class UncopyableInstance:
 
 
 def store_pristine_copy(thing: Any) -> None:
-    """Store a copy of an instance before its first simulation."""
+    """Store a copy of an instance, unless one exists. Call this before the first simulation."""
     key = id(thing)
     if key not in _PRISTINE_COPIES:
         _PRISTINE_COPIES[key] = weakref.ref(thing, lambda _: _PRISTINE_COPIES.pop(key, None)), _try_deepcopy(thing)
 
 
 def pristine_copy(kind: str, thing: Any) -> Any:
-    """Return a copy of an instance from before its first simulation, or raise `PluginLoadError` if there is none."""
+    """Return a copy of an instance in its state before the first simulation. Raise `PluginLoadError` if it has none."""
     kept = _PRISTINE_COPIES.get(id(thing))
     found = _try_deepcopy(kept[1] if kept is not None else thing)
     if isinstance(found, UncopyableInstance):

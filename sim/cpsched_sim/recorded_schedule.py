@@ -1,8 +1,8 @@
-"""A trace's recorded schedule, whose real waits are compared with those of a replay.
+"""A trace's recorded schedule, for comparison with the schedule of a replay.
 
-Record and replay have the same jobs and run times. The record also reflects effects that a replay does not model:
-unavailable nodes, reservations, limits, and the users' own reasons. If jobs wait long in one of them but hardly in the
-other (`mismatch_warning`), the replay and the record have different systems.
+Both have the same jobs and run times. The recorded schedule also reflects effects that a replay does not model:
+unavailable nodes, reservations, limits, and decisions of users. If jobs wait long in one schedule but hardly at all in
+the other, the system probably differs from the recorded machine (`mismatch_warning`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from cpsched_sim.workloads.load import Workload
 RECORDED_NAME = "as recorded"
 """The recorded schedule's name, used in place of a dispatcher name."""
 MIN_MEAN_WAIT_S = 60.0
-"""Minimum mean wait that counts as waiting; shorter waits may be Slurm's own latency."""
+"""Minimum mean wait to compare. Slurm's own latency can cause shorter waits."""
 MAX_OVERUSE_SHARE = 0.01
-"""Maximum share of time in which recorded use may exceed the system's capacity, because recorded times are inexact."""
+"""Maximum share of time in which recorded use may exceed the system's capacity. Recorded times are inexact."""
 MAX_WAIT_RATIO = 10.0
-"""Maximum plausible ratio between two mean waits on the same machine."""
+"""Maximum plausible ratio between the mean waits of two schedules on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordedSchedule:
-    """The schedule of all jobs with a recorded start; `measures` provides the data for every metric.
+    """The schedule of all jobs with a recorded start. `measures` contains the data for the metrics.
 
     - `unknown` is the number of jobs in the workload without a recorded start.
-    - `busy` is the number of processors that the other jobs did not exceed 99 % of the time.
-    - `over` is the share of time in which they used more processors than the system has.
+    - `busy` is the 99th percentile over time of the number of processors that the other jobs used.
+    - `over` is the share of time in which these jobs used more processors than the system has.
     """
 
     workload: Workload
@@ -47,7 +47,7 @@ class RecordedSchedule:
     over: float
 
     def summary(self, more: Sequence[Metric] = ()) -> dict[str, Any]:
-        """Return the values of `Simulation.summary` except those about decisions."""
+        """Return the same values as `Simulation.summary`, except those about decisions."""
         site = self.workload.site
         return {
             **metric_values(self.measures, more),
@@ -61,7 +61,7 @@ class RecordedSchedule:
         }
 
     def notes(self) -> list[str]:
-        """Return notes on the interpretation of the values, one sentence each."""
+        """Return notes that help to interpret the values, one sentence each."""
         jobs, machine, found = len(self.workload.jobs), self.measures.machine, list[str]()
         if self.unknown:
             found.append(
@@ -110,9 +110,9 @@ def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
 
 
 def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[float]) -> str:
-    """Return why these mean waits suggest that replays and record have different machines, or "".
+    """Return a warning if the mean waits suggest that the trace comes from another machine, or "".
 
-    Only the replay closest to the record counts: if only some dispatchers are far off, the system is not the cause.
+    Only the replay with the closest mean wait counts. If only some dispatchers differ, the system is not the cause.
     """
     waits = list(replayed_wait_s)
     if found is None or not waits:
@@ -123,9 +123,9 @@ def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[f
     system, share = found.workload.system, found.busy / found.measures.machine
     used = f"as recorded, at most {share:.0%} of it was in use for 99 % of the time"
     if real_s >= MIN_MEAN_WAIT_S and wait_s * MAX_WAIT_RATIO < real_s:
-        causes = "nodes that were down or reserved, partitions, limits, jobs that the file lacks"
-        return f"{warning}: {system} is larger than what users could use ({causes}); {used}"
+        causes = "nodes that were down or reserved, partitions, limits, jobs missing from the file"
+        return f"{warning}: {system} is larger than the machine that users could use ({causes}); {used}"
     if wait_s >= MIN_MEAN_WAIT_S and real_s * MAX_WAIT_RATIO < wait_s:
-        causes = "nodes or partitions that it lacks, jobs of other clusters in the file"
-        return f"{warning}: {system} is smaller than what users could use ({causes}); {used}"
+        causes = "missing nodes or partitions, jobs from other clusters in the file"
+        return f"{warning}: {system} is smaller than the machine that users could use ({causes}); {used}"
     return ""

@@ -11,7 +11,7 @@ from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import Schedule
 
 MIN_OVERRUN_SHARE = 0.1
-"""Minimum share of jobs beyond their estimates for a hint. With walltimes as estimates, few jobs are."""
+"""Minimum share of jobs that exceed their estimates for a hint. With walltimes as estimates, few jobs do."""
 
 
 def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def find_replay_hints(policy: Policy, schedule: Schedule) -> tuple[str, ...]:
 
 
 def _unmodelled_parameters_hint(policy: Policy) -> tuple[str, ...]:
-    """Return a hint that lists the given Slurm parameters that the twin does not model."""
+    """Return a hint that lists the Slurm parameters set by the user that the twin does not model."""
     dispatcher = (
         policy.dispatcher.twin if isinstance(policy.dispatcher, PlanAdvisedSlurmDispatcher) else policy.dispatcher
     )

@@ -13,7 +13,7 @@ from cpsched_sim.errors import InputError, quote_value
 
 _MAX_CELL_CHARS = 2000
 _MAX_MARKDOWN_ROWS = 100
-"""Maximum number of rows of a Markdown table; the HTML page shows all rows."""
+"""Maximum number of rows in a Markdown table. The HTML page shows all rows."""
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1c2024; --quiet: #6b7280; --band: #e7eaee; --good: #1a7f37;
   --bad: #b42318; --line0: #2563eb; --line1: #d97706; --line2: #059669; --line3: #9333ea; --line4: #dc2626;
@@ -74,7 +74,7 @@ class ReportHeading(ReportBlock):
 
 @dataclass(frozen=True, slots=True)
 class ReportParagraph(ReportBlock):
-    """A paragraph; `lead` is its first sentence, shown in bold, and `kind` a CSS class of the page."""
+    """A paragraph. `lead` is its first sentence, shown in bold, and `kind` is a CSS class."""
 
     text: str
     kind: str = ""
@@ -158,7 +158,7 @@ class ReportFigure(ReportBlock):
             drawn = make_element("p", str(error), class_="quiet")
         if self.numbers is None:
             return drawn
-        summary = make_element("summary", "The data of this chart")
+        summary = make_element("summary", "Data in this chart")
         return Markup(drawn + make_element("details", summary, self.numbers.html(), open="" if self.is_open else None))
 
 

@@ -1,4 +1,4 @@
-"""Store result files with the settings that produced them, and never overwrite or mix them.
+"""Store results with the settings that produced them. Never overwrite results or mix their settings.
 
 - A command that writes results refuses to start if its output files exist.
 - Next to every result, a file lists its inputs and settings (`summary.json` or a manifest).
@@ -23,21 +23,21 @@ VARIED_SETTINGS = ("dispatcher", "predictor", "settings", "limits", "plugins")
 
 
 def check_new(*paths: Path) -> None:
-    """Raise `InputError` if one of `paths` exists or cannot be written, so that a long run fails before it starts."""
+    """Raise `InputError` if one of `paths` exists or cannot be written. A long run can then fail before it starts."""
     for path in paths:
         require_writable_folder(path.parent)
     there = [path for path in paths if path.exists()]
     if there:
-        raise InputError(f"{there[0]}: already exists{created_note(there[0])}: remove it, or choose another")
+        raise InputError(f"{there[0]}: already exists{created_note(there[0])}: remove it, or choose another file")
 
 
 def created_note(path: Path) -> str:
-    """Return a result's date and inputs in parentheses, or "" if no manifest contains them."""
+    """Return a result's date and trace in parentheses, or "" if no manifest contains them."""
     for manifest in (manifest_path(path), path.parent / SUMMARY_FILE):
         if (written := _read_json_object(manifest)) is not None and "date" in written:
             setup = written.get("setup", {})
             trace = setup.get("trace", "")
-            return f" (made at {quote_value(written['date'])}{f' of {quote_value(trace)}' if trace else ''})"
+            return f" (created at {quote_value(written['date'])}{f' from {quote_value(trace)}' if trace else ''})"
     return ""
 
 
@@ -74,7 +74,7 @@ def check_comparison_is_new(out: Path, files: Iterable[str]) -> None:
 
 
 def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metrics: Iterable[str]) -> None:
-    """Raise `InputError` if the inputs of a finished result in `out` differ from those requested now.
+    """Raise `InputError` if the inputs of a finished result in `out` differ from the requested inputs.
 
     `asked` maps each requested combination's folder to its inputs and code. A finished combination that is not
     requested again must match the requested ones, except in settings that may vary (`VARIED_SETTINGS`). Versions are
@@ -87,7 +87,7 @@ def require_same_inputs(out: Path, asked: Mapping[str, Mapping[str, Any]], metri
         differences += [f"--metric {name} is new" for name in metrics if name not in written]
         if differences:
             made, rule = quote_value(written.get("version")), "choose another --out"
-            what = f"was made from other inputs: {'; '.join(differences[:5])}"
+            what = f"was computed with other inputs: {'; '.join(differences[:5])}"
             raise InputError(f"{out / folder}: {what} (version {made}, now {version('cpsched')}): {rule}")
 
 

@@ -1,4 +1,4 @@
-"""Run one replay, which turns a workload, a dispatcher and a predictor into a schedule with metrics."""
+"""Run one replay, which computes a schedule and its metrics from a workload, a dispatcher and a predictor."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ MetricLike = str | Metric
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """The policy and options of a replay as text."""
+    """The policy and the options of a replay, as text."""
 
     policy: PolicySpec = field(default_factory=PolicySpec)
     charge: SchedulingOverhead = None
 
     def build(self, jobs: Iterable[TraceJob] = (), known: PolicyRegistries = SIMULATION_REGISTRIES) -> Policy:
-        """Build the policy and pass `jobs` to its clairvoyant parts. Raise the same errors as `PolicySpec.build`."""
+        """Build the policy, and pass `jobs` to its clairvoyant parts. Raise the same errors as `PolicySpec.build`."""
         policy = self.policy.build(read_json, known)
         for part in (policy.predictor, policy.dispatcher):
             if isinstance(part, Clairvoyant):
@@ -70,10 +70,10 @@ class ReplaySpec:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Simulation:
-    """A replayed workload, with its schedule and the metrics over all jobs that ran.
+    """A replayed workload with its schedule and metrics, computed over all jobs that ran.
 
-    Every metric of the table is an attribute (`.bsld`, `.mean_wait_s`, ...); printing the object shows all of them.
-    `policy` is the policy of the replay in its final state. `more` contains metrics in addition to those of the table.
+    Every metric in the table is an attribute (`.bsld`, `.mean_wait_s`, ...). Printing the object shows all of them.
+    `policy` is the policy of the replay in its final state. `more` contains additional metrics.
     """
 
     workload: Workload
@@ -85,11 +85,11 @@ class Simulation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """Return hints on settings that would probably work better."""
+        """Return suggestions for settings that would probably work better."""
         return find_replay_hints(self.policy, self.schedule)
 
     def _repr_html_(self) -> str:
-        """Return the metrics with their formulas for a notebook."""
+        """Return the metrics with their formulas as HTML for a notebook."""
         head, *rest = repr(self).splitlines()
         rows = [
             (row.heading, format_number(row.compute(self.measures)), row.unit, row.formula)
@@ -109,20 +109,20 @@ class Simulation:
         return len(self.workload.jobs) - len(self.measures.start_s)
 
     def metric(self, name: MetricLike) -> float:
-        """Return the value of a metric from the table, of a plug-in metric, or of your own `Metric`."""
+        """Return the value of a metric: a name in the table, a plug-in metric, or a `Metric` object."""
         return metric(name).compute(self.measures)
 
     def __getattr__(self, name: str) -> float:
-        """Return a metric of the table by name."""
+        """Return the value of the metric with this name."""
         if name.startswith("_"):
             raise AttributeError(name)
         known = {row.name: row for row in self._shown_metrics()}
         if name not in known and name not in {plugin.name for plugin in known_metrics().plugins()}:
-            raise AttributeError(f"a simulation has no {name!r}; its metrics are {', '.join(known)}")
+            raise AttributeError(f"a simulation has no metric {name!r}: its metrics are {', '.join(known)}")
         return self.metric(known.get(name, name))
 
     def summary(self) -> dict[str, Any]:
-        """Return the values of `cpsched simulate --json`; `jobs` counts the jobs that ran."""
+        """Return the values that `cpsched simulate --json` prints. `jobs` counts the jobs that ran."""
         measures, schedule = self.measures, self.schedule
         return {
             **metric_values(measures, self.more),
@@ -136,18 +136,19 @@ class Simulation:
         }
 
     def _preemption_counts(self) -> dict[str, Any]:
-        """Return the counts of preemption, if the site preempts."""
+        """Return preemption statistics, or {} if the site does not preempt jobs."""
         if self.workload.site is None or self.workload.site.preemption is None:
             return {}
         submit_s = TraceColumns.of(self.workload.jobs).submit_s
         return {"preemption": preemption_summary(self.schedule.preemptions, submit_s, self.schedule.start_s)}
 
     def mismatch_warning(self) -> str:
-        """Return why the trace probably comes from a machine other than the system, or ""."""
+        """Return a warning if the trace probably comes from a machine other than the system, or ""."""
         return mismatch_warning(recorded_schedule_of(self.workload), [self.metric("mean_wait_s")])
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame, one row per job id (see `cpsched_sim.data_frames`). Raise `InputError`.
+        """Return the jobs as a pandas frame with one row per job id (see `cpsched_sim.data_frames`). Raise
+        `InputError`.
 
         The times of jobs that never started are missing.
         """
@@ -172,7 +173,7 @@ class Simulation:
 
 
 def display_name(text: str) -> str:
-    """Return the class name of `package.module:SmallestFirst`, here `SmallestFirst`; return other names unchanged."""
+    """Return `SmallestFirst` for `package.module:SmallestFirst`. Return other names unchanged."""
     return text.rpartition(":")[2].rpartition(".")[2] if ":" in text else text
 
 
@@ -194,17 +195,17 @@ def simulate(
 ) -> Simulation:
     """Replay a trace and return the schedule with its metrics.
 
-    `trace` is a file in any known format, or a workload returned by `load`. `settings` are parameters of the
-    dispatcher or the predictor by name, and `overrun`. Search-based dispatchers also take `seed`, and either `limit_s`
-    (maximum seconds per decision) or `effort` (a deterministic limit).
-    `system` is a name or a system file; the default is the system named in the trace.
-    `charge` is the duration of a decision on the simulated clock: None for zero, "measured", or milliseconds. `metrics`
-    are shown in addition to those of the table. `policy` is a site policy: a policy file, or the result of
-    `load_policy`. A dispatcher or predictor instance is used unchanged, with everything that it has already learned.
+    `trace` is a file in any known format, or a workload returned by `load`. `settings` contains parameters of the
+    dispatcher or the predictor by name, and `overrun`. Search-based dispatchers also accept `seed`, and either
+    `limit_s` (maximum seconds per decision) or `effort` (a deterministic limit). `system` is a name or a system file;
+    the default is the system named in the trace. `charge` is the duration of a decision on the simulated clock: None
+    for zero, "measured", or milliseconds. `metrics` are shown in addition to those in the table. `policy` is a site
+    policy: a policy file, or the result of `load_policy`. A dispatcher or predictor instance is used as is, in its
+    current state.
 
-    Raise `CpschedError` for invalid names and values, `SimulationError` for unusable files, and `PluginError` with file
-    and line for a plug-in (dispatcher, predictor, metric or trace format). A plug-in fails if it raises, returns an
-    invalid value, breaks a rule, or never starts a job.
+    Raise `CpschedError` for invalid names and values, `SimulationError` for unusable files, and `PluginError` with the
+    file and line for a faulty plug-in (dispatcher, predictor, metric or trace format). A plug-in fails if it raises,
+    returns an invalid value, breaks a rule, or never starts a job.
     """
     workload = open_workload(trace, system, max_jobs, lenient)
     workload = apply_site_policy(workload, policy) if policy is not None else workload
@@ -217,7 +218,7 @@ def simulate(
 
 
 def search_settings(seed: int | None, limit_s: float | None, effort: int | None) -> dict[str, object]:
-    """Return the settings for search-based dispatchers that are not None. Raise `InvalidValue` for invalid ones."""
+    """Return the search settings that are not None. Raise `InvalidValue` for an invalid setting."""
     require(
         limit_s is None or effort is None,
         "limit_s, effort",
@@ -234,7 +235,7 @@ def open_workload(
     max_jobs: int | None = None,
     lenient: bool = False,
 ) -> Workload:
-    """Load a file, or return the given workload. Raise `InvalidValue` for any other type."""
+    """Load a trace file, or return the given workload. Raise `InvalidValue` for any other type."""
     if isinstance(trace, Workload):
         return trace
     if not isinstance(trace, str | PathLike):
@@ -247,8 +248,8 @@ def policy_setup(
 ) -> tuple[tuple[str, str], PolicyRegistries]:
     """Return a dispatcher's and a predictor's names, and the registries that resolve them.
 
-    `labels` name objects that have no name. With `afresh`, each build uses a copy of an instance from before its first
-    simulation.
+    `labels` are the names for objects without one. With `afresh`, each build uses a copy of an instance in its state
+    before its first simulation.
     """
     dispatcher_words, dispatchers = _name_and_registry(dispatcher, SIMULATION_REGISTRIES.dispatchers, labels[0], afresh)
     predictor_words, predictors = _name_and_registry(predictor, SIMULATION_REGISTRIES.predictors, labels[1], afresh)
@@ -272,9 +273,9 @@ def replay_workload(
     more: tuple[Metric, ...] = (),
     before: Iterable[EndedJob] = (),
 ) -> Simulation:
-    """Replay the workload, under its site policy if it has one. A learning policy first learns from `before`.
+    """Replay the workload, with its site policy if it has one. A learning policy first learns from `before`.
 
-    Raise `PolicyError` if the dispatcher or predictor fails, `InputError` if no job can run on the system.
+    Raise `PolicyError` if the dispatcher or predictor fails, and `InputError` if no job can run on the system.
     """
     policy, site = setup.build(workload.jobs, known), workload.site
     for ended in before if policy.learns else ():
@@ -301,7 +302,7 @@ def replay_workload(
 
 
 def summarize_or_save_schedule(simulation: Simulation, folder: Path | None) -> dict[str, Any]:
-    """Return the summary. If a metric fails, first write the schedule to `folder`, so that it is not lost."""
+    """Return the summary. If a metric fails, write the schedule to `folder` so that it is not lost."""
     try:
         return simulation.summary()
     except BaseException:
@@ -318,9 +319,9 @@ def write_results(
 ) -> None:
     """Write `schedule.csv.gz` and `summary.json` to `folder` atomically. Raise `InputError` on failure.
 
-    The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes are
-    `name:units`, separated by blanks. A job that never ran has neither times nor nodes. The setup in `summary.json`
-    includes `more`.
+    The schedule has one line per job in order of arrival: job, submit_s, start_s, end_s, units, nodes. Nodes have the
+    form `name:units`, separated by blanks. A job that never ran has neither times nor nodes. The setup in
+    `summary.json` includes `more`.
     """
     setup, workload = simulation.setup, simulation.workload
     facts = {
@@ -339,7 +340,7 @@ def _write_schedule(simulation: Simulation, folder: Path) -> None:
 
 
 def replay_identity(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
-    """Return everything that a replay depends on, for `summary.json`: equal values give equal schedules.
+    """Return all inputs of a replay, for `summary.json`. Equal inputs give equal schedules.
 
     There are two exceptions: the code of a plug-in may change, and a search may have a time limit.
     """
@@ -356,7 +357,7 @@ def replay_identity(setup: ReplaySpec, workload: Workload) -> dict[str, Any]:
 
 
 def _search_limits(policy: PolicySpec) -> dict[str, Any]:
-    """Return the limits of a search, including defaults; empty for dispatchers that do not search."""
+    """Return the limits of a search, including defaults, or {} for a dispatcher that does not search."""
     given = policy.dispatcher_settings
     try:
         parameters = SIMULATION_REGISTRIES.dispatchers.find(policy.dispatcher).parameters()

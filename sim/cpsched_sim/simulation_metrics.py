@@ -14,13 +14,13 @@ __all__ = ["METRICS", "DecisionTimes", "Metric", "ScheduleData", "metric_values"
 
 
 def metric_values(measures: ScheduleData, more: Sequence[Metric] = ()) -> dict[str, float]:
-    """Return the number of jobs that ran, and the value of every metric of the table and of `more` by name."""
+    """Return the number of jobs that ran, and by name the value of each metric in the table and in `more`."""
     return {"jobs": len(measures.start_s), **{row.name: row.compute(measures) for row in (*METRICS, *more)}}
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionTimes:
-    """Time per decision in milliseconds; None if not measured (the compiled loop does not call a dispatcher)."""
+    """Time per decision in milliseconds, or None if not measured: the compiled loop does not call a dispatcher."""
 
     mean_ms: float | None
     median_ms: float | None
@@ -29,7 +29,7 @@ class DecisionTimes:
 
     @classmethod
     def of(cls, seconds: npt.ArrayLike) -> DecisionTimes:
-        """Compute the statistics from the seconds of every decision."""
+        """Compute the statistics from the duration of each decision in seconds."""
         ms = np.asarray(seconds, dtype=np.float64) * 1e3
         if not len(ms):
             return cls(None, None, None, None)

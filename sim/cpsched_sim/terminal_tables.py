@@ -1,6 +1,6 @@
 """Print command output: progress on stderr, and tables of at most 80 columns on stdout.
 
-Lists of names do not import the simulator, which is imported only to print a comparison.
+The simulator is imported only to print a comparison, not to print lists of names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cpsched_sim.tuning.tuner import TuningResult
 
 COLUMNS_PER_TABLE = 7
-"""Number of value columns that fit on a terminal of 80 columns; further tables contain the others."""
+"""Number of value columns that fit on a terminal with 80 columns. Further tables contain the other values."""
 
 PROGRESS_LINE_EVERY_S = 60.0
 _UNWRAPPED_WIDTH = 240
@@ -40,7 +40,7 @@ def _make_console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, of: str = "jobs", quiet: bool = False) -> Iterator[Callable[[float, int | None], None]]:
-    """Yield a function of (done, total) that draws on stderr or, without a terminal, prints a line per minute."""
+    """Yield a function of (done, total). It draws a bar on stderr or, without a terminal, prints a line per minute."""
     console = Console(stderr=True)
     began_s = told_s = time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(of))
@@ -198,7 +198,7 @@ def print_comparison(
     baselines: Mapping[str, ComparisonRow | None],
     more: Sequence[Metric] = (),
 ) -> None:
-    """Print two lines per combination, with values and percentages of the baseline, and then a legend."""
+    """Print two lines per combination, with values and percentages of the baseline, followed by a legend."""
     from cpsched_sim.comparison import compared_metrics
 
     shown, console = compared_metrics(more), _make_console()
@@ -207,7 +207,7 @@ def print_comparison(
         part = shown[at : at + columns]
         last = at + columns >= len(shown)
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        table.title = None if at else Text(f"{title}: figures, and % of the baseline")
+        table.title = None if at else Text(f"{title}: values, and % of the baseline")
         table.caption = Text(f"{_direction_note(shown)}; 74x: 74 times the baseline") if last else None
         _fill_comparison_table(table, rows, baselines, part, more, times=at == 0)
         console.print(table)

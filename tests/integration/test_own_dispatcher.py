@@ -99,5 +99,5 @@ def test_rejects_invalid_arguments(trace, arguments, message):
 
 
 def test_unknown_metric_attribute_lists_known_ones(trace):
-    with pytest.raises(AttributeError, match="a simulation has no 'bsl'; its metrics are bsld, af"):
+    with pytest.raises(AttributeError, match="a simulation has no metric 'bsl': its metrics are bsld, af"):
         cpsched_sim.simulate(trace, max_jobs=5).bsl  # noqa: B018

@@ -36,7 +36,7 @@ def benchmark(
     results: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl that the same code made."
+            "--from", metavar="FILE", help="Reuse results from an earlier results.jsonl written by the same code."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use only synthetic workloads, which need no trace.")] = False,
@@ -50,7 +50,7 @@ def benchmark(
     retry: Annotated[bool, typer.Option("--retry", help="Rerun cases that failed or did not finish.")] = False,
     running: ParallelRunOptions,
 ) -> None:
-    """Run the benchmark with fixed workloads on the suite's dispatchers and yours. Repeat the command to resume.
+    """Run the benchmark's fixed workloads with the suite's dispatchers and yours. Repeat the command to resume.
 
     `cpsched study verify DIR` runs a sample again.
     """
@@ -77,7 +77,7 @@ def benchmark(
             taken, others = import_results(campaign, store, results)
             print_message(
                 "note",
-                f"{taken} results taken from {results}; {others} skipped: other code, traces or dispatchers",
+                f"{taken} results reused from {results}; {others} skipped: different code, traces or dispatchers",
             )
 
     content = yaml.safe_dump(words, sort_keys=False).encode()

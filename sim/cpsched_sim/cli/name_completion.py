@@ -1,6 +1,6 @@
 """Names for shell completion.
 
-They are listed here because importing the dispatchers would take 0.7 CPU s per key press.
+The names are listed here, because importing the dispatchers would take 0.7 CPU s per key press.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES = {
     "cpsched.predictors": "last-two oracle profile quantile soft-walltime walltime",
     "cpsched.metrics": "af awf bsld makespan_s mean_slowdown mean_wait_s p2sf utilization",
 }
-"""The project's names by plug-in group; a test compares them with the registries."""
+"""The project's names by plug-in group. A test compares them with the registries."""
 
 
 def name_list_completer(group: str) -> Callable[[str], list[str]]:

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def expand_option_groups(command: F) -> F:
-    """Give a command one option per field of its dataclass parameters, subclass fields first."""
+    """Add to a command one option per field of its dataclass parameters, subclass fields first."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
@@ -59,7 +59,7 @@ def _warn_about_lane(value: str | None) -> None:
 
 
 MAX_CHARGE_MS = 86_400_000
-_SEVERAL_NAMES_HELP = "Repeatable; or comma-separated names."
+_SEVERAL_NAMES_HELP = "Repeatable, or comma-separated names."
 Dispatcher = Annotated[
     str,
     typer.Option(
@@ -164,7 +164,7 @@ class WorkloadOptions(TraceFormatOptions):
     system: SystemName = None
 
     def load(self, progress: Callable[[int], None]) -> Workload:
-        """Load the workload; `progress` receives the number of jobs read so far."""
+        """Load the workload. `progress` receives the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
         return load(
@@ -179,7 +179,7 @@ class WorkloadOptions(TraceFormatOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePartOptions(WorkloadOptions):
-    """A part of a trace, and its system."""
+    """The selected part of a trace, and its system."""
 
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Maximum number of jobs to replay.")] = None
     from_: Annotated[
@@ -204,7 +204,7 @@ class TracePartOptions(WorkloadOptions):
         )
 
     def load(self, progress: Callable[[int], None]) -> Workload:
-        """Load that part; `progress` receives the number of jobs read so far."""
+        """Load the selected part. `progress` receives the number of jobs read so far."""
         from cpsched_sim.workloads.load import load
 
         return load(

@@ -178,7 +178,7 @@ def compare(
         more_said = f"; {format_count(len(others), 'other result is kept', 'other results are kept')}" if others else ""
         print_message(
             "note",
-            f"{len(done)} of {format_count(len(setups), 'combination was', 'combinations were')} finished before{more_said}",  # noqa: E501
+            f"{len(done)} of {format_count(len(setups), 'combination was', 'combinations were')} already finished{more_said}",  # noqa: E501
         )
     interrupted = False
     try:

@@ -71,7 +71,7 @@ def run_campaign(
     retry: bool,
     first: Callable[[], None] = lambda: None,
 ) -> StudyResults:
-    """Run a campaign with a progress bar and write all results; `content` is the study file.
+    """Run a campaign with a progress bar and write all results. `content` is the study file.
 
     `first` is called while the folder is locked. Ctrl-C ends the command with exit code 130.
     """
@@ -94,7 +94,7 @@ def run_campaign(
                 f"{len(altered)} results have changed since they were stored, so their cases run again: {altered[0]}",
             )
         if others := store.count_foreign_results(campaign):
-            print_message("note", f"{others} results were made with different code, data or settings, and are not used")
+            print_message("note", f"{others} results from different code, data or settings are not used")
         if before.done:
             print_message("note", f"{len(before.done)} of {len(campaign.distinct)} replays had already finished")
         write_atomically(out / "study.yaml", content)
@@ -129,7 +129,7 @@ def print_study(rows: Sequence[Mapping[str, Any]], out: Path, as_json: bool, tex
 
 
 def count(campaign: StudyCases, store: StudyResultStore, jobs: int, retry: bool, as_json: bool) -> None:
-    """Print the number of cases, and the estimated time for the unfinished ones."""
+    """Print the number of cases, and the estimated time for the unfinished cases."""
     done = store.load_earlier_results(campaign, retry).done
     left, costs_s = len(campaign.distinct) - len(done), store.earlier_wall_times_s()
     estimate_s = 0.0 if not left else left * fmean(costs_s) / min(jobs, left) if costs_s else None
@@ -181,10 +181,10 @@ def study_verify(
         typer.echo(f"{found.read} results read, {found.decided} run again, {found.same} of them identical")
     if found.other:
         print_message(
-            "note", f"{len(found.other)} results were made with different code or data, such as {found.other[0]}"
+            "note", f"{len(found.other)} results were computed with different code or data, such as {found.other[0]}"
         )
     if found.by_clock:
-        print_message("note", f"{found.by_clock} cases of the sample have a time limit and cannot be repeated")
+        print_message("note", f"{found.by_clock} cases in the sample have a time limit and cannot be repeated")
     for sentence in found.differs:
         print_message("error", sentence)
     if found.differs:

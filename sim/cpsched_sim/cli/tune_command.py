@@ -26,7 +26,7 @@ def tune(
     ] = None,
     limits: Annotated[
         str | None,
-        typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's figures (awf=103,longest=110), or none."),
+        typer.Option(metavar="NAME=%,...", help="Upper limits in % of easy's values (awf=103,longest=110), or none."),
     ] = None,
     present: Annotated[
         str, typer.Option(metavar="POLICY", help="Current policy: dispatcher / predictor NAME=VALUE ...")
@@ -80,7 +80,7 @@ def tune(
         print_message("interrupted", "finished replays are stored: repeat the command to resume")
         raise typer.Exit(130) from None
     if kept.taken:
-        print_message("note", f"{format_count(kept.taken, 'replay was', 'replays were')} taken from {folder}")
+        print_message("note", f"{format_count(kept.taken, 'replay was', 'replays were')} read from {folder}")
     for each in found.tried:
         if each.error:
             print_message("error", f"{each.changes}: {each.error}")
@@ -93,5 +93,5 @@ def tune(
 
 
 def _default_cache_folder() -> Path:
-    """Return the default folder of stored replays."""
+    """Return the default folder for stored replays."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cpsched" / "tune"

@@ -64,7 +64,7 @@ class WhatIfCaseOptions:
         Path | None, typer.Option("--with-policy", metavar="FILE", help="Case: a different site policy.")
     ] = None
     add_nodes: Annotated[int | None, typer.Option("--add-nodes", min=1, help="Case: more nodes.")] = None
-    like: Annotated[str | None, typer.Option(help="Kind of the added nodes: a kind, or the name of a node.")] = None
+    like: Annotated[str | None, typer.Option(help="Type of the added nodes: a node type, or a node name.")] = None
     remove_partition: Annotated[
         str | None, typer.Option("--remove-partition", help="Case: merge this partition into another.")
     ] = None
@@ -96,7 +96,7 @@ def whatif_run(
         Path,
         typer.Argument(
             metavar="FILE|FOLDER",
-            help="Output of `sacct -P`, PBS's accounting log (file or folder), another trace that records "
+            help="Output of `sacct -P`, PBS's accounting log (file or folder), another trace with recorded "
             "starts, or a folder written by `whatif collect`.",
         ),
     ],
@@ -117,7 +117,7 @@ def whatif_run(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Earlier folder of `whatif collect`: the report shows changes, and new nodes start as unavailable.",
+            help="Earlier folder of `whatif collect`: the report shows changes, and new nodes start unavailable.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Number of replays per randomized dispatcher.")] = 3,
@@ -129,7 +129,7 @@ def whatif_run(
     reading: TraceFormatOptions,
     running: ParallelRunOptions,
 ) -> None:
-    """Replay a site's own workload as Slurm ran it, then with changes; write a report with error bars."""
+    """Replay a site's own workload as Slurm ran it, then with changes. Write a report with error bars."""
     from cpsched_sim.simulation import ReplaySpec
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io

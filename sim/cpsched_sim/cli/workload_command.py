@@ -22,7 +22,7 @@ def workload_eurora(
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same jobs.")] = 0,
     load: Annotated[float, typer.Option(help="Factor that scales the jobs per day of Eurora's busiest months.")] = 1.0,
 ) -> None:
-    """Generate jobs like Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
+    """Generate jobs that resemble Eurora's (see `cpsched_sim/workloads/eurora.py`), in cpsched's own trace format."""
     from cpsched_sim.result_files import check_new
     from cpsched_sim.traces import native_format
     from cpsched_sim.workloads.eurora import RESOURCES, eurora

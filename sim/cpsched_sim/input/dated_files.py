@@ -1,4 +1,4 @@
-"""Find folders with one file per day, named by date."""
+"""Find folders that contain one file per day, named by date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DATED_NAME = re.compile(r"\d{8}(?:\.gz)?$", re.ASCII)
 
 
 def has_dated_files(folder: Path) -> bool:
-    """Return whether a folder has files named by date."""
+    """Return whether a folder contains files named by date."""
     try:
         return bool(dated_files(folder))
     except InputError:
@@ -21,7 +21,7 @@ def has_dated_files(folder: Path) -> bool:
 def dated_files(path: Path) -> list[Path]:
     """Return a folder's files that are named YYYYMMDD or YYYYMMDD.gz, oldest first, or `[path]` for a file.
 
-    Raise `InputError` if a folder cannot be listed or has no such file.
+    Raise `InputError` if a folder cannot be listed or contains no such file.
     """
     try:
         if not path.is_dir():

@@ -12,7 +12,7 @@ from pathlib import Path
 from cpsched_sim.errors import InputError, MissingFile
 
 HEAD_BYTES = 1 << 16
-"""Number of bytes that are examined."""
+"""Number of bytes to examine."""
 GZIP = b"\x1f\x8b"
 _SPECIAL_KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -26,9 +26,9 @@ _MAGIC_BYTES = (
     (b"\0\0\xfe\xff", "UTF-32 text; save it as UTF-8"),
     (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
-    (b"BZh", "a bzip2 archive; unpack it, or pack it with gzip"),
-    (b"\xfd7zXZ\0", "an xz archive; unpack it, or pack it with gzip"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it, or pack it with gzip"),
+    (b"BZh", "a bzip2 archive; decompress it, or compress it with gzip"),
+    (b"\xfd7zXZ\0", "an xz archive; decompress it, or compress it with gzip"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive; decompress it, or compress it with gzip"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"%PDF", "a PDF document"),
@@ -45,7 +45,7 @@ _BINARY_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\x1a"))
 
 @dataclass(frozen=True, slots=True)
 class FileTypeGuess:
-    """A guess: `seems` describes the file in a few words; `lines` are its first non-blank lines if it is text."""
+    """A guess. `seems` describes the file in a few words. `lines` contains its first non-blank lines if it is text."""
 
     seems: str
     lines: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def sniff_file(path: Path) -> FileTypeGuess:
         except (EOFError, OSError, zlib.error) as error:
             raise InputError(f"{path}: damaged gzip: {error}") from error
     kind, lines = _guess_content(head)
-    return FileTypeGuess(f"gzip, and inside {kind}" if packed else kind, lines)
+    return FileTypeGuess(f"gzip, containing {kind}" if packed else kind, lines)
 
 
 def _read_unpacked_head(path: Path) -> bytes:

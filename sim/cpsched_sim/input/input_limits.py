@@ -1,4 +1,4 @@
-"""Bounds on the size and content of input files, checked before memory or time is spent.
+"""Bounds on the size and content of input files, checked before they can consume memory or time.
 
 Times and amounts are bounded so that sums over any trace stay within the bounds of the model
 (`cpsched.model.value_bounds`).
@@ -7,21 +7,23 @@ Times and amounts are bounded so that sums over any trace stay within the bounds
 from cpsched.model.value_bounds import AMOUNT_BOUND
 
 MAX_LINE_CHARS = 1 << 20
-"""Maximum number of characters of a line in a trace."""
+"""Maximum number of characters in a line of a trace."""
 MAX_FIELD_CHARS = 1 << 16
-"""Maximum number of characters of a field in a trace."""
+"""Maximum number of characters in a field of a trace."""
 MAX_LINES = 100_000_000
 """Maximum number of lines in a trace."""
 MAX_LINES_WITHOUT_JOB = 1_000_000
 """Maximum number of lines without a job: blank lines, comments and, if reading is lenient, invalid lines."""
 MAX_HEADER_LINES = 10_000
-"""Maximum number of stored header lines of a trace; further lines are skipped."""
+"""Maximum number of header lines to store from a trace. Further lines are skipped."""
 MAX_HEADER_CHARS = 1 << 22
 """Maximum total number of characters of the stored header lines."""
 MAX_UNPACKED_BYTES = 1 << 26
-"""Unpacked size in bytes that is allowed for every gzip file."""
+"""Size in bytes to which any gzip file may decompress."""
 MAX_UNPACKED_RATIO = 50
-"""Maximum ratio of unpacked to packed size beyond that size. Real traces reach at most 13; gzip allows 1,032."""
+"""Maximum ratio of decompressed to compressed size above `MAX_UNPACKED_BYTES`. Real traces reach 13; gzip allows
+1,032.
+"""
 MAX_JOBS = 20_000_000
 """Maximum number of jobs in a trace."""
 
@@ -30,16 +32,16 @@ MAX_ID = (1 << 62) - 1
 MAX_TIME_S = 1 << 40
 """Maximum time in seconds: 34,865 years."""
 MAX_UNITS = (1 << 31) - 1
-"""Maximum number of units of a job, or of processors if it requests processors."""
+"""Maximum number of units that a job requests, or of processors if it requests processors."""
 MAX_AMOUNT = AMOUNT_BOUND - 1
-"""Maximum amount of a resource in a unit or on a node; 2^40 MiB is one exbibyte."""
+"""Maximum amount of a resource in a unit or on a node. 2^40 MiB is one exbibyte."""
 
 MAX_YAML_BYTES = 1 << 17
 """Maximum size of a system file or settings file, in bytes."""
 MAX_YAML_DEPTH = 30
 """Maximum nesting depth of lists and mappings."""
 MAX_YAML_VALUES = 10_000
-"""Maximum number of values in a system file or settings file, counted once per use of an alias."""
+"""Maximum number of values in a system file or settings file. Each use of an alias counts."""
 MAX_YAML_INTEGER = (1 << 63) - 1
 """Maximum absolute value of a whole number in these files."""
 
@@ -49,6 +51,6 @@ MAX_JSON_BYTES = 1 << 26
 MAX_NODES = 250_000
 """Maximum number of nodes in a system."""
 MAX_RESOURCES = 64
-"""Maximum number of resources of a system."""
+"""Maximum number of resources in a system."""
 MAX_NODE_SETS = 1_000
-"""Maximum number of node types of a system, and of partitions."""
+"""Maximum number of node types and partitions in a system."""

@@ -1,4 +1,4 @@
-"""Read Parquet tables row by row. Only this module reads with pyarrow (extra `study`)."""
+"""Read Parquet tables row by row. Only this module uses pyarrow for reading (extra `study`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.input.input_limits import MAX_LINES
 
 PARQUET_KIND = "a Parquet table"
-"""How `cpsched_sim.input.file_type_guess` describes a Parquet file."""
+"""The description of a Parquet file by `cpsched_sim.input.file_type_guess`."""
 BATCH_ROWS = 4096
-"""Number of rows in memory at a time, in addition to the file's own row groups."""
+"""Number of rows in memory at a time, in addition to a row group of the file."""
 _PYARROW_MISSING = "is a Parquet table, which requires pyarrow: pip install 'cpsched[study]'"
 
 
@@ -25,11 +25,11 @@ def parquet_column_names(path: Path) -> tuple[str, ...]:
 
 
 def read_parquet_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield rows, numbered from 1, with the given columns; a missing value is None.
+    """Yield rows, numbered from 1, with the given columns. A missing value is None.
 
-    - A time is whole seconds since 1970, an interval whole seconds; fractions are truncated. A time without a zone is
-      UTC.
-    - A list of numbers is a NumPy array, any other list is a list.
+    - A time is in whole seconds since 1970, and an interval in whole seconds. Fractions are truncated. A time without a
+      zone is in UTC.
+    - A list of numbers becomes a NumPy array. Any other list remains a list.
 
     Raise `InputError` like `parquet_column_names`, and `InvalidTrace` at the row where a damaged file ends.
     """

@@ -18,11 +18,11 @@ from cpsched_sim.input.file_type_guess import GZIP, special_kind
 from cpsched_sim.input.input_limits import MAX_LINE_CHARS, MAX_LINES, MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO
 
 _BLOCK_BYTES = 1 << 18
-"""Number of bytes to read at a time. Larger blocks are slower, because they exceed the processor's cache."""
+"""Number of bytes to read at a time. Larger blocks are slower because they exceed the processor's cache."""
 
 
 class _SizeLimitedGzipFile(gzip.GzipFile):
-    """A gzip file limited to `most_ratio` times its packed size, as protection against decompression bombs."""
+    """A gzip file limited to `most_ratio` times its compressed size, as protection against decompression bombs."""
 
     def __init__(self, path: Path, most_ratio: int) -> None:
         super().__init__(path, "rb")
@@ -44,12 +44,12 @@ class _SizeLimitedGzipFile(gzip.GzipFile):
     def _check_unpacked_size(self, data: bytes) -> bytes:
         self._unpacked_bytes += len(data)
         if self._unpacked_bytes > self._max_bytes:
-            raise OSError(f"unpacks to more than {self._max_bytes:,} bytes, the limit for its size")
+            raise OSError(f"decompresses to more than {self._max_bytes:,} bytes, the limit for its size")
         return data
 
 
 def _open_binary(path: Path, most_ratio: int) -> BinaryIO:
-    """Open a file, unpacking gzip (detected by its first bytes). Raise `InputError`."""
+    """Open a file, and decompress gzip (detected by its first bytes). Raise `InputError`."""
     if kind := special_kind(path):
         raise InputError(f"{path}: must be a file, but is {kind}")
     try:
@@ -61,18 +61,18 @@ def _open_binary(path: Path, most_ratio: int) -> BinaryIO:
 
 
 def open_text(path: Path, most_ratio: int = MAX_UNPACKED_RATIO) -> IO[str]:
-    """Open a file as text, unpacking gzip (detected by its first bytes). Invalid UTF-8 becomes `\\ufffd`.
+    """Open a file as text, and decompress gzip (detected by its first bytes). Invalid UTF-8 becomes `\\ufffd`.
 
-    Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it unpacks to more than
+    Raise `InputError` if it cannot be opened or is not a file. Reading raises `OSError` if it decompresses to more than
     `most_ratio` times its size.
     """
     return io.TextIOWrapper(_open_binary(path, most_ratio), encoding="utf-8-sig", errors="replace")
 
 
 def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
-    """Yield blocks of whole lines as bytes, each line with its line feed, after the first `skip` lines.
+    """Yield blocks of whole lines as bytes after the first `skip` lines. Each line ends with its line feed.
 
-    Raise `InputError`, the exceptions of reading a damaged file, or `OSError` for a line that `read_text_lines` would
+    Raise `InputError`, any exception from reading a damaged file, or `OSError` for a line that `read_text_lines` would
     cut.
     """
     mark = codecs.BOM_UTF8
@@ -93,9 +93,9 @@ def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
 
 
 def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines; raise `InvalidTrace` at the line where a damaged file ends.
+    """Yield numbered lines. Raise `InvalidTrace` at the line where a damaged file ends.
 
-    A line longer than `MAX_LINE_CHARS` is cut to one character more, so that the caller can detect it.
+    A line longer than `MAX_LINE_CHARS` is truncated to one character more, so that the caller can detect it.
     """
     number = 0
     with open_text(path) as file:

@@ -1,4 +1,4 @@
-"""Read untrusted files in a small, strict subset of YAML, as plain values with their line numbers.
+"""Read untrusted files in a small, strict subset of YAML. The result is plain values with line numbers.
 
 The reader accepts mappings, lists and scalars (text, numbers, true and false, null); dates are text. It rejects tags
 (`!!int x`), duplicate keys, control characters, encodings other than UTF-8, several documents in a file, whole numbers
@@ -24,7 +24,7 @@ from cpsched_sim.input.input_limits import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_Y
 M = TypeVar("M", bound=BaseModel)
 
 _MAX_BROKEN_RULES = 6
-"""Maximum number of broken rules in one message."""
+"""Maximum number of broken rules to list in one message."""
 _TYPED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "null")}
 _NESTING_EVENTS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _UNNESTING_EVENTS = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
@@ -46,7 +46,7 @@ class YamlTree:
     error: type[InvalidFile] = InvalidFile
 
     def line_of(self, where: Sequence[str | int]) -> int:
-        """Return the line of the deepest existing part of `where` (keys and positions from the top)."""
+        """Return the line of the deepest existing part of `where`, a path of keys and positions from the top."""
         line, node = 1, self.root
         for step in where:
             below = _find_child_node(node, step)
@@ -60,7 +60,7 @@ class YamlTree:
         return self.error(self.path, self.line_of(where), ".".join(map(str, where)) or "file", value, rule)
 
     def move(self, old: Sequence[str], new: Sequence[str]) -> None:
-        """Move a key and its line in the mappings; create missing sections and remove empty ones."""
+        """Move a key and its line in the mappings. Create missing sections and remove empty ones."""
         *above, last = old
         holder, node = self.content, self.root
         for step in above:
@@ -89,9 +89,9 @@ class YamlTree:
             node.value.append(pair)
 
     def to_model(self, model: type[M], at: Sequence[str | int] = (), content: Any = None) -> M:
-        """Validate the value at `at`, or `content`, as `model` and return it.
+        """Validate the value at `at`, or `content`, as `model`, and return the model.
 
-        Raise an error for the first broken rule.
+        Raise an error at the line of the first broken rule. Its message also lists further broken rules.
         """
         try:
             return model.model_validate(self.content if content is None else content)
@@ -125,7 +125,7 @@ def read_tree(path: Path, error: type[InvalidFile] = InvalidFile) -> YamlTree:
 
 
 def parse_tree(path: Path, text: str, error: type[InvalidFile] = InvalidFile) -> YamlTree:
-    """Parse YAML text; `path` appears in messages."""
+    """Parse YAML text. `path` appears in error messages."""
     try:
         _check_events(path, text, error)
         root = yaml.compose(text, yaml.SafeLoader)
@@ -165,7 +165,7 @@ def _check_events(path: Path, text: str, error: type[InvalidFile]) -> None:
 
 
 class _YamlValueConverter:
-    """Converts nodes to plain values and counts them."""
+    """A converter of nodes to plain values, which it counts."""
 
     def __init__(self, path: Path, error: type[InvalidFile]) -> None:
         self._path = path
@@ -255,7 +255,7 @@ _RULE_TEXTS = {
 
 
 def _broken_rule_text(model: type[BaseModel], broken: Mapping[str, Any]) -> str:
-    """Return the broken rule as text: this project's, or pydantic's for rare rules."""
+    """Return the broken rule as text. Use this project's text, or pydantic's for a rare rule."""
     kind = str(broken["type"])
     if kind == "extra_forbidden":
         return f"no such setting{_suggest_setting(model, broken['loc'])}"
@@ -273,7 +273,7 @@ def _broken_value(broken: Mapping[str, Any]) -> object:
 
 
 def plain_text(value: object) -> object:
-    """Return a value for a message, with lists and mappings replaced by the names of their kinds."""
+    """Return a value for a message, or the name of its type for a list or mapping."""
     if value is None:
         return "nothing"
     return value if isinstance(value, str | int | float | bool) else type(value).__name__

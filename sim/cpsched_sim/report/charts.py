@@ -35,7 +35,7 @@ class Chart:
         return Path(path)
 
     def _repr_png_(self) -> bytes:
-        """Return the image for a notebook."""
+        """Return the plot as a PNG image for a notebook."""
         drawn = io.BytesIO()
         self.figure.savefig(drawn, dpi=96, format="png")
         return drawn.getvalue()
@@ -50,14 +50,14 @@ def draw_bars(results: Comparison | Simulation) -> Chart:
 
 
 def draw_distributions(results: Comparison | Simulation) -> Chart:
-    """Draw the distributions of waits and bounded slowdowns: the share of jobs up to each value."""
+    """Draw the cumulative distributions of waits and bounded slowdowns."""
     rows, title = _successful_rows(results)
     measures = {row.name: row.measures for row in rows if row.measures is not None}
     return Chart(comparison_plots.draw_distributions(measures, comparison_plots.line_styles(rows), title))
 
 
 def draw_account_shares(results: Comparison | Simulation) -> Chart:
-    """Draw usage and due share by account over time. Raise `InvalidValue` without a site policy."""
+    """Draw each account's usage and target share over time. Raise `InvalidValue` without a site policy."""
     rows, title = _successful_rows(results)
     summaries: Mapping[str, Any] = {row.name: row.summary for row in rows}
     of_site = all("accounts" in summary for summary in summaries.values())
@@ -84,7 +84,7 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
         waiting.plot((at - first_s) / 3600, length, **style)
         at, busy = step_counts(jobs.start_s, jobs.end_s, jobs.processors)
         use.plot((at - first_s) / 3600, busy / max(1, jobs.machine), **style)
-    for axes, name in ((waiting, "jobs that wait"), (use, "part of the processors in use")):
+    for axes, name in ((waiting, "waiting jobs"), (use, "share of processors in use")):
         axes.set_xlabel("hours")
         axes.set_ylabel(name)
         axes.set_ylim(bottom=0)
@@ -95,7 +95,7 @@ def draw_utilization(results: Comparison | Simulation) -> Chart:
 
 
 def _successful_rows(results: Comparison | Simulation) -> tuple[Sequence[ComparisonRow], str]:
-    """Return the successful rows (at least one) and a title."""
+    """Return the successful rows and a title. Raise `InvalidValue` if there are none."""
     comparison_plots.require_matplotlib()
     if isinstance(results, Simulation):
         policy = results.setup.policy

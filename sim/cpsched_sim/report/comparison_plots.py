@@ -1,6 +1,6 @@
-"""Plot a comparison: metrics as bars, and distributions over the jobs.
+"""Plot a comparison: metrics as bars, and distributions over jobs.
 
-Modelled on cp19 figures 1 to 3 and mod17 figure 3.
+The plots are modelled on cp19 figures 1 to 3 and mod17 figure 3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cpsched_sim.comparison import ComparisonRow
 
 LOG_SCALE_RATIO = 30
-"""Ratio of the longest bar to the median at which the axis becomes logarithmic."""
+"""Ratio of the longest bar to the median above which the axis is logarithmic."""
 
 
 PLOT_FILES = ("bars.png", "ecdf.png", "shares.png")
@@ -38,9 +38,10 @@ def require_matplotlib() -> None:
 def write_comparison(
     rows: Sequence[ComparisonRow], folder: Path, more: Sequence[Metric] = (), title: str = ""
 ) -> list[Path]:
-    """Plot the successful combinations, whose rows have `measures`, in `bars.png` and `ecdf.png`.
+    """Plot the successful combinations in `bars.png` and `ecdf.png`. Their rows must have `measures`.
 
-    Colours distinguish dispatchers, line styles predictors. Files are written atomically. Raise `InputError`.
+    Colours distinguish dispatchers, and line styles distinguish predictors. Files are written atomically. Raise
+    `InputError`.
     """
     done = {row.name: row for row in rows if row.summary is not None}
     if not done:
@@ -56,7 +57,7 @@ def write_comparison(
 
 
 def line_styles(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    """Return colour and line style by row name: one colour per dispatcher, one line style per predictor."""
+    """Return the colour and line style of each row by name: one colour per dispatcher, one line style per predictor."""
     dispatchers = list(dict.fromkeys(row.dispatcher for row in rows))
     predictors = list(dict.fromkeys(row.predictor for row in rows))
     return {
@@ -82,7 +83,7 @@ def save_png(figure: Figure, path: Path) -> Path:
 
 
 def x_scale_arguments(values: Sequence[float]) -> dict[str, Any]:
-    """Return the arguments of `set_xscale`: logarithmic if one bar is much longer than the others."""
+    """Return the arguments for `set_xscale`. The scale is logarithmic if one bar is much longer than the others."""
     positive = [value for value in values if value > 0]
     if not positive or max(positive) <= LOG_SCALE_RATIO * sorted(positive)[len(positive) // 2]:
         return {"value": "linear"}
@@ -92,7 +93,7 @@ def x_scale_arguments(values: Sequence[float]) -> dict[str, Any]:
 
 
 def new_figure(columns: int, height: float) -> tuple[Figure, Any]:
-    """Return a figure with this many panels side by side, and the panels."""
+    """Return a figure with `columns` panels side by side, and the panels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -124,22 +125,22 @@ def draw_metric_bars(
 
 
 MAX_ACCOUNTS = 8
-"""Maximum number of accounts in a plot, largest shares first."""
+"""Maximum number of accounts in a plot. Those with the largest shares are shown."""
 
 
 MAX_POINTS = 60
-"""Maximum number of points of a line; longer lines are averaged over several days."""
+"""Maximum number of points in a line. Longer lines are averaged over several days."""
 
 
 def _average_days(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return (days, means) of a line with a value for each day."""
+    """Return the days and mean values of the points for a line with one value per day."""
     step = -(-len(values) // MAX_POINTS)
     parts = [values[at : at + step] for at in range(0, len(values), step)]
     return [at * step + (len(part) + 1) / 2 for at, part in enumerate(parts)], [sum(part) / len(part) for part in parts]
 
 
 def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Figure:
-    """Draw usage and due share over time, with one panel per combination and one colour per account."""
+    """Draw usage and target share over time, with one panel per combination and one colour per account."""
     figure, panels = new_figure(len(done), 3.6)
     for axes, (name, summary) in zip([panels] if len(done) == 1 else panels, done.items(), strict=True):
         accounts = sorted(summary["accounts"].items(), key=lambda item: -item[1]["share"])[:MAX_ACCOUNTS]
@@ -152,7 +153,7 @@ def draw_account_shares(done: Mapping[str, Mapping[str, Any]], title: str) -> Fi
         axes.set_ylim(0, 1)
         axes.grid(alpha=0.3)
     first = panels if len(done) == 1 else panels[0]
-    first.set_ylabel("share of total usage (dotted: due share)")
+    first.set_ylabel("share of total usage (dotted: target share)")
     axes.legend(fontsize="small", loc="best")
     figure.suptitle(escape_mathtext(title))
     return figure

@@ -1,4 +1,4 @@
-"""Plot a site's weeks as SVG for a page. Colours are CSS variables, so they follow dark mode."""
+"""Draw weekly charts of a site as SVG for a web page. Colours are CSS variables, which follow dark mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cpsched_sim.report.comparison_plots import escape_mathtext, require_matplot
 
 INK, MUTED, BAND = "#101011", "#101012", "#101013"
 LINE_COLOURS = tuple(f"#10102{at}" for at in range(8))
-"""Placeholder colours that occur nowhere else in a drawing; the page's style defines the real ones."""
+"""Placeholder colours that occur nowhere else in a drawing. The page's style sheet defines the actual colours."""
 _COLOUR_NAMES = {
     INK: "ink",
     MUTED: "quiet",
@@ -20,11 +20,11 @@ _COLOUR_NAMES = {
 }
 _WIDTH = 7.6
 Line = tuple[Sequence[float], Sequence[float]]
-"""Width and height."""
+"""X and y coordinates of a line's points."""
 
 
 def draw_dot_plot(rows: Sequence[tuple[str, float, float, float]], label: str, band: float, name: str) -> str:
-    """Draw differences (name, value, low, high) with their intervals; shade the range within `band` of 0."""
+    """Draw differences (name, value, low, high) with their intervals. Shade the range within `band` of 0."""
     require_matplotlib()
     figure, axes = _new_figure(0.75 + 0.34 * len(rows))
     if band > 0:

@@ -1,4 +1,4 @@
-"""Estimate a cluster from its accounting data, because peak usage is a lower bound on its size.
+"""Estimate a cluster's size from its accounting data. Peak usage is a lower bound.
 
 If the file contains the nodes of jobs (NodeList), each node is examined:
 
@@ -6,10 +6,10 @@ If the file contains the nodes of jobs (NodeList), each node is examined:
 - The group's amount of each resource is the largest amount in use on one of its nodes: the sum over simultaneous
   single-node jobs, or the share of a multi-node job.
 
-Otherwise, all nodes are assumed to be equal. A node has the largest share that any job received of a node, and the
+Otherwise, all nodes are assumed to be equal. A node has the largest per-node share of any job, and the
 number of nodes covers the peak usage. Traces with only processors become one pool.
 
-Every job of the file fits on the resulting system.
+Every job in the file fits on the resulting system.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cpsched_sim.systems.system_draft import DraftNodeType, SystemDraft, abbrevi
 from cpsched_sim.traces.trace_record import ProcessorCountRequest, TraceRecord, UnitsRequest
 
 MAX_JOB_SUM = 1 << 53
-"""Maximum sum over all jobs; larger sums would be rounded."""
-GUESSED_WARNING = "Guessed from the peak use by the file's jobs. Check every number: idle nodes leave no trace."
+"""Maximum sum over all jobs. Larger sums would lose precision."""
+GUESSED_WARNING = "Guessed from peak use by the jobs in the file. Check every number: idle nodes are not in the file."
 
 
 def draft_from_records(every: Iterable[TraceRecord], resources: Sequence[str], name: str) -> SystemDraft:
-    """Draft a system from the jobs' usage of these resources, so that all requests fit.
+    """Draft a system from the jobs' usage of `resources`. All requests fit on it.
 
     Raise `InputError` if no start is recorded.
     """
@@ -58,7 +58,7 @@ def _draft_pool(records: Sequence[TraceRecord], name: str) -> SystemDraft:
 
 
 def _peak_weight(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
-    """Return the maximum total weight of simultaneous jobs; within a second, ends precede starts."""
+    """Return the maximum total weight of simultaneous jobs. Within a second, ends precede starts."""
     if sum(weights) > MAX_JOB_SUM:
         raise InputError(f"the jobs in the trace use {sum(weights):,} units of a resource, more than any machine has")
     start_s = np.array([record.start_s for record in records], np.int64)
@@ -71,7 +71,7 @@ def _peak_weight(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class _NodeObservations:
-    """Observations of one node: its partitions, its shares of multi-node jobs, and its single-node jobs."""
+    """Observations of one node: its partitions, its shares of multi-node jobs and its single-node jobs."""
 
     partitions: set[str] = field(default_factory=set)
     most: dict[str, int] = field(default_factory=dict)
@@ -116,9 +116,9 @@ def _draft_by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
     ]
     notes = [
         GUESSED_WARNING,
-        f"Nodes: the {len(seen):,} that jobs ran on. Nodes with jobs of the same partitions, with or without GPUs, "
+        f"Nodes: the {len(seen):,} that jobs ran on. Nodes with jobs from the same partitions, with or without GPUs, "
         "form a group; nodes without GPUs are filled first.",
-        "Amounts of a node: the peak use on any node of its group.",
+        "Amounts per node: the peak use on any node in its group.",
     ]
     cores = [_units_request(record).units * dict(_units_request(record).each).get("cores", 0) for record in records]
     there = sum(kind.count * kind.each["cores"] for kind in kinds)
@@ -151,7 +151,7 @@ def _draft_equal_nodes(records: Sequence[TraceRecord], name: str, resources: Seq
         GUESSED_WARNING,
         f"Peak use: {used}; the widest job had {format_count(widest, 'node')}.",
         "The file does not list the jobs' nodes (NodeList): all nodes are assumed to be equal and in every partition.",
-        "Amounts of a node: the largest share of a node given to a job. Number of nodes: enough for the peak use.",
+        "Amounts per node: the largest per-node share of any job. Number of nodes: enough for the peak use.",
     ]
     kind = DraftNodeType(count, each, prefix="n")
     return SystemDraft(

@@ -1,9 +1,9 @@
 """Parse the nodes of a Slurm cluster from the output of `scontrol show node` or `sinfo`.
 
-The format is detected from the text. All forms of scontrol's output are accepted, with and without `-o`. For sinfo, a
-table with a header line is required that includes node names (NODELIST, HOSTNAMES), CPUS and MEMORY: `sinfo -N -l`, or
-any `-o` with these columns. A further header line sets the columns of the lines below it. The default output of sinfo
-lacks CPUs and is rejected, as are nodes of several clusters.
+The format is detected from the text. All forms of scontrol's output are accepted, with and without `-o`. For sinfo, the
+table must have a header line with node names (NODELIST, HOSTNAMES), CPUS and MEMORY: `sinfo -N -l`, or
+any `-o` with these columns. A further header line sets the columns for the lines that follow. The default output of
+sinfo lacks CPUs and is rejected, as are nodes from several clusters.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ _USABLE_STATES = frozenset(
 """The long and short states of a usable node. Any other state makes the node unavailable."""
 _STATE_SUFFIXES = "*~#!%$@^-"
 _UNAVAILABLE_SUFFIXES = frozenset("*~#!%$^")
-"""Not responding, powered down, powering up, pending power-down, powering down, in maintenance, rebooting."""
+"""State suffixes: not responding, powered down, powering up, pending power-down, powering down, in maintenance,
+rebooting.
+"""
 _SINFO_HEADINGS = {
     "NODELIST": "nodes", "HOSTNAMES": "nodes", "PARTITION": "partitions", "CPUS": "cores", "CPUS(A/I/O/T)": "usage",
     "MEMORY": "memory", "AVAIL_FEATURES": "features", "GRES": "gres", "STATE": "state", "STATECOMPLETE": "state",
     "WEIGHT": "weight", "CLUSTER": "cluster",
 }  # fmt: skip
-"""The sinfo headings that are read."""
+"""The sinfo headings that are read, by the name of the value."""
 _RECOMMENDED_COLUMNS = {"partitions": "PARTITION", "gres": "GRES"}
 """The required headings."""
 _NODE_NAME_HEADINGS = {"NODELIST", "HOSTNAMES"}
@@ -55,11 +57,11 @@ class SlurmNode:
     partitions: tuple[str, ...] = ()
     state: str = ""
     weight: int = 1
-    """Slurm fills nodes with low weights first."""
+    """Slurm's node weight. Slurm fills nodes with low weights first."""
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the node was unavailable, such as down, drained or reserved, when it was printed."""
+        """Return whether the node was unavailable when it was printed: down, drained or reserved, for example."""
         return is_unavailable(self.state)
 
 
@@ -73,7 +75,7 @@ def is_unavailable(state: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParsedSlurmNodes:
-    """The printed nodes in order without duplicates, and the columns that sinfo's output lacks."""
+    """The printed nodes in order without duplicates, and the columns missing from sinfo's output."""
 
     nodes: tuple[SlurmNode, ...]
     lacks: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ def looks_like_node_output(line: str) -> bool:
 
 
 def _is_header(line: str) -> bool:
-    """Return whether all words are in capitals, as in sinfo's header but not in values that users choose."""
+    """Return whether all words are in capitals, as in sinfo's header but not in user-chosen values."""
     words = line.replace("|", " ").split()
     return not _NODE_NAME_HEADINGS.isdisjoint(words) and all(
         word[0].isalpha() and word == word.upper() for word in words
@@ -93,7 +95,7 @@ def _is_header(line: str) -> bool:
 
 
 def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
-    """Parse Slurm's node output; `where` appears in messages. Raise `InputError`."""
+    """Parse Slurm's node output. `where` appears in error messages. Raise `InputError`."""
     found = (
         ParsedSlurmNodes(tuple(_parse_scontrol_nodes(text, where)))
         if any(line.startswith("NodeName=") for line in _split_lines(text))
@@ -124,7 +126,7 @@ def _parse_scontrol_nodes(text: str, where: str) -> Iterator[SlurmNode]:
 def _split_node_records(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield (line, pairs) for each node.
 
-    The first value of a key counts, because comments come last and may look like keys.
+    The first value of a key is used, because comments come last and may look like keys.
     """
     record: dict[str, str] = {}
     began = 0
@@ -184,7 +186,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
         row = columns.row(line, at) if columns is not None and line.strip() and not printed else {}
         printed = printed.strip() or row.get("cluster", "")
         if printed and cluster not in ("", printed):
-            rule = f"must be {quote_value(cluster)}, as above; print the nodes of one cluster with {SCONTROL_COMMAND}"
+            rule = f"must be {quote_value(cluster)}, as before; print the nodes of one cluster with {SCONTROL_COMMAND}"
             raise InputError(f"{at}: CLUSTER: {quote_value(printed)}: {rule}")
         cluster = printed or cluster
         for node in _parse_sinfo_line(row, at):
@@ -202,7 +204,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
 
 @dataclass(frozen=True, slots=True)
 class _SinfoColumns:
-    """The columns in a header line of sinfo; `names` are this module's names, "" for an ignored column."""
+    """The columns in sinfo's header line. `names` contains this module's names, or "" for an ignored column."""
 
     separator: str | None
     names: tuple[str, ...]
@@ -220,7 +222,7 @@ class _SinfoColumns:
         return cls(separator, names, words[-1])
 
     def row(self, line: str, where: str) -> Mapping[str, str]:
-        """Return a line's values by column. If a name occurs twice, the first column counts."""
+        """Return a line's values by column. If a name occurs twice, the first column is used."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         if len(cells) > len(self.names) and self.last != _HEADING_WITH_BLANKS:
             rule = f"must be {len(self.names)}, as in the header line; print with: {SINFO_COMMAND}"
@@ -238,7 +240,7 @@ def _merge_partitions(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 
 
 def _parse_sinfo_line(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
-    """Yield the nodes of a line, which are all equal."""
+    """Yield the nodes in a line, all of which are equal."""
     try:
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:
@@ -261,7 +263,7 @@ def _parse_sinfo_line(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]
 
 
 def _parse_minimum(row: Mapping[str, str], name: str, where: str) -> int:
-    """Return a number; "16+" means that the line's nodes differ and have at least 16."""
+    """Return a number. "16+" means that the nodes in the line differ and have at least 16."""
     return _parse_whole_number({name: row.get(name, "").rstrip("+")}, name, where)
 
 
@@ -273,7 +275,7 @@ def _split_words(text: str) -> tuple[str, ...]:
 
 
 def _parse_node_gres(text: str, where: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """Return the number of GPUs of all types, the other generic resources, and those that jobs share.
+    """Return the number of GPUs of all types, the other generic resources, and the shared generic resources.
 
     `gpu:a100:4(S:0-1),mps:400,scratch:no_consume:1` gives 4, ("mps:400",) and ("scratch:1",).
     """

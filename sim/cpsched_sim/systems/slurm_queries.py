@@ -1,4 +1,4 @@
-"""Query this machine's Slurm for its nodes. No other module of the simulator starts a program."""
+"""Query the local Slurm for its nodes. No other module of the simulator starts a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command_output(
     limit_s: float = COMMAND_TIMEOUT_S,
     elsewhere: str = USE_FILE_HINT,
 ) -> str:
-    """Return the output of a Slurm command that runs in `environment`, by default this process's own.
+    """Return the output of a Slurm command. It runs in `environment`, by default this process's own.
 
     Raise `InputError` if the command is missing (with the advice `elsewhere`), fails, or exceeds `limit_s`.
     """

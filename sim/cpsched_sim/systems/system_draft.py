@@ -1,4 +1,4 @@
-"""Write a system file from the known facts about a cluster, with comments that mark guesses.
+"""Draft a system file from the known facts about a cluster, with comments that mark guesses.
 
 All names come from other programs, so each is escaped and quoted.
 """
@@ -19,9 +19,9 @@ from cpsched_sim.systems.slurm_node_parsing import SINFO_COMMAND, ParsedSlurmNod
 from cpsched_sim.systems.system_file import SystemFile, parse_system
 
 MAX_NAME_CHARS = 150
-"""Maximum length of a name."""
+"""Maximum number of characters in a name."""
 _MAX_NAMES = 12
-"""Maximum number of features in a comment."""
+"""Maximum number of names in a comment."""
 _UNSAFE_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -37,7 +37,7 @@ class DraftNodeType:
 
     @property
     def label(self) -> str:
-        """Return a label such as cpu64-250g-gpu4, or the label of a pool for nodes without cores."""
+        """Return a label such as cpu64-250g-gpu4, or "pool" for nodes without cores."""
         if "cores" not in self.each:
             return "pool"
         memory = self.each.get("memory_mib", 0)
@@ -47,7 +47,7 @@ class DraftNodeType:
 
 @dataclass(frozen=True, slots=True)
 class SystemDraft:
-    """The known part of a system. `notes` are sentences that its owner must check."""
+    """The known facts about a system. `notes` are sentences that the user must check."""
 
     name: str
     summary: str
@@ -110,14 +110,14 @@ def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
 
 
 def node_name_prefix(names: Sequence[str]) -> str:
-    """Return the common prefix of node names without the number: node for node017 and node018."""
+    """Return the common prefix of node names without digits, such as `node` for node017 and node018."""
     common = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     text = "".join(letter for letter, _ in common)
     return _UNSAFE_NAME_CHARS.sub("", text.rstrip("0123456789"))[:MAX_NAME_CHARS] or "n"
 
 
 def abbreviated_names(words: Iterable[str], most: int = _MAX_NAMES) -> str:
-    """Return the first names and the number of omitted names, for a comment."""
+    """Return the first names and the number of omitted names as text for a comment."""
     return abbreviate(list(words), most, text=lambda word: quote_value(word, MAX_NAME_CHARS))
 
 
@@ -142,7 +142,7 @@ def draft_as_yaml(draft: SystemDraft) -> str:
 
 
 def _types_by_partition(draft: SystemDraft, labels: Sequence[str]) -> dict[str, list[str]]:
-    """Return each partition's node types; partitions whose printable names are equal are merged."""
+    """Return the node types of each partition. Partitions with the same printable name are merged."""
     found: dict[str, list[str]] = {}
     for partition in draft.partitions:
         types = found.setdefault(_quote_yaml_text(partition), [])
@@ -158,7 +158,7 @@ def render_valid_draft(draft: SystemDraft) -> tuple[str, SystemFile]:
 
 
 def _make_unique_labels(draft: SystemDraft) -> list[str]:
-    """Return a unique label for each node type that no partition has as its name."""
+    """Return a unique label for each node type. No label equals a partition's name."""
     taken, found = set(draft.partitions), []
     for kind in draft.kinds:
         label, number = kind.label, 1

@@ -1,13 +1,13 @@
-"""A system file: the nodes, and what a trace's job requests from them.
+"""A system file: the nodes, and the conversion of a trace's requests to units on them.
 
     name: kit-forhlr2
     summary: one sentence
-    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first one is processors
+    resources: [cores, memory_mib, gpus]       # the columns of the cluster; the first is processors
     node_types:                                # in node order; every type is a node set
       thin: { count: 1152, prefix: t, each: { cores: 20, memory_mib: 65536 }, weight: 1 }   # lower weights fill first
-    partitions: { "1": [thin] }                # partition of the trace -> node types it may use; others: all nodes
+    partitions: { "1": [thin] }                # partition in the trace -> node types it may use; others: all nodes
     units: { rule: gcd, cores_per_node: 20 }   # how processors are converted to units
-    power: { cap_w: 40000, watts: { cores: 8 } }   # optional cap on the total, and a job's power per amount
+    power: { cap_w: 40000, watts: { cores: 8 } }   # optional cap on the total power, and a job's power per amount
 
 Rules for a job that requests only C processors (`distinct: true`: units on different nodes):
 
@@ -47,7 +47,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class NodeTypeSchema(StrictFileSection):
-    """Equal nodes: `each` contains one node's amounts; missing resources are 0. `weight` is Slurm's node weight."""
+    """Equal nodes. `each` contains one node's amounts, 0 if missing. `weight` is Slurm's node weight."""
 
     count: Annotated[int, Field(gt=0, le=MAX_NODES)]
     each: Mapping[str, Amount]
@@ -70,7 +70,7 @@ class ProcessorUnitRule(StrictFileSection):
         return self
 
     def split(self, processors: int) -> tuple[int, int]:
-        """Return the number of units, and the cores of each."""
+        """Return the number of units, and the number of cores in each unit."""
         if self.rule in ("pool", "cores") or self.cores_per_node is None:
             return processors, 1
         if self.rule == "nodes":
@@ -82,7 +82,7 @@ class ProcessorUnitRule(StrictFileSection):
 
 
 class PowerCapSchema(StrictFileSection):
-    """The cap on the total power of running jobs, and a job's assumed power per requested amount."""
+    """The cap on the total power of running jobs, and a job's assumed power per requested amount, both in W."""
 
     cap_w: Annotated[int, Field(gt=0, le=MAX_AMOUNT)]
     watts: Annotated[Mapping[str, Amount], Field(min_length=1)]
@@ -129,7 +129,7 @@ class SystemFile(StrictFileSection):
 
 
 class System:
-    """A system for one trace: its cluster, and the conversion of requests. Equal requests are one object."""
+    """A system for one trace: its cluster, and the conversion of requests. Equal requests share one object."""
 
     def __init__(self, file: SystemFile, header: Mapping[str, str] | None = None) -> None:
         self.file = file
@@ -140,7 +140,7 @@ class System:
 
     @property
     def name(self) -> str:
-        """Return the name in the file."""
+        """Return the name stated in the system file."""
         return self.file.name
 
     def request(self, ask: ResourceRequest) -> Request:
@@ -155,13 +155,13 @@ class System:
             raise InvalidValue(
                 "units",
                 request.units,
-                f"must be at most {room}, which is how many of {self._describe_unit(request)} fit",
+                f"must be at most {room}, the number of units of {self._describe_unit(request)} that fit",
             )
         self._requests[ask] = request
         return request
 
     def is_unknown_partition(self, partition: str) -> bool:
-        """Return whether the system has partitions, but not this one."""
+        """Return whether the system has partitions, but not `partition`."""
         return bool(partition and self.file.partitions) and partition not in self._node_set_by_name
 
     def _describe_unit(self, request: Request) -> str:
@@ -212,12 +212,12 @@ class System:
         return {name: row for row, name in enumerate(self.cluster.node_set_names) if row > 0}
 
     def _units_when_empty(self, request: Request) -> int:
-        """Return how many of these units fit on the empty system."""
+        """Return the number of the request's units that fit on the empty system."""
         return feasibility.units_on_empty_cluster(request, self.cluster)
 
 
 class InfiniteCapacitySystem(System):
-    """A system with these columns and room for every job, for studies without placement."""
+    """A system with the given resources and unlimited capacity, for studies without placement."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         everything = NodeTypeSchema(count=1, each=dict.fromkeys(resources, MAX_AMOUNT))
@@ -273,7 +273,7 @@ def known_systems() -> list[str]:
 
 
 def named_system(name: str) -> SystemFile:
-    """Return a bundled system, and open no other file. Raise `UnknownName`."""
+    """Return a bundled system. Do not open any other file. Raise `UnknownName`."""
     if name not in known_systems():
         raise UnknownName("system", quote_value(name), known_systems())
     return load_system(name)
@@ -291,7 +291,7 @@ def load_system(name_or_path: str) -> SystemFile:
 
 
 def parse_system(path: Path, text: str) -> SystemFile:
-    """Parse a system file; `path` appears in messages."""
+    """Parse a system file. `path` appears in error messages."""
     return _to_system_file(parse_tree(path, text, InvalidSystem))
 
 

@@ -1,4 +1,4 @@
-"""The properties of every dispatcher, tested with random clusters, queues and traces.
+"""The properties that every dispatcher must have, tested on random clusters, queues and traces.
 
 A property takes a dispatcher's name (a name, or `package.module:Class`) and raises `AssertionError` with the smallest
 counterexample found.
@@ -25,7 +25,7 @@ from cpsched_sim.testing.strategies import can_run, full_clusters, snapshots, tr
 from cpsched_sim.traces.trace_job import TraceJob
 
 TEST_EFFORT = "100"
-"""The deterministic limit of search-based dispatchers, because no property may depend on a clock."""
+"""The deterministic limit for search-based dispatchers. No property may depend on a clock."""
 
 
 def build_bounded_dispatcher(name_or_path: str) -> Dispatcher:
@@ -40,14 +40,14 @@ def build_policy_with(name_or_path: str, predictor: str = "walltime") -> Policy:
 
 
 def max_examples(name_or_path: str, many: int) -> settings:
-    """Return settings with the number of examples, reduced for a dispatcher that may call a solver. See
+    """Return settings with the number of examples, which is reduced for a dispatcher that searches. See
     `scaled_example_settings`."""
     searches = "effort" in setting_names(DISPATCHERS.find(name_or_path))
     return scaled_example_settings(many // 6 if searches else many)
 
 
 def decisions_are_feasible_and_explained(name_or_path: str) -> None:
-    """Check that no rule is broken, every queued job starts or has a wait, and plans are consistent."""
+    """Check that decisions break no rule, every queued job starts or has a wait, and plans are consistent."""
     dispatcher = build_bounded_dispatcher(name_or_path)
 
     @max_examples(name_or_path, 60)
@@ -80,7 +80,7 @@ def decisions_are_deterministic(name_or_path: str) -> None:
 
 
 def memory_round_trips(name_or_path: str) -> None:
-    """Check over several snapshots that a new dispatcher with restored memory makes the same decisions."""
+    """Check on several snapshots that a new dispatcher with restored memory makes the same decisions."""
 
     @max_examples(name_or_path, 20)
     @given(st.lists(snapshots(), min_size=2, max_size=4))
@@ -100,7 +100,7 @@ def memory_round_trips(name_or_path: str) -> None:
 
 
 def jobs_run_within_capacity(name_or_path: str) -> None:
-    """Check on whole traces that all jobs start or are refused with a reason, and that replays repeat."""
+    """Check on whole traces that all jobs start or are rejected with a reason, and that replays are deterministic."""
 
     @max_examples(name_or_path, 40)
     @given(traces(), st.sampled_from(["walltime", "last-two"]))

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 
 DEFAULT_EXAMPLES = 100
-"""Number of examples in Hypothesis's default profile, with which each property uses its own number."""
+"""Number of examples in Hypothesis's default profile. With this profile, each property uses its own number."""
 
 
 def scaled_example_settings(many: int, **further: Any) -> settings:

@@ -1,7 +1,7 @@
 """Add the property suite to pytest: `pytest --cpsched-dispatcher my.module:Class` (repeatable).
 
-Without other arguments, only the suite runs; otherwise, the given tests also run. The suite and its imports are loaded
-only with this option.
+Without other arguments, only the suite runs. Otherwise, the given tests also run. The suite is imported only if this
+option is set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME|MODULE:CLASS",
-        help="run the property suite that every dispatcher must pass on this one",
+        help="run the property suite, which every dispatcher must pass, on this dispatcher",
     )
 
 

@@ -1,7 +1,7 @@
 """Random clusters, queues and traces with several resources, distinct-node and whole-node jobs, and node sets.
 
-`snapshots` and `traces` are small and varied, so that a counterexample shrinks to a readable one. `full_clusters` are
-full clusters with long queues, for faults that small ones cannot show.
+`snapshots` and `traces` are small and varied, so that counterexamples shrink to readable ones. `full_clusters` are
+full clusters with long queues, for faults that do not occur on small clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ NOW_S = 1000
 
 @st.composite
 def clusters(draw: Draw) -> Cluster:
-    """Draw clusters of 1 to 6 nodes with 1 to 3 resources. Some nodes are equal; one node set has only some nodes."""
+    """Draw clusters of 1 to 6 nodes with 1 to 3 resources.
+
+    Some nodes are equal, and one node set contains only some nodes.
+    """
     resources = draw(st.integers(1, 3))
     kinds = draw(st.lists(st.tuples(*[st.integers(0, 6)] * resources), min_size=1, max_size=2))
     rows = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
@@ -34,7 +37,7 @@ def clusters(draw: Draw) -> Cluster:
 
 @st.composite
 def requests(draw: Draw, cluster: Cluster) -> Request:
-    """Draw requests, most of them small; a few can never fit."""
+    """Draw requests, most of which are small. A few can never fit."""
     amounts = draw(
         st.tuples(*[st.integers(0, 4)] * len(cluster.resources)).filter(any)
         if len(cluster.resources) > 1
@@ -51,7 +54,7 @@ def requests(draw: Draw, cluster: Cluster) -> Request:
 
 @st.composite
 def jobs(draw: Draw, cluster: Cluster, id: int, submit_s: Any = st.just(0)) -> Job:
-    """Draw jobs of users x and y in queues a and b."""
+    """Draw jobs from users x and y in queues a and b."""
     return Job(
         id,
         draw(submit_s),
@@ -81,7 +84,7 @@ def subtract_placement(request: Request, placement: Placement, cluster: Cluster,
 
 @st.composite
 def snapshots(draw: Draw, most: int = 8) -> Snapshot:
-    """Draw snapshots with a queue in order of arrival and running jobs; some estimates are below the walltime."""
+    """Draw snapshots with running jobs and a queue in order of arrival. Some estimates are below the walltime."""
     cluster = draw(clusters())
     free, running = cluster.capacity.copy(), []
     for id in range(100, 100 + draw(st.integers(0, 5))):
@@ -99,7 +102,7 @@ def snapshots(draw: Draw, most: int = 8) -> Snapshot:
 
 @st.composite
 def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
-    """Draw a cluster, and jobs in order of arrival, of which some run for their whole walltime."""
+    """Draw a cluster, and jobs in order of arrival. Some jobs run for their whole walltime."""
     cluster = draw(clusters())
     items, submit_s = [], 0
     for id in range(1, 1 + draw(st.integers(1, most))):
@@ -111,10 +114,10 @@ def traces(draw: Draw, most: int = 25) -> tuple[Cluster, list[TraceJob]]:
 
 @st.composite
 def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
-    """Draw full clusters of unequal nodes, with 20 to `most` waiting jobs with all sharing rules; some jobs are equal.
+    """Draw full clusters of unequal nodes, with 20 to `most` waiting jobs with all sharing rules. Some jobs are equal.
 
-    Running jobs occupy every node but the last two. In half of the examples, they leave a little free on each node,
-    which hardly any job fits. Then more requests fail than a plan remembers. Ends, estimates and submissions repeat, so
+    Running jobs occupy all nodes except the last two. In half of the examples, they leave so little free on each node
+    that hardly any job fits. Then more requests fail than a plan stores. Ends, estimates and submissions repeat, so
     that ties often decide the order. The example is derived from one drawn number, because drawing sixty jobs one by
     one is slow.
     """
@@ -151,7 +154,7 @@ def full_clusters(draw: Draw, most: int = 60) -> Snapshot:
 
 
 def can_run(cluster: Cluster, job: Job) -> bool:
-    """Return whether the empty cluster fits the request."""
+    """Return whether the request fits on the empty cluster."""
     return why_infeasible(job.request, cluster) is None
 
 

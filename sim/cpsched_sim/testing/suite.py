@@ -17,5 +17,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_dispatcher(dispatcher: str, promise: Callable[[str], None]) -> None:
-    """Check that the dispatcher has the property."""
+    """Check one property of the dispatcher."""
     promise(dispatcher)

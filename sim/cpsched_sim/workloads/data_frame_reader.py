@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DataFrameTraceReader(ParquetTraceReader):
-    """A frame as a trace. Messages contain row and column."""
+    """A frame as a trace. Error messages name the row and column."""
 
     NEEDED: ClassVar = ("submit_s", "run_s", "processors")
     ALSO: ClassVar = ("job", "walltime_s", "user", "name", "queue", "account", "recorded_start_s")
@@ -74,7 +74,7 @@ class DataFrameTraceReader(ParquetTraceReader):
 
 
 def _to_seconds(value: Any) -> Any:
-    """Convert a `Timestamp` (in UTC by default) or `Timedelta` to whole seconds; leave other values unchanged."""
+    """Convert a `Timestamp` (in UTC by default) or `Timedelta` to whole seconds. Return other values unchanged."""
     if hasattr(value, "total_seconds"):
         return int(value.total_seconds())
     return int(value.timestamp()) if hasattr(value, "timestamp") else value
@@ -94,7 +94,8 @@ def from_frame(
       (the job's number, which may also be the index), walltime_s, user, name, queue, account and recorded_start_s.
       `columns` maps these to the frame's own names: `{"submit_s": "SubmitTime"}`. Timestamps and timedeltas are
       converted to seconds.
-    - `system` is a name or a system file. The default is a pool of `processors`, or of as many as the largest job has.
+    - `system` is a name or a system file. The default is a pool of `processors`, or of the largest job's number of
+      processors.
 
     Raise `InvalidValue` for missing columns, and `InvalidTrace` with row and column for a job that breaks a rule or can
     never fit. If `lenient`, count such jobs in `notes` instead.

@@ -19,10 +19,10 @@ _DATE_FORM = "must be a date such as 2026-10-01, a date and a time, or +30d (day
 
 @dataclass(frozen=True, slots=True)
 class ArrivalDateRange:
-    """Jobs that arrive at or after `from_` and before `to`; "" means no bound.
+    """The jobs that arrive at or after `from_` and before `to`. An empty text means no bound.
 
-    In `from_`, `+30d` counts from the first job; in `to`, from the beginning of the range. `zone` is the time zone of
-    the dates, by default UTC.
+    In `from_`, `+30d` counts from the first job. In `to`, it counts from the beginning of the range. `zone` is the time
+    zone of the dates, by default UTC.
     """
 
     from_: str = ""
@@ -65,13 +65,13 @@ ALL_DATES = ArrivalDateRange()
 
 
 def trace_epoch_s(header: Mapping[str, str]) -> int:
-    """Return the Unix time at a trace's time 0: the header's UnixStartTime, or 0."""
+    """Return the Unix time of a trace's time 0: the header's UnixStartTime, or 0."""
     start = header.get("UnixStartTime", "").split()
     return int(start[0]) if start and start[0].isascii() and start[0].isdigit() and len(start[0]) < 13 else 0
 
 
 def arrival_dates_text(jobs: Sequence[TraceJob], epoch_s: int) -> str:
-    """Return the arrival dates, as in `2012-02-03 to 2012-10-12`, or the number of days; "" without jobs."""
+    """Return the arrival dates, such as `2012-02-03 to 2012-10-12`, or the number of days, or "" without jobs."""
     if not jobs:
         return ""
     first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))

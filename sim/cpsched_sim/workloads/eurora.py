@@ -1,6 +1,6 @@
-"""Generate a repeatable workload like Eurora's (CINECA, 2014-2015), whose trace is not public.
+"""Generate a reproducible workload that resembles that of Eurora (CINECA, 2014-2015), whose trace is not public.
 
-Construction. Work comes in *regimes*: for some time, a user runs one application with one request in one queue, with
+Construction. Jobs arrive in *regimes*: for some time, a user runs one application with one request in one queue, with
 similar durations (the temporal locality of mod17 section 3). A regime's jobs arrive in bursts, and each burst follows
 when the previous one has ended. Then the user starts another regime: a known application with another duration (a test,
 then the real run), or an application that no predictor has seen. Runs of a regime have exactly, nearly or roughly the
@@ -8,18 +8,18 @@ same length. Some reach the walltime; their recorded run time is slightly longer
 5). Names are a prefix, with a running number if the user counts runs.
 
 Result. Class shares and the share of jobs that reach their walltime are quotas, met except for rounding. All other
-values are drawn by stratification, and distributed so that the few large regimes do not distort the sums.
-`PUBLISHED_FIGURES` has the figures of mod17 and cp19. The workload meets all of them: over 25 generated months, the
-largest deviations were the CPU time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean
+values are drawn by stratified sampling, and distributed so that the few large regimes do not distort the sums.
+`PUBLISHED_FIGURES` contains the figures from mod17 and cp19. The workload meets all of them: over 25 generated months,
+the largest deviations were the CPU time of the eleven long jobs (1.31 to 1.67 % of all; published 1.6) and the mean
 absolute error of `profile` (38.0 to 44.5 min; published 38.9). All other statistics were within 12 % of the published
 figures.
 
-Not fitted. The problem sizes of cp19 table 2 depend on the dispatcher as much as on the workload (94 to 145 intervals
+Not fitted. The problem sizes in cp19 table 2 depend on the dispatcher as much as on the workload (94 to 145 intervals
 for the same jobs). With EASY and `profile`, a month (seed 1) has 27 running or considered jobs per decision (cp19's
 PCP3-D: 115), 352 resources requested (584) and 1,081 free (1,473): fewer but larger jobs at a time.
 
-Draws are uniform doubles and integers of NumPy's PCG64, and times are whole seconds, so every platform gives the same
-jobs.
+Draws are uniform doubles and integers from NumPy's PCG64, and times are whole seconds. Every platform generates the
+same jobs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ JOBS_PER_DAY = 372_321 / 304.4
 """Jobs per day in Eurora's ten busiest months."""
 USERS = 140
 MAX_JOBS = 4_000_000
-"""Maximum number of jobs; this number of jobs takes about 3 GB of memory."""
+"""Maximum number of jobs, which need about 3 GB of memory."""
 MAX_DAYS = 36_525
 """Maximum number of days: a century."""
 PUBLISHED_FIGURES = {
@@ -62,8 +62,9 @@ PUBLISHED_FIGURES = {
     "profile_over": 0.537,
     "profile_close": 0.50,
 }
-"""Figures from mod17 (sections 2 and 5.1) and cp19 (section 5). Jobs are short below 1 h, medium up to 12 h, else long.
-Predictions are close if real / predicted is between 0.75 and 1.25. CPU time is cores times run time."""
+"""Figures from mod17 (sections 2 and 5.1) and cp19 (section 5). Jobs are short below 1 h, medium up to 12 h, and
+otherwise long. Predictions are close if real / predicted is between 0.75 and 1.25. CPU time is cores times run time.
+"""
 _DAY_S = 86_400
 _NAME_PREFIXES = (
     "relax",
@@ -85,10 +86,10 @@ _NAME_PREFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class _DurationClass:
-    """A class of durations: its share of all jobs, and the form of its regimes.
+    """A class of durations: its share of all jobs, and the distributions of its regimes.
 
-    `durations_s` are equidistant quantiles of the regimes' durations, within `bounds_s`; `shapes` are (units, cores of
-    each, weight); `mean_jobs` is the mean number of jobs of a regime.
+    `durations_s` are equidistant quantiles of the regimes' durations, within `bounds_s`; `shapes` are (units, cores per
+    unit, weight); `mean_jobs` is the mean number of jobs in a regime.
     """
 
     share: float
@@ -113,14 +114,14 @@ _DURATION_CLASSES = (
 )
 
 _QUEUE_LIMITS_S = {"debug": 1800, "parallel": 14_400, "np_parallel": 21_600, "longpar": 86_400}
-"""Walltime limits in seconds. They were set per queue, and most users kept the default."""
+"""Walltime limits in seconds by queue. Most users kept the default, which is the queue's limit."""
 _LAST_QUEUE = "longpar"
 _KNOWN_QUEUE_SHARES = {"debug": 0.08, "parallel": 0.53, "np_parallel": 0.17, "longpar": 0.22}
 _NEW_QUEUE_SHARES = {"debug": 0.54, "parallel": 0.38, "np_parallel": 0.05, "longpar": 0.03}
-"""Queue shares of known and new applications."""
+"""Shares of the queues for new applications."""
 _NEW_APPLICATION_SHARE = 0.78
 _RUN_TIME_SPREADS = ((0.0, 0.24), (0.12, 0.24), (0.5, 0.52))
-"""Pairs (spread, share): in this share of regimes, runs last the regime's duration times 1 +- the spread."""
+"""Pairs (spread, share). In this share of regimes, a run lasts the regime's duration times 1 +- the spread."""
 _KILLED_SHARE = 0.036
 """Share of jobs that reach their walltime."""
 _BURST_SIZES = (1, 1, 2, 3, 5, 10, 30)
@@ -160,7 +161,7 @@ class _UserApplication:
 
 
 def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
-    """Generate the jobs of `days` days in order of arrival, deterministically. `load` scales their number."""
+    """Generate the jobs for a number of days in order of arrival, deterministically. `load` scales their number."""
     require(days > 0, "days", days, "must be positive")
     require(
         days * _DAY_S >= 1 and days <= MAX_DAYS, "days", days, f"must be at least a second and at most {MAX_DAYS:,}"
@@ -185,13 +186,13 @@ def eurora(days: float, seed: int, load: float = 1.0) -> list[TraceRecord]:
 
 
 def eurora_jobs(days: float, seed: int, load: float = 1.0) -> list[TraceJob]:
-    """Generate the same jobs with requests for the system `eurora`."""
+    """Generate the same jobs as `eurora`, with requests for the system `eurora`."""
     system = System(load_system("eurora"))
     return [record.with_request(system.request(record.ask)) for record in eurora(days, seed, load)]
 
 
 def _all_regimes(rng: np.random.Generator, jobs: int) -> list[_UserRegime]:
-    """Return the regimes of all classes, shuffled. Rounding differences go to the short class."""
+    """Return the regimes of all classes, shuffled. The short class absorbs rounding differences."""
     quotas = [round(kind.share * jobs) for kind in _DURATION_CLASSES[1:]]
     quotas.insert(0, jobs - sum(quotas))
     regimes = [
@@ -225,7 +226,7 @@ def _regimes_of_class(rng: np.random.Generator, kind: _DurationClass, jobs: int)
 
 
 def _jobs_per_regime(jobs: int, mean: float) -> FloatArray:
-    """Return the jobs per regime: ascending whole numbers with a skewed distribution and the sum `jobs`."""
+    """Return the number of jobs in each regime, ascending. The numbers have a skewed distribution and sum to `jobs`."""
     count = max(1, round(jobs / mean))
     shape = _spaced_quantiles((10, 20, 30, 45, 60, 90, 150, 400), count)
     lengths: FloatArray = np.maximum(1, np.floor(shape / shape.sum() * jobs))
@@ -237,7 +238,7 @@ def _jobs_per_regime(jobs: int, mean: float) -> FloatArray:
 
 
 def _spaced_quantiles(table: Sequence[int], count: int) -> FloatArray:
-    """Return `count` equidistant quantiles, ascending, of the distribution with the quantiles in `table`."""
+    """Return `count` equidistant quantiles, in ascending order, of the distribution with the quantiles in `table`."""
     at = (np.arange(count) + 0.5) / count * (len(table) - 1)
     return np.asarray(np.interp(at, np.arange(len(table)), table), dtype=np.float64)
 
@@ -248,13 +249,13 @@ def _draw_value(rng: np.random.Generator, table: Sequence[int]) -> float:
 
 
 def _proportional_indices(weights: Sequence[float], count: int) -> FloatArray:
-    """Return `count` ascending indices of `weights`, each as often as its weight requires."""
+    """Return `count` ascending indices of `weights`, each in proportion to its weight."""
     upto = np.cumsum(weights)
     return np.asarray(np.searchsorted(upto, (np.arange(count) + 0.5) / count * upto[-1]), dtype=np.float64)
 
 
 def _spread_by_weight(rng: np.random.Generator, values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return `values` in a random order that gives positions of every weight a fair share of each value.
+    """Return `values` in a random order such that positions of every weight receive a fair share of each value.
 
     Positions are grouped into blocks of similar weight. The values go to the blocks in turn, and are then shuffled
     within each block.
@@ -274,7 +275,10 @@ def _draw_index(rng: np.random.Generator, weights: npt.ArrayLike) -> int:
 
 
 def _regime_starts_s(rng: np.random.Generator, count: int, horizon_s: int) -> list[int]:
-    """Return the start times of the regimes, ascending, with fewer at night and on weekends. Day 0 is a Monday."""
+    """Return the regimes' start times in ascending order, with fewer starts at night and on weekends.
+
+    Day 0 is a Monday.
+    """
     hours = np.arange(-(-horizon_s // 3600))
     weights = np.take(_HOUR_WEIGHTS, hours % 24) * np.take(_WEEKDAY_WEIGHTS, hours // 24 % 7)
     upto = np.concatenate([[0], np.cumsum(weights)])
@@ -330,7 +334,7 @@ class _WeightedNameChoice:
 
 
 class _QueueAndWalltimeChoice:
-    """The choice of queue and walltime by users."""
+    """The users' choice of queue and walltime."""
 
     def __init__(self) -> None:
         self._queue_choices = {
@@ -339,7 +343,7 @@ class _QueueAndWalltimeChoice:
         }
 
     def choose(self, regime: _UserRegime, is_new: bool) -> tuple[str, int]:
-        """Return queue and walltime, which is slightly too short if the regime must reach it."""
+        """Return the queue and walltime. The walltime is slightly too short if the regime's jobs must reach it."""
         longest_s = regime.duration_s * (1 + regime.spread)
         fits = [name for name, limit_s in _QUEUE_LIMITS_S.items() if limit_s >= longest_s] or [_LAST_QUEUE]
         queue = self._queue_choices[is_new].next(regime.jobs, fits)
@@ -354,7 +358,7 @@ def _make_request(regime: _UserRegime, application: _UserApplication) -> UnitsRe
 
 
 def _draw_submits_s(rng: np.random.Generator, regime: _UserRegime, start_s: int, horizon_s: int) -> list[int]:
-    """Return ascending arrivals in bursts of a few seconds, each a think time after the previous burst's end.
+    """Return ascending arrivals in bursts of a few seconds. Each burst follows the end of the last by a think time.
 
     Arrivals after the horizon wrap around to the beginning, as if the regime had started earlier, so that the workload
     is stationary for any horizon.
@@ -369,7 +373,7 @@ def _draw_submits_s(rng: np.random.Generator, regime: _UserRegime, start_s: int,
 
 
 def _draw_run_times_s(rng: np.random.Generator, regime: _UserRegime, walltime_s: int) -> list[int]:
-    """Return run times within the class's bounds, above the walltime if the regime reaches it, else below."""
+    """Return run times within the class's bounds. They exceed the walltime only if the regime must reach it."""
     draws = rng.random(regime.jobs)
     if regime.killed:
         return [walltime_s + 1 + int(draw * 40) for draw in draws]

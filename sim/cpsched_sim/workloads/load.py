@@ -1,4 +1,4 @@
-"""Load a workload from a file of any format: jobs in order of arrival, with requests for one system."""
+"""Load a workload from a file in any known format: jobs in order of arrival, with requests for one system."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
 _SET_SYSTEM = "set a known system or a system file with --system"
 _CORRECT_SYSTEM = "correct the system, or omit such jobs with lenient"
 ACCOUNTING_READERS = (SacctReader, PbsAccountingReader)
-"""Formats with user options in a `TraceDialect`."""
+"""Formats for which the user sets options in a `TraceDialect`."""
 _SEARCHED_LINES = 20
-"""Number of lines at the beginning of a file to search for an SWF line if no format recognises the first line."""
+"""Number of lines at the beginning of a file in which to look for an SWF line if no format recognises the first line.
+"""
 MAX_INVALID_SHARE = 0.5
-"""Maximum share of invalid lines in lenient reading; a larger share suggests a wrong format."""
+"""Maximum share of invalid lines that lenient reading accepts. A larger share suggests a wrong format."""
 TOLERATED_INVALID_LINES = 10
-"""Number of invalid lines that lenient reading always tolerates."""
+"""Number of invalid lines that lenient reading always accepts."""
 _MAX_NAMES = 5
 """Maximum number of partitions in a note, or of columns in a message."""
 
@@ -79,13 +80,13 @@ class Workload:
     origin: Mapping[str, object] = field(default_factory=dict)
     """Provenance: trace_sha256, system_sha256, max_jobs, lenient. Empty for a workload created in memory."""
     site: SitePolicy | None = None
-    """The site policy for the replay, whose accounts include the jobs' users."""
+    """The site policy for the replay. Its accounts include the jobs' users."""
 
     def __repr__(self) -> str:
         return f"<Workload {self.name}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        """Return the summary for a notebook."""
+        """Return the summary as HTML for a notebook."""
         return make_element("p", make_element("b", self.name), f": {self.summary}")
 
     @property
@@ -99,10 +100,10 @@ class Workload:
     def between(self, from_: object = "", to: object = "", zone: str = "") -> Workload:
         """Return the jobs that arrive at or after `from_` and before `to`.
 
-        Each bound is a `date`, a `datetime`, or a text as in `cpsched simulate --from`: `2012-02-01T12:00`, or `+30d`
-        and `+12h` from the first job (in `to`, from the beginning of the part). A bound without a time zone is in
+        Each bound is a `date`, a `datetime`, or text as for `cpsched simulate --from`: `2012-02-01T12:00`, or `+30d`
+        and `+12h` from the first job (in `to`, from the beginning of the range). A bound without a time zone is in
         `zone`, by default UTC. Raise `InvalidValue` for an invalid date, or if the trace has no dates. Raise
-        `InputError` if no job is left.
+        `InputError` if no job remains.
         """
         wanted = ArrivalDateRange(str(from_), str(to), zone)
         epoch_s = trace_epoch_s(self.header)
@@ -125,20 +126,21 @@ class Workload:
         return self if len(part) == len(self.jobs) else self._with_part(part, {"from_job": from_job, "jobs": jobs})
 
     def _with_part(self, jobs: Sequence[TraceJob], cut: object) -> Workload:
-        """Return a workload with part of the jobs; `origin` records the cuts in order."""
+        """Return a workload with some of the jobs. `origin` records the selections in order."""
         parts = [*self.origin.get("parts", ()), cut]  # type: ignore[misc]
         return replace(self, jobs=jobs, origin={**self.origin, "parts": parts})
 
     def to_frame(self) -> DataFrame:
-        """Return the jobs as a pandas frame, one row per job id. Raise `InputError` without pandas.
+        """Return the jobs as a pandas frame with one row per job id. Raise `InputError` without pandas.
 
-        The columns are those of `Simulation.to_frame()` that require no schedule. All times are seconds of the trace.
+        The columns are those of `Simulation.to_frame()` that require no schedule. All times are in seconds since the
+        trace's time 0.
         """
         return jobs_to_frame(self.jobs)
 
 
 def apply_site_policy(workload: Workload, policy: SitePolicy | str | PathLike[str]) -> Workload:
-    """Return the workload under a site policy (an object or a file), with jobs' account, QOS and tier set."""
+    """Return the workload with a site policy (an object or a file), which sets the jobs' accounts, QOSes and tiers."""
     if not isinstance(policy, SitePolicy):
         policy = load_policy(Path(policy))
     site, jobs = policy.with_users_of(workload.jobs)
@@ -152,12 +154,12 @@ FORMATS: Registry[TraceReader] = Registry("trace format", "cpsched.formats", Tra
 def open_trace(
     path: Path, lenient: bool = False, format: str | None = None, dialect: TraceDialect = DEFAULT_DIALECT
 ) -> TraceReader:
-    """Open a reader of `format`, or of the detected format.
+    """Open a reader for `format`, or for the detected format.
 
     A `dialect` with columns selects accounting data, regardless of the first line.
 
     Raise `UnknownName` or `PluginLoadError` for an unavailable format. Raise `InputError` if the file cannot be read or
-    has no known format; the message then guesses what the file is.
+    has no known format. The message then contains a guess at the file's type.
     """
     if format is None and dialect.columns:
         return SacctReader(path, lenient, dialect)
@@ -172,7 +174,7 @@ def open_trace(
 
 @contextmanager
 def _convert_format_errors(format: str, reader: TraceReader | None = None) -> Iterator[None]:
-    """Convert an unexpected exception of a format to `PluginError`."""
+    """Convert an unexpected exception from a format to `PluginError`."""
     try:
         yield
     except (CpschedError, OSError, MemoryError):
@@ -184,7 +186,7 @@ def _convert_format_errors(format: str, reader: TraceReader | None = None) -> It
 
 
 def _detect_format(path: Path) -> Registration:
-    """Return the format that recognises the first line: the project's, then plug-ins', skipping broken ones.
+    """Return the format that recognises the first line: first the project's formats, then working plug-ins'.
 
     If the first lines are damaged and a later line looks like SWF, the format is SWF, and the reader reports the line.
     """
@@ -221,7 +223,7 @@ def _detect_table_format(path: Path, formats: Sequence[Registration]) -> Registr
 
 
 def _recognises_line(format: Registration, first: str) -> bool:
-    """Return whether a format recognises a first line. Raise `PluginError` if the format fails."""
+    """Return whether a format recognises a file's first line. Raise `PluginError` if the format fails."""
     with _convert_format_errors(format.name):
         return bool(getattr(format.factory, "recognises", _recognise_nothing)(first))
 
@@ -244,7 +246,7 @@ def load(
     """Read a trace for a system: a name, a file, or the trace's own system (default `pool`).
 
     `format` is a name or `package.module:Class`; the default is detected from the first line. `dialect` has options for
-    accounting data: columns, time zone and arrival. `between` selects a part by date.
+    accounting data: columns, time zone and arrival. `between` selects the jobs by date.
 
     Raise `InvalidTrace` with file and line for a job that breaks a rule or can never fit. With `lenient`, count such
     jobs, and raise `InputError` if most lines are invalid. `progress` is called periodically with the number of jobs
@@ -291,7 +293,7 @@ def load_jobs(
 ) -> Sequence[TraceJob]:
     """Read the jobs of a trace in order of arrival without a system, for studies without placement.
 
-    Requests serve only to distinguish jobs, for example in predictors. Raise `InvalidTrace` or `InputError`.
+    The requests only distinguish jobs, for example in predictors. Raise `InvalidTrace` or `InputError`.
     """
     reader = open_trace(path, lenient, format, dialect)
     jobs = _read_jobs(
@@ -304,7 +306,7 @@ def load_jobs(
 def _select_part(
     jobs: Sequence[TraceJob], between: ArrivalDateRange, max_jobs: int | None, reader: TraceReader
 ) -> Sequence[TraceJob]:
-    """Return at most `max_jobs` jobs of one part of a trace. Raise `InputError` if there are none."""
+    """Return at most `max_jobs` jobs in a date range. Raise `InputError` if there are none."""
     if between == ALL_DATES:
         return jobs
     epoch_s = trace_epoch_s(reader.header)
@@ -352,7 +354,7 @@ def _read_jobs(
 
 
 def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
-    """Return an error-free trace's jobs in columns and update the reader's counts; otherwise, return None."""
+    """Return the jobs of an error-free trace in columns, and update the reader's counts. Otherwise, return None."""
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_columns(fresh, progress)
     if found is None:
@@ -368,7 +370,7 @@ def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int]
 
 
 def check_broken(reader: TraceReader) -> None:
-    """Raise `InputError` if more lines are invalid than is plausible for a damaged file."""
+    """Raise `InputError` if more lines are invalid than is plausible in a trace of the right format."""
     tally = reader.tally
     lines = tally.read + tally.broken
     if tally.read and tally.broken > max(TOLERATED_INVALID_LINES, MAX_INVALID_SHARE * lines):
@@ -385,7 +387,7 @@ def _unknown_partition_hint(partitions: Counter[str], system: str) -> str:
 
 
 def _find_system(system: str | SystemFile | None, reader: TraceReader) -> System:
-    """Return the given system, or the one that the trace names, which is never opened as a path."""
+    """Return the given system, or the system named in the trace. That name is never opened as a path."""
     if system is None and (named := reader.header.get("system")):
         try:
             file = named_system(named)
@@ -400,9 +402,9 @@ def _find_system(system: str | SystemFile | None, reader: TraceReader) -> System
 
 
 def job_from_record(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
-    """Convert a record to a job of a system.
+    """Convert a record to a job for a system.
 
-    If it cannot fit, raise `InvalidTrace`, or count it and return None if lenient.
+    If the job cannot fit, raise `InvalidTrace`. A lenient reader counts it, and None is returned.
     """
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:

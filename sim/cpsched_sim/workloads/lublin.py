@@ -1,16 +1,16 @@
 """Generate rigid parallel jobs with the model of Lublin and Feitelson and its published parameters.
 
 U. Lublin, D. G. Feitelson: The workload on parallel supercomputers: modeling the characteristics of rigid jobs, JPDC
-63(11), 2003. Their parameters for all jobs, batch and interactive together, are fitted to SDSC Paragon, CTC SP2 and
+63(11), 2003. Their parameters for all jobs, batch and interactive, were fitted to SDSC Paragon, CTC SP2 and
 KTH SP2. Times are seconds.
 
-- **Processors.** A share of the jobs is serial. For the others, the logarithm of the number of processors is uniform in
-two stages. For a share of all jobs, it is rounded, so that the number is a power of two.
-- **Run time.** The natural logarithm is one of two gamma variables. Wide jobs get the longer one more often.
+- **Processors.** A share of the jobs are serial. For the others, the logarithm of the number of processors is uniform
+  in two stages. For a share of all jobs, it is rounded, so that the number is a power of two.
+- **Run time.** The natural logarithm is one of two gamma variables. Wide jobs use the longer one more often.
 - **Arrivals.** The logarithm of a gap at the busiest hours is a gamma variable. Gaps are longer in half hours with
   fewer arrivals: the share of each half hour is the increment of another gamma distribution.
 
-Differences: the model and these jobs have no users. For a machine with a size other than 128 processors, the bounds of
+Differences: the model and these jobs have no users. For a machine that does not have 128 processors, the bounds of
 the two stages change as the authors describe. A power of two above the size becomes the largest power of two within it.
 `cpsched_sim.workloads.walltime_estimates` assigns the walltimes.
 """
@@ -34,7 +34,7 @@ SERIAL_SHARE = 0.244
 POWER_OF_TWO_SHARE = 0.576
 """Share of all jobs that are parallel with a rounded logarithm of the number of processors."""
 PUBLISHED_PROCESSORS = 128
-"""The machine size of the published parameters."""
+"""The machine size for which the parameters were published."""
 MIN_PROCESSORS = 16
 MAX_PROCESSORS = 1 << 20
 MAX_JOBS = 4_000_000
@@ -55,7 +55,7 @@ class _GammaDistribution:
     scale: float
 
     def draw_truncated(self, rng: np.random.Generator, count: int, most: float) -> FloatArray:
-        """Draw `count` values of at most `most`; redraw larger values."""
+        """Draw `count` values. Redraw each value above `most`."""
         values: FloatArray = rng.gamma(self.shape, self.scale, count)
         while (over := np.flatnonzero(values > most)).size:
             values[over] = rng.gamma(self.shape, self.scale, over.size)
@@ -72,9 +72,9 @@ class _GammaDistribution:
 
 
 SHORT_RUN_TIMES, LONG_RUN_TIMES = _GammaDistribution(4.2, 0.94), _GammaDistribution(312, 0.03)
-"""Distributions of the run time's logarithm for the two kinds of jobs."""
+"""Distributions of the natural logarithm of the run time, for the two kinds of jobs."""
 SHORT_SHARE, SHORT_SHARE_BY_PROCESSOR = 0.78, -0.0054
-"""The share of the short kind, and its change per processor of a job."""
+"""The share of jobs of the short kind, and its change per processor of the job."""
 LOG_MAX_RUN_TIME = 12
 """Natural logarithm of the longest run time: 45 hours."""
 GAP_DISTRIBUTION = _GammaDistribution(10.2303 * 1.0225, 0.4871)
@@ -83,11 +83,11 @@ hours.
 """
 LOG_MAX_GAP = 13
 DAILY_CYCLE = _GammaDistribution(8.1737, 3.9631)
-"""Arrivals over the day, in half hours."""
+"""Distribution of the arrivals over the day, in half hours."""
 
 
 def lublin(jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0) -> list[TraceRecord]:
-    """Generate `jobs` jobs in order of arrival for `processors` processors; `load` scales the jobs per day.
+    """Generate `jobs` jobs in order of arrival for `processors` processors. `load` scales the number of jobs per day.
 
     The result is deterministic. The first day begins at midnight. Raise `InvalidValue` for invalid parameters.
     """
@@ -111,7 +111,7 @@ def lublin(jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: f
 def lublin_jobs(
     jobs: int, seed: int, processors: int = PUBLISHED_PROCESSORS, load: float = 1.0
 ) -> tuple[System, list[TraceJob]]:
-    """Generate the jobs with requests; return the pool of processors as a system, and the jobs."""
+    """Generate the jobs with requests. Return the pool of processors as a system, and the jobs."""
     system = System(load_system("pool"), {"MaxProcs": str(processors)})
     requests: dict[ProcessorCountRequest, Request] = {}
     found = []
@@ -124,7 +124,7 @@ def lublin_jobs(
 
 
 def swf_header(jobs: int, seed: int, processors: int, load: float) -> dict[str, str]:
-    """Return the header of a trace with these jobs, with the keys of the Standard Workload Format."""
+    """Return the header of a trace with these jobs, with the keys defined by the Standard Workload Format."""
     return {
         "Version": "2.2",
         "Computer": "none: the model of Lublin and Feitelson (2003), with estimates as Tsafrir et al. (2005)",
@@ -149,7 +149,7 @@ def shares_of_day() -> FloatArray:
 
 
 def _draw_submits_s(rng: np.random.Generator, jobs: int, load: float) -> IntArray:
-    """Return arrival times: sums of gaps in half hours of mean traffic, mapped to the daily cycle."""
+    """Return arrival times in seconds: cumulative gaps in half hours of mean traffic, mapped to the daily cycle."""
     passed = np.cumsum(np.exp(GAP_DISTRIBUTION.draw_truncated(rng, jobs, LOG_MAX_GAP)) / (_HALF_HOUR_S * load))
     days, within = np.divmod(passed, _HALF_HOURS)
     upto = np.concatenate([[0.0], np.cumsum(shares_of_day())])

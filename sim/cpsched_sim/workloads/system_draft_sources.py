@@ -17,7 +17,7 @@ from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
 from cpsched_sim.workloads.load import check_broken, job_from_record, open_trace
 
 MAX_CHARS = 1 << 28
-"""Maximum number of characters of scontrol's or sinfo's output; scontrol prints about a thousand per node."""
+"""Maximum number of characters in the output of scontrol or sinfo. scontrol prints about a thousand per node."""
 _MAX_EXAMINED_LINES = 20
 
 

@@ -1,20 +1,4 @@
-"""Assign walltimes like those of users: a few round values, mostly far above the run time.
-
-D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
-
-- *n* jobs use about 0.6536 n^0.5478 different values.
-- The value at time rank *x* (a share of the values, ascending) is (a - 1) x / (a - x) of the longest, where
-  a = 1 + 12.1 K^-0.6026 for *K* values.
-- The twenty most popular values cover 89 % of the jobs. The value at popularity rank *x* from 2 on has 14.05
-  e^(-0.1775 x) + 0.4625 %, the first has the remainder of the 89 %, and those from rank 21 on share the rest in
-  proportion to x^-2.267.
-- No estimate is below the run time: jobs are processed from the longest run to the shortest, and each gets a random
-  remaining estimate that is long enough.
-
-Differences: values are multiples of five minutes if the longest is at least 16 hours, and of one minute otherwise. The
-longest value is the most popular. The nineteen other popular values are drawn from one nineteenth of the time ranks
-each, in random order of popularity. If no remaining estimate is long enough, the job requests the longest value.
-"""
+"""Assign walltimes that resemble users' estimates: a few round values, mostly far above the run time."""
 
 from __future__ import annotations
 
@@ -25,7 +9,7 @@ from cpsched.metrics import FloatArray
 from cpsched.model import IntArray
 
 MAX_ESTIMATE_S = 172_800
-"""The default longest estimate: two days."""
+"""The default longest estimate in seconds: two days."""
 POPULAR_VALUES = 20
 POPULAR_SHARE = 0.89
 _MIN_VALUES = POPULAR_VALUES + 10
@@ -47,7 +31,7 @@ def draw_estimates_s(rng: np.random.Generator, runs_s: IntArray, longest_s: int 
 
 
 def _distinct_estimates_s(jobs: int, longest_s: int) -> IntArray:
-    """Return the distinct estimates, ascending."""
+    """Return the distinct estimates in seconds, in ascending order."""
     count = max(_MIN_VALUES, round(0.653566 * jobs**0.547761))
     bend = 1 + 12.1039 * count**-0.6026
     rank = np.arange(1, count + 1) / count
@@ -66,7 +50,10 @@ def popularity_by_rank(values: int) -> FloatArray:
 
 
 def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
-    """Return each value's share by time rank: the longest is most popular; other popular ones are spread out."""
+    """Return each value's share, by time rank.
+
+    The longest value is most popular, and the other popular values are spread.
+    """
     edges = np.linspace(0, values - 1, POPULAR_VALUES).astype(np.int64)
     popular = rng.permutation(rng.integers(edges[:-1], edges[1:]))
     others = rng.permutation(np.setdiff1d(np.arange(values - 1), popular))
@@ -76,14 +63,14 @@ def _popularity_shares(rng: np.random.Generator, values: int) -> FloatArray:
 
 
 def _split_jobs(shares: FloatArray, jobs: int) -> IntArray:
-    """Return whole numbers of jobs in proportion to these shares, with sum `jobs`."""
+    """Return whole numbers of jobs that are proportional to these shares and sum to `jobs`."""
     upto = np.floor(np.cumsum(shares) * jobs + 0.5).astype(np.int64)
     upto[-1] = jobs
     return np.diff(upto, prepend=0)
 
 
 def _assign_estimates(rng: np.random.Generator, pool_s: IntArray, runs_s: IntArray, longest_s: int) -> IntArray:
-    """Assign estimates from an ascending pool to jobs, from the longest run to the shortest."""
+    """Assign estimates from an ascending pool to the jobs, starting with the longest run."""
     left = pool_s.tolist()
     able: list[int] = []
     found = np.empty(len(runs_s), np.int64)

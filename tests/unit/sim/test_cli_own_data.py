@@ -58,7 +58,7 @@ def test_file_options_reach_compare_processes(jobs, system, tmp_path):
     assert done.exit_code == 0, done.stderr
     assert [row["dispatcher"] for row in json.loads(done.stdout)["results"]] == ["easy", "as recorded"]
     again = invoke("compare", jobs, *words, "--zone", "Europe/Berlin", "--resume")
-    assert "note: 1 of 1 combination was finished before" in again.stderr
+    assert "note: 1 of 1 combination was already finished" in again.stderr
 
 
 def test_results_of_another_time_zone_are_not_finished(jobs, system, tmp_path):

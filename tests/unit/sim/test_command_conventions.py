@@ -201,11 +201,11 @@ def test_comparison_resumes_after_stop(four_jobs, tmp_path):
 
     first, _ = compare("--dispatcher", "fcfs,easy", "--plots")
     again, said = compare("--dispatcher", "easy,greedy,fcfs", "--resume", "--plots")
-    assert said == "note: 2 of 3 combinations were finished before\n"
+    assert said == "note: 2 of 3 combinations were already finished\n"
     assert [row["dispatcher"] for row in again] == ["easy", "greedy", "fcfs"]
     assert [again[2]["summary"], again[0]["summary"]] == [row["summary"] for row in first]
     assert compare("--dispatcher", "greedy", "--resume")[1] == (
-        "note: 1 of 1 combination was finished before; 2 other results are kept\n"
+        "note: 1 of 1 combination was already finished; 2 other results are kept\n"
     )
     summary = tmp_path / "out" / "greedy-walltime" / "summary.json"
     for damaged in ("", "{", "[]", summary.read_text().replace('"bsld"', '"dlsb"')):

@@ -92,7 +92,7 @@ def test_comparison_is_not_replaced_by_another(four_jobs, tmp_path):
         "compare", four_jobs, "--dispatcher", "pcp20,easy", "--effort", 50, "--seed", 2, "--out", out, "--resume"
     )
     assert resumed.exit_code == 2
-    assert "pcp20-walltime: was made from other inputs: " in resumed.stderr
+    assert "pcp20-walltime: was computed with other inputs: " in resumed.stderr
     assert "seed was" in resumed.stderr
     assert content(out) == before
 
@@ -100,7 +100,7 @@ def test_comparison_is_not_replaced_by_another(four_jobs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--set", "overrun=double"), "easy-walltime: was made from other inputs: overrun was None, now double"),
+        (("--set", "overrun=double"), "easy-walltime: was computed with other inputs: overrun was None, now double"),
         (("--max-jobs", 3), "max_jobs was None, now 3"),
         (("--lenient",), "lenient was False, now True"),
         (("--charge", "50"), "charge was none, now 50.0"),
@@ -131,7 +131,7 @@ def test_rejects_resume_with_other_code(four_jobs, compared, tmp_path, dispatche
     written["setup"][named] = "another"
     path.write_text(json.dumps(written))
     resumed = invoke("compare", four_jobs, "--dispatcher", dispatcher, "--out", out, "--resume")
-    said = f"easy-walltime: was made from other inputs: {named} was another"
+    said = f"easy-walltime: was computed with other inputs: {named} was another"
     assert (resumed.exit_code, said in resumed.stderr) == (2, True)
     assert f"(version {written['version']}, now {version('cpsched')})" in resumed.stderr
 
@@ -143,7 +143,7 @@ def test_other_version_of_same_code_resumes(four_jobs, compared, tmp_path):
     path = out / "easy-walltime" / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": "0.0.1.dev1"}))
     resumed = invoke("compare", four_jobs, "--dispatchers", "easy", "--out", out, "--resume")
-    assert (resumed.exit_code, "1 of 1 combination was finished before" in resumed.stderr) == (0, True)
+    assert (resumed.exit_code, "1 of 1 combination was already finished" in resumed.stderr) == (0, True)
 
 
 def test_resume_adds_rows_and_redraws_pictures(four_jobs, tmp_path):
@@ -151,7 +151,7 @@ def test_resume_adds_rows_and_redraws_pictures(four_jobs, tmp_path):
     assert invoke("compare", four_jobs, "--dispatcher", "easy", "--out", out, "--plots").exit_code == 0
     before = content(out)
     added = invoke("compare", four_jobs, "--dispatcher", "fcfs", "--out", out, "--resume", "--json")
-    assert added.stderr == "note: 0 of 1 combination was finished before; 1 other result is kept\n"
+    assert added.stderr == "note: 0 of 1 combination was already finished; 1 other result is kept\n"
     assert [row["dispatcher"] for row in json.loads(added.stdout)["results"]] == ["fcfs", "easy"]
     assert rows_of(out) == [("fcfs", "walltime"), ("easy", "walltime")]
     after = content(out)
@@ -171,7 +171,7 @@ def test_finished_rows_survive_kill(tmp_path):
     process.send_signal(signal.SIGKILL)
     assert process.done(ENOUGH_S).returncode == -signal.SIGKILL
     resumed = invoke("compare", path, "--dispatcher", "fcfs", "--max-jobs", "100", "--out", out, "--resume", "--json")
-    assert resumed.stderr == "note: 1 of 1 combination was finished before\n"
+    assert resumed.stderr == "note: 1 of 1 combination was already finished\n"
     assert json.loads(resumed.stdout)["results"][0]["summary"]["jobs"] == 100
 
 
@@ -184,5 +184,5 @@ def test_plugin_folders_have_no_colon_but_old_ones_are_found(four_jobs, tmp_path
     assert made.name == "cpsched.dispatchers.easy.EasyDispatcher-walltime"
     assert not [path for path in out.rglob("*") if ":" in path.name]
     earlier = made.rename(out / f"{plugin}-walltime")
-    assert "1 of 1 combination was finished before" in invoke(*words, "--resume").stderr
+    assert "1 of 1 combination was already finished" in invoke(*words, "--resume").stderr
     assert [path for path in out.iterdir() if path.is_dir()] == [earlier]

@@ -40,7 +40,7 @@ def test_node_size_is_peak_use_of_its_jobs():
     )
     assert kinds(file) == {"cpu8": (1, {"cores": 8, "memory_mib": 30})}
     assert "Peak use: 8 of these 8 cores." in text
-    assert text.startswith("# Guessed from the peak use")
+    assert text.startswith("# Guessed from peak use")
 
 
 def test_job_starting_at_end_of_another_does_not_overlap():

@@ -141,7 +141,7 @@ def test_node_state_gives_availability(state, away):
         ("NODELIST|CPUS|MEMORY\nn1|1\n", "x:2: memory: nothing: must be a whole number"),
         ("NODELIST|CPUS|MEMORY\n", "x: contains no nodes"),
         ("NODELIST REASON CPUS MEMORY\nn1 not ready 16 640\n", "x:2: fields: 5: must be 4"),
-        ("CLUSTER|NODELIST|CPUS|MEMORY\nlab|n1|1|1\ngpu|n1|1|1\n", "x:3: CLUSTER: gpu: must be lab, as above"),
+        ("CLUSTER|NODELIST|CPUS|MEMORY\nlab|n1|1|1\ngpu|n1|1|1\n", "x:3: CLUSTER: gpu: must be lab, as before"),
         ("CLUSTER: lab\nNODELIST CPUS MEMORY\nn1 1 1\nCLUSTER: gpu\n", "x:4: CLUSTER: gpu: must be lab"),
         ("NodeName=a CPUTot=1 RealMemory=1 Gres=gpu:(", "x:1: generic resources 'gpu:.': brackets do not match"),
         ("NodeName=\x1b[31m CPUTot=\x1b[31m RealMemory=1", r"x:1: CPUTot: .x1b.31m: must be"),

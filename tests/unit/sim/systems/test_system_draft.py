@@ -39,7 +39,7 @@ def test_draft_of_test_cluster_is_independent_of_output_form():
 def test_jobs_find_their_partition():
     _, system = drafted(SlurmNode("a", 4, 100, partitions=("p",)), SlurmNode("b", 8, 100, partitions=("q",)))
     assert system.request(UnitsRequest(1, (("cores", 8),), partition="q")).units == 1
-    with pytest.raises(ValueError, match="must be at most 0, which is how many of 8 cores in p fit"):
+    with pytest.raises(ValueError, match="must be at most 0, the number of units of 8 cores in p that fit"):
         system.request(UnitsRequest(1, (("cores", 8),), partition="p"))
 
 

@@ -118,7 +118,9 @@ def test_skips_few_broken_lines_of_short_file(tmp_path):
 def test_too_large_jobs_are_no_broken_lines(tmp_path):
     rows = [row(str(i), cpus="17") for i in range(9)]
     workload = load(accounting(tmp_path, *rows, row("9")), a_system(tmp_path), lenient=True)
-    assert workload.notes == ("skipped 9 jobs: units must be at most 0, which is how many of 17 cores fit on site",)
+    assert workload.notes == (
+        "skipped 9 jobs: units must be at most 0, the number of units of 17 cores that fit on site",
+    )
 
 
 def test_merges_reasons_beyond_10(tmp_path):
@@ -133,7 +135,7 @@ def test_too_large_job_names_fix(tmp_path):
     with pytest.raises(InvalidTrace) as error:
         load(path, a_system(tmp_path, "{ main: [n] }"))
     assert str(error.value) == (
-        f"{path}:2: units: 5: must be at most 4, which is how many of 16 cores in main fit on site "
+        f"{path}:2: units: 5: must be at most 4, the number of units of 16 cores in main that fit on site "
         "(correct the system, or omit such jobs with lenient)"
     )
 

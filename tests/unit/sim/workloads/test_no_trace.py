@@ -31,11 +31,11 @@ JOBS = f"; MaxProcs: 8\n{line('1')}\n{line('2')}\n"
         (b"<html><body>Not found</body></html>", "HTML or XML"),
         (b"Dear colleague,\nhere is the trace.\n", "text"),
         (bytes(range(256)) * 8, "binary data"),
-        (bz2.compress(JOBS.encode()), "a bzip2 archive; unpack it, or pack it with gzip"),
+        (bz2.compress(JOBS.encode()), "a bzip2 archive; decompress it, or compress it with gzip"),
         (b"PK\x03\x04" + bytes(100), "a zip archive or an office document"),
         (b"\x7fELF" + bytes(100), "a program"),
-        (gzip.compress(b"", mtime=0), "gzip, and inside empty"),
-        (gzip.compress(b"a,b,c\n1,2,3\n", mtime=0), "gzip, and inside a table with commas (CSV)"),
+        (gzip.compress(b"", mtime=0), "gzip, containing empty"),
+        (gzip.compress(b"a,b,c\n1,2,3\n", mtime=0), "gzip, containing a table with commas (CSV)"),
     ],
 )
 def test_error_names_probable_file_type(tmp_path, content, seems):
