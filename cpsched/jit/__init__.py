@@ -2,9 +2,9 @@
 
 - `decorators`: the decorators of kernels and subroutines.
 - `shared_structs`: state with named fields, shared by Python and kernels.
-- `compiled_functions`: defines what is compiled and when.
+- `compiled_functions`: what is compiled, and when.
 - `kernel_cache`: storage of compiled code.
 - `compile_progress`: progress of compilation.
 - `numba_struct_types`: the kernels' view of a shared struct.
-- `linking`: faster compilation.
+- `kernel_linking`: faster compilation.
 """

@@ -1,4 +1,4 @@
-"""Report compilation: which kernel is being compiled, how many of its functions are done, and the time spent."""
+"""Report the progress of compilation: the current kernel, the number of its compiled functions, and the time spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 Watcher = Callable[[str, int, int], None]
-"""Called at every step with the kernel's name, the number of functions compiled so far, and their total number."""
+"""A callback that receives the kernel's name, the number of functions compiled so far, and their total number."""
 
 _said: set[str] = set()
 
@@ -39,11 +39,11 @@ def current_progress_callback() -> Watcher:
 
 
 class CompilationCancelled(BaseException):
-    """The caller's check stopped the compiler. Not an `Exception`, because Numba wraps those."""
+    """Raised if the caller's check stops the compiler. It is not an `Exception`, because Numba wraps those."""
 
 
 _check: Callable[[], bool] = bool
-"""Returns whether the compiler must stop."""
+"""The check that returns whether the compiler must stop."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _report_progress(name: str, done: int, total: int) -> None:
 
 
 class KernelCompileProgress:
-    """Progress of one kernel: how many of its functions are compiled. A cached kernel reports no progress."""
+    """The progress of one kernel: the number of its compiled functions. A cached kernel reports no progress."""
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self._name, self._waiting, self._total, self._compiles = name, set(functions), len(functions), False
@@ -107,7 +107,7 @@ def on_function_compiled(function: Callable[..., Any]) -> None:
 
 
 Clock = Callable[[], tuple[int, float]]
-"""Returns nanoseconds of wall time and seconds of CPU time."""
+"""A function that returns wall-clock time in nanoseconds and CPU time in seconds."""
 
 _clock: Clock | None = None
 _spent = (0, 0.0)
@@ -121,7 +121,7 @@ def set_clock(clock: Clock) -> None:
 
 
 def compile_seconds() -> tuple[int, float]:
-    """Return the time spent so far on kernels: importing the compiler, loading code and compiling it."""
+    """Return the wall-clock and CPU time spent so far on importing the compiler, and loading and compiling kernels."""
     return _spent
 
 
@@ -132,7 +132,7 @@ def is_compiling() -> bool:
 
 @contextmanager
 def measure_compilation() -> Iterator[None]:
-    """Measure the time to load a kernel. A kernel loaded within the block counts as part of it."""
+    """Measure the time to load a kernel. The time includes kernels that are loaded within the block."""
     global _spent, _opening
     if _clock is None or _opening:
         yield

@@ -1,11 +1,11 @@
-"""Define what is compiled (kernels and subroutines), when, and where the code is stored.
+"""Kernels and subroutines: what is compiled and when, and where the code is stored.
 
 A *kernel* is a compiled function that Python code calls. Importing its module compiles nothing and does not import
 Numba. The first call loads the compiled kernel from the cache, or compiles and stores it. A *subroutine* is compiled as
 part of each kernel that uses it, so it has no cache entry. When called from Python, it runs as plain Python.
 
-For both, `.py_func` is the plain-Python function. `KERNELS` lists the kernels of all imported modules, so that
-`cpsched warm-up` can compile them. `cpsched.jit.decorators` contains the decorators.
+For both, `.py_func` is the plain-Python function. `KERNELS` lists the kernels of all imported modules, which
+`cpsched warm-up` compiles. `cpsched.jit.decorators` contains the decorators.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cpsched.jit.kernel_cache import KernelCache, called_functions, compiled_cod
 
 
 def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the Numba types of a function's arguments, from its type hints. Numba infers the type of the result."""
+    """Return the Numba types of a function's arguments, from its type hints. Numba infers the return type."""
     from cpsched.jit.numba_struct_types import numba_type_of_hint
 
     hints = get_type_hints(function, include_extras=True)
@@ -33,7 +33,10 @@ def argument_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 class CompiledSubroutine:
-    """A subroutine, compiled for its declared types inside a kernel, and plain Python if called from Python."""
+    """A subroutine.
+
+    It is compiled for its declared types within a kernel, and is plain Python if called from Python.
+    """
 
     def __init__(self, function: Callable[..., Any], makes_arrays: bool) -> None:
         functools.update_wrapper(self, function)
@@ -45,7 +48,7 @@ class CompiledSubroutine:
 
     @functools.cached_property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of this function, compiled for the declared types and closed to other types.
+        """Numba's dispatcher for this function, compiled for the declared types only.
 
         The wrappers that let Python call a compiled function are omitted.
         """
@@ -83,7 +86,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
         self.py_func, self._within = function, CompiledSubroutine(function, makes_arrays=True)
 
     def load_or_compile(self) -> Callable[..., Any]:
-        """Load or compile the function, once, and return it."""
+        """Load or compile the function once, and return it."""
         with measure_compilation():
             return self._load_under_lock()
 
@@ -104,7 +107,7 @@ class CompiledKernel(functools.partial):  # type: ignore[type-arg]
 
 
 TESTED_NUMBA_RELEASES = ("0.68.",)
-"""Prefixes of the Numba versions that `cpsched.jit.kernel_linking` has been tested with."""
+"""Prefixes of the Numba versions with which `cpsched.jit.kernel_linking` has been tested."""
 
 KERNELS: list[CompiledKernel] = []
 """The kernels of all modules imported so far."""
@@ -113,7 +116,7 @@ KERNELS: list[CompiledKernel] = []
 def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., Any]:
     """Return `function` compiled for arguments of the Numba types `types`, from the cache if possible.
 
-    The result takes its arguments by position and does not check their types.
+    The result accepts positional arguments and does not check their types.
     """
     import numba
     from numba.core.compiler_lock import global_compiler_lock
@@ -130,7 +133,7 @@ def compile_for(function: Callable[..., Any], types: tuple[Any, ...]) -> Callabl
 
 
 def _compiler_options() -> dict[str, Any]:
-    """Return the options that select cpsched's compilation steps for tested versions of Numba, otherwise no options."""
+    """Return the options that select cpsched's compilation steps for a tested version of Numba, or no options."""
     import numba
 
     if not cast(Any, numba).__version__.startswith(TESTED_NUMBA_RELEASES):
@@ -141,7 +144,7 @@ def _compiler_options() -> dict[str, Any]:
 
 
 class _CompilationCountingCache:
-    """Replaces a subroutine's cache. It stores nothing, but reports that the subroutine was compiled."""
+    """A replacement for a subroutine's cache. It stores nothing, but reports that the subroutine was compiled."""
 
     cache_path = None
 

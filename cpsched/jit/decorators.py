@@ -6,9 +6,9 @@
     @kernel
     def total(site: Site, weights: FixedColumn) -> int: ...      # may call `doubled`
 
-An argument is an `int`, a `bool`, a `float`, an array alias or a `SharedStruct` class of `cpsched.jit.shared_structs`,
-or a tuple of these. Each function is compiled for one set of types only. `cpsched.jit.compiled_functions` documents
-when they are compiled.
+An argument is an `int`, a `bool`, a `float`, an array alias or a `SharedStruct` class from
+`cpsched.jit.shared_structs`, or a tuple of these. Each function is compiled for only one set of types.
+`cpsched.jit.compiled_functions` documents when they are compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def subroutine(function: F) -> F:
 
 
 def scalar_subroutine(function: F) -> F:
-    """Make `function` a subroutine that takes numbers and arrays, creates no arrays, and counts no references."""
+    """Make `function` a subroutine that accepts numbers and arrays, creates no arrays, and counts no references."""
     return cast(F, CompiledSubroutine(function, makes_arrays=False))
 
 
@@ -56,12 +56,13 @@ class _OwnedInPython:
 
 
 owned = _OwnedInPython()
-"""`owned(handle, "field")` is an array of a shared struct that a kernel may return. It stays valid if the field is
-replaced."""
+"""`owned(handle, "field")` is an array of a shared struct that a kernel may return. It remains valid if the field is
+replaced.
+"""
 
 
 class ColumnGrower:
-    """`grow(handle, "field other", used, room)` gives columns of a shared struct room for `room` entries.
+    """A function `grow(handle, "field other", used, room)` that grows columns of a shared struct to `room` entries.
 
     It applies a function that grows one column, passed as the field `column` of a shared struct, to each named field.
     The first `used` entries are unchanged. Kernels compile faster than with an assignment to each field.

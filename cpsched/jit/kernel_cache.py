@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: one file per kernel, named by a digest of everything its code depends on.
+"""The cache of compiled kernels: one file per kernel, named after a digest of everything that its code depends on.
 
 Cache files are looked up in these directories, in this order:
 
@@ -6,8 +6,8 @@ Cache files are looked up in these directories, in this order:
 2. `__pycache__/kernels` in the installed package, so that all users of a shared installation can use the files;
 3. the user's own directory: `$XDG_CACHE_HOME/cpsched`, or `~/.cache/cpsched`.
 
-A new file goes to the first writable directory. Cache files are programs, so a directory is skipped if other users may
-write to it. It must belong to the current user, root or the owner of the installation.
+A new file is written to the first writable directory. Cache files are programs, so a directory is skipped if other
+users may write to it. It must belong to the current user, root or the owner of the installation.
 
 Numba's own cache is not used, because it ignores directories that are not writable. It also trusts the timestamps of
 source files, which change when an installation is copied.
@@ -31,10 +31,10 @@ from typing import Any, cast
 from cpsched.jit.compile_progress import log_once
 
 MAX_CACHED_VERSIONS = 8
-"""Maximum number of files per kernel in a directory: one per source version and processor type."""
+"""Maximum number of files per kernel in a directory. There is one file per source version and processor type."""
 
 SETTINGS = ("OPT", "BOUNDSCHECK", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS")
-"""The Numba settings that change the generated code; environment variables such as `NUMBA_OPT` set them."""
+"""The Numba settings that change the generated code. Environment variables such as `NUMBA_OPT` set them."""
 
 _log = logging.getLogger("cpsched")
 
@@ -52,7 +52,7 @@ def cache_directories() -> list[Path]:
 
 
 def why_untrusted(folder: Path) -> str | None:
-    """Return why a directory is not trusted; None if it is safe or missing."""
+    """Return why a directory is not trusted, or None if it is safe or missing."""
     try:
         state, install = folder.stat(), _core_directory().stat()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def why_untrusted(folder: Path) -> str | None:
 
 
 def _trusted_directories() -> Iterator[Path]:
-    """Return the trusted directories to search; log each untrusted directory once."""
+    """Yield the trusted directories to search. Log each untrusted directory once."""
     for folder in cache_directories():
         if why := why_untrusted(folder):
             log_once(f"the kernel cache is ignored: {why}. Make it writable only by you, or set CPSCHED_CACHE_DIR")
@@ -95,19 +95,19 @@ class KernelCacheLocation:
 
 
 CACHE_LOCATIONS: dict[str, KernelCacheLocation] = {}
-"""Locations of all kernels that this process has loaded, by file name."""
+"""Locations of the kernels that this process has loaded, by file name."""
 
 
 class KernelCache:
-    """The files of one kernel, with the interface that Numba expects of a cache."""
+    """The cache files of one kernel, with the interface that Numba expects."""
 
     def __init__(self, name: str, made_from: str, on_miss: Callable[[], None]) -> None:
-        """`made_from` is a digest of everything that the code depends on; `on_miss` is called before compilation."""
+        """`made_from` is a digest of everything that the code depends on. `on_miss` is called before compilation."""
         self._name, self._made_from, self._on_miss = name.replace("<locals>.", ""), made_from, on_miss
         self.cache_path = str(cache_directories()[0])  # Numba shows this in its statistics
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Return the compiled code; None if it must be compiled. A damaged file counts as missing."""
+        """Return the compiled code, or None if it must be compiled. A damaged file counts as missing."""
         from numba.core.compiler import CompileResult
 
         target.refresh()
@@ -147,7 +147,7 @@ class KernelCache:
         )
 
     def _cache_file_name(self, signature: Any, codegen: Any) -> str:
-        """Return the file name, which depends on sources, types, compiler, settings and processor."""
+        """Return the file name, which depends on the sources, types, compiler, settings and processor."""
         import llvmlite
         import numba
         import numpy as np
@@ -159,7 +159,7 @@ class KernelCache:
 
 
 def _type_to_text(kind: Any) -> str:
-    """Return a type, a constant, or a tuple of them as text; for records, list the fields in compiled order."""
+    """Return a type, a constant, or a tuple of them as text. For a record, list the fields in compiled order."""
     if isinstance(kind, tuple):
         return f"({', '.join(map(_type_to_text, kind))})"
     if hasattr(kind, "field_dict"):
@@ -168,7 +168,7 @@ def _type_to_text(kind: Any) -> str:
 
 
 def _read_checked_file(file: Path) -> bytes:
-    """Return the content of a cache file; raise `ValueError` if its checksum is wrong."""
+    """Return the content of a cache file. Raise `ValueError` if its checksum is wrong."""
     found = file.read_bytes()
     checksum, content = found[:32], found[32:]
     if hashlib.sha256(content).digest() != checksum:
@@ -177,9 +177,9 @@ def _read_checked_file(file: Path) -> bytes:
 
 
 def _write_atomically(file: Path, content: bytes) -> None:
-    """Write a file atomically, so that concurrent readers see either the old or the new content.
+    """Write a file atomically: concurrent readers read either the old or the new content.
 
-    A file in the package's directory gets the read permissions of the package, regardless of the umask.
+    A file in the package's directory has the same read permissions as the package, regardless of the umask.
     """
     shared, package = file.parent == _installation_cache(), _core_directory() / "__init__.py"
     for folder in (file.parent.parent, file.parent) if shared else ():
@@ -200,7 +200,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 
 
 def _remove_old_files(folder: Path, name: str) -> None:
-    """Remove a kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files of killed processes.
+    """Remove a kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files from killed processes.
 
     Another process may do the same at the same time.
     """
@@ -255,13 +255,13 @@ def compiled_code_digest(functions: Iterable[Function]) -> str:
 
 
 def _read_module_source(module: str) -> bytes:
-    """Return the source of an imported module; empty for a module without a file, such as a built-in module."""
+    """Return the source of an imported module, or empty for a module without a file, such as a built-in module."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Path(file).read_bytes() if file and Path(file).is_file() else b""
 
 
 def _used_globals(function: Function) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of the globals and module attributes that a function's code uses."""
+    """Yield the names and values of the globals and module attributes that a function's code uses."""
     names = sorted(_collect_names(function.__code__))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, cell.cell_contents

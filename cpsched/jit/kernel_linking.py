@@ -1,17 +1,17 @@
-"""Compile kernels in half of Numba's time: subroutines become machine code only as parts of kernels.
+"""Compile kernels in half of Numba's time: machine code is generated for subroutines only as parts of kernels.
 
 Numba optimises every function and generates its machine code, and then does both again with the kernel that contains
-the function. Python calls only the kernel, so the first pass is wasted. Here, the functions below a kernel stay as the
-front end generated them. They are optimised and compiled only with the kernel.
+the function. Python calls only the kernel, so the first pass is wasted. Here, the functions below a kernel remain as
+the front end generated them. They are optimised and compiled only with the kernel.
 
 Numba also repeats two computations, whose results are cached here:
 
 - The compiler options, which are part of each key; Numba collects them 85,000 times for `plan_on_nodes`.
-- The signature of a call. For `a + b`, Numba tries all meanings of `+` until one fits, including those for strings,
-sets and dates. It formats an error message for each meaning that does not fit, and repeats this search for each
+- The signature of a call. For `a + b`, Numba tries all overloads of `+` until one matches, including those for strings,
+sets and dates. It formats an error message for each overload that does not match, and repeats this search for each
 pair of integers.
 
-This depends on internal names of Numba. Therefore, this module is imported only with the versions in
+This depends on Numba's internal names. Therefore, this module is imported only with the versions in
 `cpsched.jit.compiled_functions.TESTED_NUMBA_RELEASES`. With other versions, Numba compiles the kernels as usual, which
 takes longer.
 """
@@ -39,10 +39,10 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
     """
 
     def finalize(self) -> None:
-        """Generate no machine code and link no other library.
+        """Do not generate machine code or link other libraries.
 
         Numba stores the address of the function's environment (its constants) in a global variable, which the kernel's
-        code reads. So the linker gets only this variable.
+        code reads. So only this variable is linked.
         """
         self._raise_if_finalized()
         for each in self._linking_libraries:
@@ -58,7 +58,7 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """Return the function with all functions below it, for code that Numba compiles as usual."""
+        """Return the function with all functions that it calls, for code that Numba compiles as usual."""
         whole = self.alone().clone()
         for each in _needed_libraries(self):
             whole.link_in(_linkable_module(each), preserve=True)
@@ -66,10 +66,10 @@ class SubroutineCodeLibrary(codegen.JITCodeLibrary):
 
 
 class KernelCodeLibrary(codegen.JITCodeLibrary):
-    """The code of a kernel with all functions below it, optimised and compiled together."""
+    """The code of a kernel and all functions that it calls, optimised and compiled together."""
 
     def finalize(self) -> None:
-        """Link in each function below once, then continue as Numba does."""
+        """Link in each called function once, then continue as Numba does."""
         for each in _needed_libraries(self):
             self._reload_init.update(each._reload_init)
             self._final_module.link_in(_linkable_module(each), preserve=True)
@@ -93,10 +93,10 @@ def _linkable_module(library: Any) -> Any:
 
 
 class KernelCompiler(compiler.Compiler):
-    """Numba's compilation steps for one kernel; used only if the kernel is not in the cache."""
+    """Numba's compilation steps for one kernel. They are used only if the kernel is not in the cache."""
 
     def compile_extra(self, function: Any) -> Any:
-        """Return the compiled kernel with the functions below it."""
+        """Return the compiled kernel, including the functions that it calls."""
         maker = self.state.targetctx.codegen()
         self.state.library = KernelCodeLibrary(maker, function.__qualname__)
         self.state.library.enable_object_caching()
@@ -115,7 +115,7 @@ def _default_options(kind: type[TargetConfig]) -> dict[str, Any]:
 
 
 def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for `BaseFunction.get_call_type` that caches what `search` returns.
+    """Return a replacement for `BaseFunction.get_call_type` that caches the results of `search`.
 
     Results also depend on the options. Numba looks up the code of the call in `_impl_keys`, by the signature's
     arguments. Calls that match no signature, and calls with keyword arguments, are not cached.
@@ -125,7 +125,7 @@ def cache_call_types(search: Callable[..., Any]) -> Callable[..., Any]:
     numbered: dict[int, tuple[Any, int]] = {}
 
     def number_of(options: Any) -> int:
-        """Return the same number for equal options; options are compared only once per function."""
+        """Return the same number for equal options. Options are compared only once per function."""
         if id(options) not in numbered:
             numbered[id(options)] = options, numbers.setdefault(options, len(numbers))
         return numbered[id(options)][1]

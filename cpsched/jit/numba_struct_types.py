@@ -2,7 +2,7 @@
 
 The struct belongs to the Python object, which outlives every call of a kernel. Therefore, kernels read its fields
 without reference counting, which would take longer than a small kernel itself. This imposes a rule on kernels: a local
-variable that holds an array of a shared struct becomes invalid when that field gets a longer array, for example by
+variable that holds an array of a shared struct becomes invalid when that field is set to a longer array, for example by
 `grow`. Read the field again afterwards.
 """
 
@@ -50,7 +50,7 @@ class _StructModel(models.StructModel):
 
 
 class SharedStructType(types.Type):
-    """The type of one shared struct class, identified by the name of the class."""
+    """The type of one shared struct class, identified by the class name."""
 
     def __init__(self, name: str, fields: list[tuple[str, Any]]) -> None:
         super().__init__(name)
@@ -113,7 +113,7 @@ def _write_field(context: Any, builder: Any, signature: Any, arguments: Any, nam
 
 
 def _replace_array(context: Any, builder: Any, fields: Any, name: str, field: Any, value: Any) -> None:
-    """Replace an array with another; do nothing if both are the same."""
+    """Replace an array with another. Do nothing if both are the same."""
     old = getattr(fields, name)
     make = context.make_array(field)
     same = builder.icmp_unsigned("==", make(context, builder, value=old).data, make(context, builder, value=value).data)
@@ -125,8 +125,9 @@ def _replace_array(context: Any, builder: Any, fields: Any, name: str, field: An
 
 @in_kernels(prefer_literal=True)
 def owned(typing_context: Any, handle: Any, name: Any) -> Any:
-    """Return an array of a shared struct with a counted reference, for a caller that keeps it: `owned(handle,
-    "field")`."""
+    """Return an array of a shared struct with a counted reference, for a caller that stores it: `owned(handle,
+    "field")`.
+    """
     field = handle.field_dict[name.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -171,7 +172,7 @@ _ELEMENT_TYPES = {"bool": "bool_", "int64": "int64", "float64": "float64"}
 
 @cache
 def numba_type_of_hint(hint: Any) -> Any:
-    """Return the Numba type for a type hint; raise `TypeError` for a hint without a Numba type."""
+    """Return the Numba type for a type hint. Raise `TypeError` for a hint without a Numba type."""
     if hint is int:
         return types.int64
     if hint is bool:

@@ -1,11 +1,11 @@
-"""Shared structs: named, mutable state that Python and the compiled kernels share.
+"""Shared structs: mutable state with named fields, shared by Python and the compiled kernels.
 
-A subclass of `SharedStruct` declares each field once, with its type. Python sees attributes. Kernels get one pointer
-and see the same fields by the same names. Nothing is compiled and Numba is not imported until a kernel needs a shared
-struct.
+A subclass of `SharedStruct` declares each field once, with its type. Python accesses attributes. Kernels receive a
+pointer and access the same fields by the same names. Nothing is compiled and Numba is not imported until a kernel needs
+a shared struct.
 
-The fields are in a struct: a sequence of 8-byte words. A number takes one word, another shared struct one (its
-address), an array `_AXES_OFFSET` words and two more per axis. Thus, Python can write the struct without a compiled
+The fields are in a struct: a sequence of 8-byte words. A number takes one word, another shared struct one word (its
+address), and an array `_AXES_OFFSET` words plus two per axis. Python can thus write the struct without a compiled
 function.
 """
 
@@ -43,10 +43,10 @@ class KernelArrayType:
 
 
 Column = Annotated[npt.NDArray[np.int64], KernelArrayType("int64", 1, True)]
-"""A column that kernels may write."""
+"""A column of integers that kernels may write."""
 Matrix = Annotated[npt.NDArray[np.int64], KernelArrayType("int64", 2, True)]
 FixedColumn = Annotated[npt.NDArray[np.int64], KernelArrayType("int64", 1, False)]
-"""A column that kernels only read; it may be read-only."""
+"""A column of integers that kernels only read. It may be read-only."""
 FixedMatrix = Annotated[npt.NDArray[np.int64], KernelArrayType("int64", 2, False)]
 Flags = Annotated[npt.NDArray[np.bool_], KernelArrayType("bool", 1, True)]
 FixedFlags = Annotated[npt.NDArray[np.bool_], KernelArrayType("bool", 2, False)]
@@ -56,24 +56,26 @@ FixedReals = Annotated[npt.NDArray[np.float64], KernelArrayType("float64", 1, Fa
 
 
 def array_type_from_hint(hint: Any) -> KernelArrayType | None:
-    """Return the array type in a type hint; None for any other hint."""
+    """Return the array type in a type hint, or None for any other hint."""
     return next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, KernelArrayType)), None)
 
 
 @dataclass_transform(eq_default=False)
 class SharedStruct:
-    """State with named fields: numbers, arrays of a `KernelArrayType`, and other shared structs. Kernels see no other
-    fields.
+    """State with named fields: numbers, arrays of a `KernelArrayType`, and other shared structs. Kernels do not access
+    other fields.
 
     In a class declared with `grows=True`, kernels may replace arrays with longer ones. Python cannot read these arrays
     directly. It calls a kernel that returns copies.
     """
 
     _hints: ClassVar[dict[str, Any]]
-    """The fields that kernels see: integers first, then real numbers."""
+    """The fields that kernels access: integers first, then real numbers."""
     _all_fields: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[str, ...]]
-    """Integers, then real numbers. Python and kernels read and write each number in the same eight bytes."""
+    """The names of the integers, then of the real numbers. Python and kernels access each number in the same eight
+    bytes.
+    """
     _grows: ClassVar[bool] = False
 
     def __init_subclass__(cls, grows: bool = False) -> None:
@@ -109,25 +111,25 @@ class SharedStruct:
                 setattr(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields by name, to copy or pickle; raise `TypeError` if kernels may have replaced arrays."""
+        """Return the fields by name, to copy or pickle. Raise `TypeError` if kernels may have replaced arrays."""
         if "_given" in self.__dict__:
             return dict(self._given)
         if self._grows:
-            raise TypeError(f"{type(self).__name__}: cannot be copied once kernels have seen it")
+            raise TypeError(f"{type(self).__name__}: cannot be copied after a kernel has used it")
         return {name: getattr(self, name) for name in self._all_fields}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         SharedStruct.__init__(self, **state)
 
     def view_with(self, named: dict[str, Any]) -> Self:
-        """Return a view that is the same shared struct to kernels, but has other values of some fields in Python."""
+        """Return a view with different values for some fields in Python. For kernels, it is the same shared struct."""
         found = object.__new__(type(self))
         found.__dict__ |= self.__dict__ | named | {"_origin": self}
         found.__dict__.pop("_given", None)
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Build the struct that kernels see, on first use."""
+        """Build the struct that kernels use when it is first accessed."""
         if name == "_memory":
             self._memory = self._origin._memory if "_origin" in self.__dict__ else self._filled_struct()
             return self._memory
@@ -150,7 +152,7 @@ class SharedStruct:
         return memory
 
     def _require_array_types(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return `given`; raise `TypeError` for an array that kernels would read incorrectly."""
+        """Return `given`. Raise `TypeError` for an array that kernels would read incorrectly."""
         for name, hint in kernel_fields(type(self)).items():
             if name in given and (kind := array_type_from_hint(hint)):
                 kind.check(f"{type(self).__name__}.{name}", given[name])
@@ -158,7 +160,7 @@ class SharedStruct:
 
 
 def kernel_fields(cls: type[SharedStruct]) -> dict[str, Any]:
-    """Return the type hints of the fields that kernels see in a `SharedStruct` class, numbers first."""
+    """Return the type hints of the fields that kernels access in a `SharedStruct` class, numbers first."""
     if "_hints" not in cls.__dict__:
         hints = get_type_hints(cls, include_extras=True)
         seen = {name: hints[name] for name in cls._all_fields}
@@ -173,7 +175,7 @@ def kernel_fields(cls: type[SharedStruct]) -> dict[str, Any]:
 
 
 def _integer_property(at: int) -> property:
-    """Return a property for the integer at position `at`, written out because a round reads many of them."""
+    """Return a property for the integer at position `at`, specialized for speed because a round reads many of them."""
 
     def get(self: SharedStruct) -> int:
         return self._integers[at]
@@ -185,7 +187,7 @@ def _integer_property(at: int) -> property:
 
 
 def _real_property(at: int) -> property:
-    """Return a property for the real number at position `at` of the numbers."""
+    """Return a property for the real number at position `at`."""
 
     def get(self: SharedStruct) -> float:
         return self._reals[at]
@@ -197,7 +199,7 @@ def _real_property(at: int) -> property:
 
 
 _AXES_OFFSET = 5
-"""Words of an array before its axes: reference counter, owner, two sizes, and first element.
+"""Number of words of an array before its axes: reference counter, owner, two sizes, and first element.
 
 Two words per axis follow: its length and its stride.
 """
@@ -208,7 +210,7 @@ class StructFieldOffsets:
 
     def __init__(self, cls: type[SharedStruct]) -> None:
         self.places: dict[str, tuple[int, str]] = {}
-        """First byte and `struct` format code of each field; the code is empty for an array."""
+        """First byte and `struct` format code of each field. The code is empty for an array."""
         at = 0
         for name, hint in kernel_fields(cls).items():
             kind = array_type_from_hint(hint)
@@ -232,7 +234,7 @@ def _numba_runtime() -> tuple[Any, Any]:
 
 
 class StructMemory:
-    """The struct of one shared struct, initially all zeros. It owns its arrays, including those that kernels create."""
+    """The memory of one shared struct, initially all zeros. It owns its arrays, including those that kernels create."""
 
     def __init__(self, cls: type[SharedStruct]) -> None:
         self._fields = field_offsets_of(cast(Any, cls))
@@ -241,7 +243,7 @@ class StructMemory:
         self.address = ctypes.addressof(self._words)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Set the fields in `values`, whose types must match; ignore other names."""
+        """Set the fields in `values`, whose types must match. Ignore other names."""
         for name, (at, code) in self._fields.places.items():
             if name not in values:
                 continue
@@ -258,6 +260,6 @@ class StructMemory:
             self._release(self._words[at // 8])
 
     def _release(self, counter: int) -> None:
-        """Release a reference to an array, and free the array with the last one; deleting a `MemInfo` does both."""
+        """Release a reference to an array, and free the array after the last one. Deleting a `MemInfo` does both."""
         if counter:
             self._mem_info(counter)

@@ -6,10 +6,10 @@
 - `fit_rules`: the fit rule, defined once.
 - `queue_orders`: the orders of the queue.
 - `pool_list_scheduling`: list schedulers on a counted pool. `shadow_time_on_pool` computes EASY's shadow time.
-- `pool_profile`: free amounts of a pool over time.
+- `pool_profile`: the free amounts of a pool over time.
 - `node_list_scheduling`: list schedulers on nodes. `earliest_reservation` computes EASY's shadow time.
 - `node_classes`: nodes with the same availability profile.
-- `availability`: units and earliest start of a job, given the profiles of the classes.
+- `availability`: the units and earliest start of a job, given the classes' profiles.
 - `node_selection`: selection of a job's nodes.
 - `node_layout` and `class_ranges`: plans on ranges of nodes instead of single nodes.
 - `order_search`: the search of `lookahead` over orders of the queue. `search_state` holds its state, `plan_costs` its
@@ -21,6 +21,6 @@
 
 Python code calls the functions marked `@kernel`.
 
-Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide by values only (times, amounts, node
+Columns are those of `cpsched.model.JobTable`, indexed by slot. Kernels decide only by values (times, amounts, node
 indices), never by storage order. Therefore, a state carried between rounds and a rebuilt state give the same decision.
 """

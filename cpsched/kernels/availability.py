@@ -1,4 +1,4 @@
-"""Evaluate a job against the profiles of node classes: units, earliest start, ranks."""
+"""Compute a job's units, earliest start and class ranks from the profiles of the node classes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def step_at(groups: NodeClasses, g: int, at_s: int) -> int:
 
 @subroutine
 def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: int) -> int:
-    """Return the number of a job's units that all nodes together hold throughout [start_s, end_s).
+    """Return the number of a job's units that fit on all nodes throughout [start_s, end_s).
 
-    Set `trial.found[g]` to the number of units on one node of class `g`. A round spends most of its time here, so the
-    function is one loop over plain arrays.
+    Set `trial.found[g]` to the number of units that fit on one node in class `g`. A round spends most of its time here,
+    so the function is one loop over plain arrays.
     """
     groups, found, machine, jobs = site.trial.groups, site.trial.found, site.machine, site.jobs
     kind, size, first, length, at, free = groups.kind, groups.size, groups.first, groups.length, groups.at, groups.free
@@ -47,7 +47,7 @@ def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: 
         if node_set > 0 and not node_sets[node_set, node]:
             continue
 
-        # The minimum over the steps from the one at `start_s` to the last one before `end_s`.
+        # The minimum over the steps from that at `start_s` to the last step before `end_s`.
         least, step, last = units, first[g] + step_at(groups, g, start_s), first[g] + length[g]
         while step < last and at[step] < end_s and least > 0:
             for r in range(resources):
@@ -60,7 +60,7 @@ def count_units_by_class(site: SchedulingState, slot: int, start_s: int, end_s: 
 
 @subroutine
 def longest_profile(groups: NodeClasses) -> int:
-    """Return the number of steps of the longest profile."""
+    """Return the number of steps in the longest profile."""
     steps, length = 0, groups.length
     for g in range(groups.count):
         steps = max(steps, length[g])
@@ -69,7 +69,7 @@ def longest_profile(groups: NodeClasses) -> int:
 
 @subroutine
 def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
-    """Append a change by `by` units at `at_s`; return the new number of changes."""
+    """Append a change by `by` units at `at_s`. Return the new number of changes."""
     if count == len(trial.change_s):
         grow_columns(trial, "change_s change_by", count, count + 1)
     trial.change_s[count], trial.change_by[count] = at_s, by
@@ -78,7 +78,7 @@ def note_change(trial: PlanWorkspace, count: int, at_s: int, by: int) -> int:
 
 @subroutine
 def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) -> tuple[int, int, bool]:
-    """Record how the units of a job that all nodes together hold change with the job's start.
+    """Record how the number of a job's units that fit on all nodes changes with the job's start.
 
     Consider starts in [low_s, high_s]. Write the changes to `trial.change_s` and `trial.change_by`, unsorted. Return
     the units for a start at `low_s`, the number of changes, and whether any profile has steps after `high_s`.
@@ -118,7 +118,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                         break
                     j += 1
 
-                # For a start at `pos_s`, a node holds `least` units: record the difference from a start just before.
+                # For a start at `pos_s`, `least` units fit on a node. Record the difference from a start just before.
                 if least != current:
                     if pos_s <= low_s:
                         base += size[g] * (least - current)
@@ -128,7 +128,7 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
                 if least == 0:
                     break
 
-                # For a later start in this step, the job may reach a lower step and find fewer units: continue there.
+                # For a later start in this step, the job may reach a lower step with fewer units. Continue there.
                 while j < n:
                     if j == filled:
                         most = units
@@ -150,10 +150,10 @@ def changes_within(site: SchedulingState, slot: int, low_s: int, high_s: int) ->
 
 @subroutine
 def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
-    """Return a job's earliest start from `from_s` on; NEVER if there is none.
+    """Return a job's earliest start from `from_s`, or NEVER if there is none.
 
-    On nodes, this is EASY's shadow time. The loop examines the profiles in pieces, each twice as long as the one
-    before. So its run time depends on the steps before the result, not on the length of the profiles.
+    On nodes, this is EASY's shadow time. The loop examines the profiles in pieces, each twice as long as the previous
+    one. So its run time depends on the steps before the result, not on the length of the profiles.
     """
     trial, need, duration_s = site.trial, site.jobs.units[slot], site.jobs.estimate_s[slot]
     low_s, span_s = from_s, duration_s
@@ -175,7 +175,7 @@ def earliest_start(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> int:
-    """Return how many units of a job, at most `most`, fit on a node of class `g` at a step."""
+    """Return the number of units of a job, at most `most`, fit on a node of class `g` at a step."""
     groups, machine, jobs = site.trial.groups, site.machine, site.jobs
     node, whole = machine.kind_node[groups.kind[g]], jobs.sharing[slot] & EXCLUSIVE
     found, free, at = most, groups.free, groups.first[g] + step
@@ -186,7 +186,7 @@ def units_at(site: SchedulingState, slot: int, g: int, step: int, most: int) -> 
 
 @subroutine
 def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Give the classes whose nodes become free last the highest rank.
+    """Assign the highest ranks to the classes whose nodes become free last.
 
     Set `trial.rank[g]` to the time from which a node holds `found[g]` units until `start_s`. A reservation thus leaves
     the nodes that are free now to other jobs.
@@ -205,7 +205,7 @@ def set_ranks_latest_freed_first(site: SchedulingState, slot: int, start_s: int)
 
 @subroutine
 def rank_by_fullest(site: SchedulingState) -> None:
-    """Set `trial.rank[g]` higher for nodes with smaller free amounts now: best fit (mod17).
+    """Set `trial.rank[g]` higher for nodes with smaller free amounts: best fit (mod17).
 
     The measure is the sum, over resources, of the free amount in millionths of a node's largest capacity.
     """

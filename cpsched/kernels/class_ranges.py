@@ -1,9 +1,9 @@
 """Store a plan's classes as ranges of one layout (see `kernels.node_layout`).
 
 A job takes the nodes with the lowest indices in each class. A class is the range [begin, begin + size), and its first
-places become a new class. The run time of a placement depends on the number of classes, not nodes. Each range that a
-job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now are converted
-to nodes.
+places become a new class. The run time of a placement depends on the number of classes, not on that of nodes. Each
+range that a job takes is a *move*. Moves are undone in reverse order. At the end, the moves of the jobs that start now
+are converted to nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def record_move(trial: PlanWorkspace, g: int, count: int, units: int) -> None:
 
 @subroutine
 def apply_move(site: SchedulingState, m: int, slot: int, start_s: int, end_s: int) -> None:
-    """Create the class of a move's nodes, on which the job occupies units in [start_s, end_s)."""
+    """Create the class for a move's nodes, on which the job occupies units in [start_s, end_s)."""
     apply_scaled_move(site, m, slot, start_s, end_s, site.jobs.sharing[slot] & EXCLUSIVE, 1)
 
 
@@ -51,7 +51,7 @@ def apply_scaled_move(
 
 @subroutine
 def undo_moves(trial: PlanWorkspace, first: int) -> None:
-    """Undo the moves from `first` on in reverse order, so that classes get their nodes back.
+    """Undo the moves from `first` in reverse order, so that classes get their nodes back.
 
     The caller drops the classes that these moves created.
     """
@@ -67,7 +67,7 @@ def undo_moves(trial: PlanWorkspace, first: int) -> None:
 
 @subroutine
 def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
-    """Return the amount of resource `r` that a job takes, given its moves from `first` on."""
+    """Return the amount of resource `r` that a job takes, given its moves from `first`."""
     trial, kind_node, found = site.trial, site.machine.kind_node, 0
     for m in range(first, trial.moves):
         node = kind_node[trial.groups.kind[trial.moved[m]]]
@@ -79,7 +79,7 @@ def taken_by_moves(site: SchedulingState, first: int, slot: int, r: int) -> int:
 
 @subroutine
 def placement_hash(trial: PlanWorkspace, first: int) -> int:
-    """Return a hash of places and units in the moves from `first` on.
+    """Return a hash of places and units in the moves from `first`.
 
     The hash does not depend on how the places are divided into moves.
     """
@@ -91,7 +91,7 @@ def placement_hash(trial: PlanWorkspace, first: int) -> int:
 
 @subroutine
 def write_starts(site: SchedulingState) -> None:
-    """Write nodes and units of each start to the plan result, by node index."""
+    """Write the nodes and units of each start to the plan result, in order of node index."""
     draft, trial = site.draft, site.trial
     heads, layout, counts = trial.heads, trial.layout, trial.moved_count
     to = 0

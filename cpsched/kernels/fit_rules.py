@@ -1,4 +1,4 @@
-"""The fit rule, defined once: amounts taken, units that fit, violated rules.
+"""The single definition of the fit rule: amounts taken, units that fit, and violated rules.
 
 Kernels compile it. `cpsched.feasibility` calls the same functions as plain Python. `jobs` is a `JobTable`. A `Cluster`
 and a kernel's `NodeResourceState` both have `capacity` and `node_sets`.
@@ -14,9 +14,9 @@ from cpsched.kernels.scheduling_state import NodeResourceState
 from cpsched.model import DISTINCT, EXCLUSIVE, Cluster, IntArray, JobTable
 
 UNBOUNDED = 1 << 62
-"""More units than any node has, and a time after all other times."""
+"""A number of units above that of any node, and a time after all other times."""
 MAX_UNITS = 1 << 22
-"""Maximum number of units whose product with `value_bounds.AMOUNT_BOUND` fits in 64 bits.
+"""Maximum number of units for which the product with `value_bounds.AMOUNT_BOUND` fits in 64 bits.
 
 Up to this number, `units_that_fit` multiplies, which is faster than a division.
 """
@@ -26,13 +26,13 @@ Up to this number, `units_that_fit` multiplies, which is faster than a division.
 
 @scalar_subroutine
 def amount_taken(units: int, amount: int, whole: int, capacity: int) -> int:
-    """Return the amount of a node's resource that `units` units take; exclusive jobs take all."""
+    """Return the amount of a node's resource that `units` units take. Exclusive jobs take the whole amount."""
     return capacity if whole else units * amount
 
 
 @scalar_subroutine
 def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int) -> int:
-    """Return how many units, at most `most`, fit into `free` of a resource.
+    """Return the number of units, at most `most`, fit into `free` of a resource.
 
     For an exclusive job, return 0 if any of the resource is in use.
     """
@@ -47,7 +47,7 @@ def units_that_fit(most: int, amount: int, whole: int, free: int, capacity: int)
 
 
 Hardware = NodeResourceState | Cluster
-"""The nodes: a `NodeResourceState` in kernels, a `Cluster` in Python."""
+"""The nodes: `NodeResourceState` in kernels, `Cluster` in Python."""
 
 
 @subroutine
@@ -67,7 +67,7 @@ def is_idle(machine: Hardware, free: FixedMatrix, node: int) -> bool:
 
 @subroutine
 def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int) -> int:
-    """Return how many units of a job fit into row `row` of `amounts` (int64[:, R]).
+    """Return the number of units of a job fit into row `row` of `amounts` (int64[:, R]).
 
     Ignore sharing rules and node sets.
     """
@@ -79,9 +79,9 @@ def units_that_fit_row(jobs: JobTable, slot: int, amounts: FixedMatrix, row: int
 
 @subroutine
 def units_fitting_on_node(jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, node: int) -> int:
-    """Return how many of a job's units fit on a node, given `free` (int64[N, R]).
+    """Return the number of a job's units that fit on a node, given `free` (int64[N, R]).
 
-    Respect node set and sharing rules, but not the job's number of units. For `distinct` jobs, return at most 1.
+    Respect the node set and sharing rules, but ignore the job's number of units. For `distinct` jobs, return at most 1.
     """
     sharing = jobs.sharing[slot]
     if not is_eligible(jobs, slot, machine, node) or (sharing & EXCLUSIVE and not is_idle(machine, free, node)):
@@ -139,14 +139,14 @@ NOT_QUEUED, TWICE, NO_PLACEMENT, NO_NODE, OUT_OF_ORDER, LISTED_TWICE, WRONG_UNIT
 """
 
 QUEUED, STARTED = 1, 2
-"""State of a job during verification; any other value: the job is not in the queue."""
+"""States of a job during verification. Any other value means that the job is not in the queue."""
 
 
 @subroutine
 def entry_faults(
     jobs: JobTable, slot: int, machine: Hardware, free: FixedMatrix, previous: int, node: int, units: int
 ) -> int:
-    """Return the rules that an entry violates, as bits; `previous` is the node of the entry before."""
+    """Return the rules that an entry violates, as bits. `previous` is the node of the previous entry."""
     if not 0 <= node < len(free):
         return NO_NODE
     found = LISTED_TWICE if node == previous else OUT_OF_ORDER if node < previous else 0
@@ -202,7 +202,7 @@ def verify_and_take_starts(
 ) -> int:  # fmt: skip
     """Verify all starts in order, and apply them.
 
-    Return -1 if no start violates a rule. Otherwise, return the position of the first that does, and leave
+    Return -1 if no start violates a rule. Otherwise, return the position of the first start that does, and leave
     `free`, its sum and `phase` unchanged.
     """
     for i in range(len(slots)):
@@ -224,7 +224,7 @@ Starting = tuple[FixedColumn, FixedColumn, FixedColumn, FixedColumn]
 
 @kernel
 def units_by_node(per_unit: FixedColumn, units: int, rows: FixedMatrix) -> IntArray:
-    """Return how many units, at most `units`, fit into each row of `rows`."""
+    """Return the number of units, at most `units`, fit into each row of `rows`."""
     found = np.empty(len(rows), np.int64)
     for node in range(len(rows)):
         most = units

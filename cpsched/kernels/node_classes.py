@@ -1,11 +1,11 @@
 """Group nodes with the same availability profile into node classes.
 
-The *profile* of a node is its free amounts from now on: steps of a time (s) and amounts [R]. The first step is
+The *profile* of a node is its free amounts from now: steps with a time (s) and amounts [R]. The first step is
 open-ended. Example: a node with 2 of 8 cores free, whose only job ends at second 900, has the profile (open, 2),
 (900, 8). Nodes of the same kind with the same profile form a *class*.
 
 A profile never changes. A node on which a job starts or ends moves to another class, whose profile is a copy with one
-change. In a plan, ranges of nodes move, see `cpsched.kernels.class_ranges`.
+change. In a plan, ranges of nodes move (see `cpsched.kernels.class_ranges`).
 
 Choices depend on profiles and node indices, never on class numbers. Therefore, carried classes and rebuilt
 classes give the same decision.
@@ -22,7 +22,7 @@ from cpsched.kernels.scheduling_state import NodeClasses, NodeResourceState, gro
 from cpsched.model import NEVER, IntArray, JobTable
 
 OPEN_ENDED = -NEVER
-"""Time of a profile's first step."""
+"""The time of a profile's first step."""
 
 # ------------------------------------------------------------------------------------------ edges of classes
 
@@ -38,7 +38,7 @@ def count_node_blocks(nodes: int) -> int:
 
 @scalar_subroutine
 def move_node(of: Column, edged: Column, node: int, g: int) -> None:
-    """Assign a node to class `g`; the caller updates the sizes."""
+    """Assign a node to class `g`. The caller updates the sizes."""
     of[node] = g
     edged[node // BLOCK_NODES] = edged[min(node + 1, len(of) - 1) // BLOCK_NODES] = -1
 
@@ -69,13 +69,13 @@ def hash64(value: int) -> int:
 
 @scalar_subroutine
 def step_hash_weight(at_s: int, r: int) -> int:
-    """Return the weight that a signature gives to one unit of `r` gained by a profile at `at_s`."""
+    """Return the weight in a signature of one unit of `r` that becomes free at `at_s`."""
     return hash64(r) if at_s == OPEN_ENDED else hash64(hash64(at_s) + r)
 
 
 @subroutine
 def node_signatures(machine: NodeResourceState, jobs: JobTable, running: FixedColumn) -> IntArray:
-    """Return a 64-bit hash per node that is equal for nodes of the same kind and profile."""
+    """Return a 64-bit hash for each node. It is equal for nodes of the same kind with the same profile."""
     nodes, resources = machine.free.shape
     free, kind_of = machine.free, machine.kind_of
     found = np.empty(nodes, np.int64)
@@ -123,14 +123,14 @@ def make_room(groups: NodeClasses, more_groups: int, more_steps: int) -> None:
 def build_node_classes(
     groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, running: FixedColumn
 ) -> IntArray:
-    """Build the classes of a machine; return the nodes' signatures, int64[N].
+    """Build the classes of a machine. Return the nodes' signatures, int64[N].
 
     `running` is sorted by expected end.
     """
     nodes, resources = machine.free.shape
     found = node_signatures(machine, jobs, running)
 
-    # Number the classes with a hash table of signatures. The first node of a class leads it:
+    # Number the classes with a hash table of signatures. The first node in a class is its leader:
     # `leader[node]` is that class, or -1 for other nodes.
     mask = 1
     while mask < 2 * nodes:
@@ -157,7 +157,7 @@ def build_node_classes(
             if leader[place_node[at]] >= 0:
                 most[leader[place_node[at]]] += 1
 
-    # Store the profiles in sequence; the first step of each contains the amounts that are free now.
+    # Store the profiles in sequence. The first step of each profile contains the amounts that are free now.
     groups.count = groups.steps = 0
     make_room(groups, n, most.sum())
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
@@ -198,8 +198,8 @@ def build_node_classes(
 def copy_for_plan(own: NodeClasses, carried: NodeClasses) -> None:
     """Begin a plan on carried classes: copy their numbers, and share their profiles.
 
-    `of` and its edges are also shared, because a plan does not write them. The plan adds classes and steps after those
-    in use.
+    `of` and its edges are also shared, because a plan does not write to them. The plan adds classes and steps after
+    those in use.
     """
     n = carried.count
     own.count = own.steps = 0
@@ -220,10 +220,10 @@ def add_edited_class(
     groups: NodeClasses, machine: NodeResourceState, jobs: JobTable, slot: int, g: int, units: int, start_s: int, end_s: int,  # noqa: E501
     sign: int, whole: int,
 ) -> int:  # fmt: skip
-    """Add a class without nodes; return its number.
+    """Add a class without nodes. Return its number.
 
-    Its profile is that of class `g`, plus `sign` times the amounts that a job takes during [start_s, end_s): `units`
-    units or, if `whole`, the whole node. Steps equal to the step before are dropped.
+    Its profile is that of class `g` plus `sign` times the amounts that a job takes during [start_s, end_s): `units`
+    units or, if `whole`, the whole node. Steps equal to the previous step are dropped.
     """
     node = machine.kind_node[groups.kind[g]]
     make_room(groups, 1, groups.length[g] + 2)
@@ -234,7 +234,8 @@ def add_edited_class(
         since_s = at[first + i]
         until_s = at[first + i + 1] if i + 1 < n else NEVER
 
-        # A step of the old profile becomes up to three steps: itself, and one more for each end of the change in it.
+        # A step in the old profile becomes up to three steps: itself, and one more for each end of the change within
+        # it.
         for part in range(3):
             at_s = since_s if part == 0 else (start_s if part == 1 else end_s)
             if part > 0 and not since_s < at_s < until_s:
@@ -259,7 +260,7 @@ def add_edited_class(
 
 @subroutine
 def drop_empty_classes(groups: NodeClasses) -> None:
-    """Drop a plan's classes without nodes, and renumber the others in order."""
+    """Drop the classes without nodes from a plan. Renumber the other classes in order."""
     kind, size, first, length = groups.kind, groups.size, groups.first, groups.length
     begin = groups.begin
     old_at, old_free, resources = groups.at, groups.free, groups.free.shape[1]

@@ -1,7 +1,7 @@
-"""Arrange the nodes of a plan in a row, class by class, and merge ranges of this layout.
+"""Arrange a plan's nodes in a row, class by class, and merge ranges in this layout.
 
-The nodes of a class are a range of places, in index order. The run time of a layout depends on the number of runs
-(nodes of one class with successive indices), not on the number of nodes. For each block of nodes, the beginnings of its
+The nodes in a class occupy a range of places, in index order. The run time of a layout depends on the number of runs
+(nodes in one class with successive indices), not on the number of nodes. For each block of nodes, the beginnings of its
 runs are cached until one of its nodes moves.
 """
 
@@ -17,7 +17,7 @@ from cpsched.kernels.scheduling_state import NodeRangeHeap, PlanWorkspace, grow_
 
 @subroutine
 def open_layout(trial: PlanWorkspace) -> None:
-    """Begin a plan: give each class its range of places."""
+    """Begin a plan, and assign a range of places to each class."""
     groups, layout, count, place = trial.groups, trial.layout, trial.groups.count, 0
     grow_columns(layout, "first asked ahead next", 0, count)
     first, asked, begin, size = layout.first, layout.asked, groups.begin, groups.size
@@ -32,7 +32,8 @@ def open_layout(trial: PlanWorkspace) -> None:
 def request_runs(trial: PlanWorkspace, count: int) -> None:
     """Compute the runs of each class that contains one of the first `count` ranges.
 
-    Many plans need the nodes of only a few classes. So the first call computes only these classes, the second call all.
+    Many plans need the nodes of only a few classes. So the first call computes only these classes, and the second call
+    computes all.
     """
     heads, layout, missing = trial.heads, trial.layout, False
     for i in range(count):
@@ -106,7 +107,7 @@ def last_not_above(rising: FixedColumn, count: int, value: int) -> int:
 
 @scalar_subroutine
 def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: int, below: int) -> tuple[int, int]:
-    """Return the first place, at most `last`, whose node is >= `below`, and the run of this place.
+    """Return the first place, at most `last`, whose node is at least `below`, and the run that contains this place.
 
     The search begins in `run`, whose first node has a lower index than `below`. All places up to `last` belong to one
     class.
@@ -133,7 +134,7 @@ def place_below(node: FixedColumn, at: FixedColumn, runs: int, run: int, last: i
 
 @subroutine
 def make_room_for_heads(heads: NodeRangeHeap, count: int) -> None:
-    """Allocate space for `count` ranges; the old contents may be lost."""
+    """Allocate space for `count` ranges. The old contents may be lost."""
     if count > len(heads.heap):
         grow_columns(heads, "heap key group run place last", 0, count)
 
@@ -162,7 +163,7 @@ def make_heap(heap: Column, key: FixedColumn, count: int) -> None:
 
 @scalar_subroutine
 def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
-    """Move the first entry to the end, after the heap of the other entries; return `count` - 1."""
+    """Move the first entry to the end, after the heap of the other entries. Return `count` - 1."""
     heap[0], heap[count - 1] = heap[count - 1], heap[0]
     sift_down(heap, key, count - 1, 0)
     return count - 1
@@ -170,14 +171,14 @@ def drop_first(heap: Column, key: FixedColumn, count: int) -> int:
 
 @scalar_subroutine
 def second_key(heap: FixedColumn, key: FixedColumn, count: int, none: int) -> int:
-    """Return the second smallest key of a heap; `none` if the heap has one entry."""
+    """Return the second smallest key of a heap, or `none` if the heap has one entry."""
     found = key[heap[1]] if count > 1 else none
     return min(found, key[heap[2]]) if count > 2 else found
 
 
 @subroutine
 def open_range_heap(trial: PlanWorkspace, count: int) -> None:
-    """Begin to merge the ranges of the first `count` heap entries by node index.
+    """Begin to merge, by node index, the ranges of the first `count` heap entries.
 
     Each range begins at its `place`.
     """
@@ -194,9 +195,9 @@ def open_range_heap(trial: PlanWorkspace, count: int) -> None:
 
 @subroutine
 def advance_first_range(trial: PlanWorkspace, count: int, most: int) -> int:
-    """Advance the range with the lowest next node; return the number of unfinished ranges.
+    """Advance the range with the lowest next node. Return the number of unfinished ranges.
 
-    Advance it by at most `most` places, until the next node of another range is lower.
+    Advance it by at most `most` places, until the next node in another range is lower.
     """
     heads, layout, h = trial.heads, trial.layout, trial.heads.heap[0]
     heap, key, place, last, run, node, at = (

@@ -1,4 +1,4 @@
-"""List schedulers on nodes: the rules of `pool_list_scheduling` on node classes.
+"""List schedulers on nodes: the rules of `pool_list_scheduling` applied to node classes.
 
 EASY makes one reservation. The first job that cannot start reserves its earliest start, which `earliest_reservation`
 finds with `availability.earliest_start` (EASY's shadow time). Later jobs start if they do not delay this start.
@@ -39,13 +39,13 @@ from cpsched.kernels.scheduling_state import (
 from cpsched.model import NEVER, JobTable
 
 MAX_FAILED_JOBS = 16
-"""Number of failed jobs to remember, so that equally or more demanding jobs can be skipped."""
+"""Number of failed jobs to cache. Jobs that demand at least as much as one of them are skipped."""
 
 MAX_EMPTY_CLASSES = 256
-"""Number of empty classes to keep, because dropping them takes longer than skipping them."""
+"""Number of empty classes to retain. Dropping them takes longer than skipping them."""
 
 MAX_REMEMBERED_RESERVATIONS = 64
-"""Number of reservations to remember as lower bounds for equally or more demanding jobs."""
+"""Number of reservations to cache as lower bounds for jobs that demand at least as much."""
 
 
 @subroutine
@@ -78,7 +78,7 @@ def open_workspace(site: SchedulingState, reservations: int) -> None:
 
 @subroutine
 def demands_at_least(jobs: JobTable, slot: int, other: int) -> bool:
-    """Return whether a job demands at least `other`'s amounts, nodes and time."""
+    """Return whether a job demands at least the amounts, nodes and time of `other`."""
     per_unit = jobs.per_unit
     less = (
         jobs.units[slot] < jobs.units[other]
@@ -102,7 +102,7 @@ def is_dominated(jobs: JobTable, slot: int, failed: FixedColumn, count: int) -> 
 
 @subroutine
 def known_lower_bound(site: SchedulingState, slot: int) -> int:
-    """Return a lower bound on a job's start, from the remembered reservations."""
+    """Return a lower bound on a job's start, from the cached reservations."""
     trial, jobs, found = site.trial, site.jobs, site.now_s
     for i in range(trial.slotted):
         if trial.slotted_s[i] > found and demands_at_least(jobs, slot, trial.slotted_job[i]):
@@ -112,7 +112,7 @@ def known_lower_bound(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None:
-    """Remember a reservation; if placements are final, it replaces a reservation of equal demand."""
+    """Cache a reservation. If placements are final, it replaces a reservation with equal demand."""
     trial, jobs = site.trial, site.jobs
     if trial.lasting:
         for i in range(trial.slotted):
@@ -129,7 +129,7 @@ def remember_reservation(site: SchedulingState, slot: int, start_s: int) -> None
 def starts_now(site: SchedulingState, slot: int) -> bool:
     """Return whether a job can start now, given all planned jobs.
 
-    If so, `trial.found` contains the units on one node of each class.
+    If so, `trial.found` contains the number of units on one node in each class.
     """
     return can_start_until(site, slot, site.now_s + site.jobs.estimate_s[slot])
 
@@ -153,7 +153,7 @@ def earliest_reservation(site: SchedulingState, slot: int, from_s: int) -> int:
     """Return a job's earliest start given all planned jobs, or NEVER.
 
     The job must not be able to start now or before `from_s`. Set `trial.found` and `trial.rank` for the result. Nodes
-    that become free last rank highest, so that nodes that are free now stay free for other jobs.
+    that become free last have the highest rank. Nodes that are free now thus remain free for other jobs.
     """
     start_s = earliest_slot(site, slot, from_s)
     if start_s < NEVER:
@@ -180,9 +180,9 @@ def earliest_slot(site: SchedulingState, slot: int, from_s: int) -> int:
 
 @subroutine
 def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) -> None:
-    """Place a job from `start_s` on, and record its start.
+    """Place a job from `start_s`, and record its start.
 
-    If `ranked`, the job gets the nodes with the highest `trial.rank`, otherwise those with the lowest index. Each node
+    If `ranked`, select the nodes with the highest `trial.rank`, otherwise those with the lowest index. Each node
     holds `trial.found` units.
     """
     trial, draft, jobs, slot = site.trial, site.draft, site.jobs, site.queue[position]
@@ -193,7 +193,7 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
         apply_move(site, m, slot, from_s, end_s)
     draft.plan_s[position] = start_s
 
-    # A job that starts now joins the plan result, and reduces the available amounts.
+    # A job that starts now is added to the plan result, and reduces the available amounts.
     if start_s > site.now_s:
         trial.reserved += 1
         return
@@ -207,9 +207,9 @@ def place_job(site: SchedulingState, position: int, start_s: int, ranked: bool) 
 
 @subroutine
 def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: int, look: bool) -> int:
-    """Return the last index in [i, last] whose job might still start now; i - 1 if there is none.
+    """Return the last index in [i, last] whose job might still start now, or i - 1 if there is none.
 
-    Check the sums and the remembered failures; if `look`, also the nodes.
+    Check the sums and the cached failures and, if `look`, also the nodes.
     """
     trial, jobs, queue, now_s = site.trial, site.jobs, site.queue, site.now_s
     while last >= i:
@@ -224,7 +224,7 @@ def last_candidate(site: SchedulingState, sequence: FixedColumn, i: int, last: i
 
 @subroutine
 def resize_class_columns(trial: PlanWorkspace) -> None:
-    """Resize `found` and `rank` to the number of classes; drop empty classes if there are many."""
+    """Resize `found` and `rank` to the number of classes. Drop empty classes if there are many."""
     if trial.lasting and trial.groups.count > trial.crowd:
         drop_empty_classes(trial.groups)
         trial.crowd = 2 * trial.groups.count + MAX_EMPTY_CLASSES
@@ -234,9 +234,9 @@ def resize_class_columns(trial: PlanWorkspace) -> None:
 
 @kernel
 def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue on nodes and write the plan to `site.draft`; return how many jobs start now.
+    """Plan the queue on nodes and write the plan to `site.draft`. Return how many jobs start now.
 
-    Jobs come in the order of the method; for the order `GIVEN`, in the order of `given` (queue positions).
+    Jobs are processed in the method's order, or for `GIVEN` in the order of `given` (queue positions).
 
     - A job that fits starts.
     - The first `method.reservations` jobs that do not fit reserve their earliest start.
@@ -296,9 +296,9 @@ def plan_on_nodes(site: SchedulingState, method: ListSchedulerParameters, given:
 
 @kernel
 def earliest_start_of_extra_job(site: SchedulingState, slot: int) -> int:
-    """Return when a job outside the queue could start besides the planned jobs, or NEVER.
+    """Return the earliest start of a job outside the queue, given the planned jobs, or NEVER.
 
-    The job is in the table, and `plan_on_nodes` has made the plan. The job is neither placed nor remembered, so its
+    The job is in the table, and `plan_on_nodes` has made the plan. The job is neither placed nor cached, so its
     slot can be reused.
     """
     trial = site.trial

@@ -10,10 +10,10 @@ from cpsched.kernels.scheduling_state import SchedulingState
 
 @subroutine
 def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
-    """Record moves that give a job `need` units, by weight, then by rank if `ranked`, then by node index.
+    """Record moves that place `need` units of a job, by weight, then by rank if `ranked`, then by node index.
 
-    The lowest weight and the highest rank come first. A node of class `g` holds `trial.found[g]` units. All nodes
-    together hold at least `need` units. Slurm, too, tries the nodes weight by weight (`_build_node_weight_list` in
+    The lowest weight and the highest rank come first. A node in class `g` holds `trial.found[g]` units. All nodes
+    together hold at least `need` units. Slurm also tries the nodes weight by weight (`_build_node_weight_list` in
     topology/common/eval_nodes.c).
     """
     trial = site.trial
@@ -37,10 +37,10 @@ def select_nodes(site: SchedulingState, need: int, ranked: bool) -> None:
 
 @subroutine
 def select_lowest_keys(site: SchedulingState, n: int, need: int) -> tuple[int, int]:
-    """Take all nodes that share a key, lowest key first, until the next key has more units than are still needed.
+    """Select all nodes with the same key, lowest key first, until the next key has more units than are still needed.
 
-    `heads` contains `n` classes with keys. Return how many classes have the next key, and how many units they must
-    contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.
+    `heads` contains `n` classes with keys. Return the number of classes with the next key, and the number of units that
+    they must contribute. These classes are at the front of the heap. Both numbers are 0 if the need is met.
     """
     trial = site.trial
     heads, size, found = trial.heads, trial.groups.size, trial.found
@@ -66,7 +66,7 @@ def select_lowest_keys(site: SchedulingState, n: int, need: int) -> tuple[int, i
 
 @subroutine
 def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
-    """Take the nodes with the lowest indices of the `n` classes in `heads`.
+    """Select the nodes with the lowest indices from the `n` classes in `heads`.
 
     The last node may contribute fewer units than it holds.
     """
@@ -77,7 +77,7 @@ def select_lowest_indices(site: SchedulingState, n: int, need: int) -> None:
         h, g = heap[i], group[heap[i]]
         place[h], heads.last[h] = groups.begin[g], groups.begin[g] + groups.size[g]
 
-    # A single class gives its first places, so its nodes need not be examined.
+    # A single class contributes its first places, so its nodes need not be examined.
     wanted, final, left = need, heap[0], n
     if n == 1:
         each = found[group[final]]

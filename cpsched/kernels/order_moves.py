@@ -46,7 +46,7 @@ def random_move(search: OrderSearchState) -> int:
 
 @scalar_subroutine
 def move_entry(order: Column, from_: int, to: int) -> None:
-    """Move an entry of an order from one place to another."""
+    """Move an entry in an order from one place to another."""
     entry = order[from_]
     for k in range(from_, to):
         order[k] = order[k + 1]
@@ -57,7 +57,7 @@ def move_entry(order: Column, from_: int, to: int) -> None:
 
 @subroutine
 def reinsert(search: OrderSearchState, low: int, high: int) -> int:
-    """Reinsert a tenth of the jobs in [low, high); return the first changed place."""
+    """Reinsert a tenth of the jobs in [low, high). Return the first changed place."""
     order, taken, n, first = search.trial.order, search.last.spare, high, high
     search.shared.upto = high
     out = max(2, (high - low) // 10)
@@ -78,7 +78,7 @@ def reinsert(search: OrderSearchState, low: int, high: int) -> int:
 
 @subroutine
 def propose_move(search: OrderSearchState) -> int:
-    """Set the trial order to the best order after one random move that keeps the fixed jobs in place.
+    """Set the trial order to the best order after one random move that does not affect the fixed jobs.
 
     Return the first changed place. Set `shared.upto` to the place after the last changed place.
     """

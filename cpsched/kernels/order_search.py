@@ -1,4 +1,4 @@
-"""Search over orders of the queue for `lookahead`: candidates, local search, plan."""
+"""Search over orders of the queue for `lookahead`: candidate orders, local search and plan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NONE_START, ALL_START, SEARCHED = range(3)
 
 @subroutine
 def build_order(site: SchedulingState, search: OrderSearchState, found: Column) -> None:
-    """Set the trial order to `found`, with overdue jobs first and without jobs that can never run.
+    """Set the trial order to `found`, with overdue jobs first. Omit jobs that can never run.
 
     Expected jobs are not checked.
     """
@@ -130,7 +130,7 @@ def load_candidate_order(site: SchedulingState, search: OrderSearchState, which:
 
 @subroutine
 def cost_of_tail(site: SchedulingState, search: OrderSearchState, order: Column) -> float:
-    """Return what the jobs after the head would cost if they ran one by one on all nodes."""
+    """Return the cost of the jobs after the head if they ran one at a time on all nodes."""
     jobs, queue, pool = site.jobs, site.queue, float(max(1, site.machine.pool))
     delay_s, cost = 0.0, 0.0
     if search.head == search.able:
@@ -152,7 +152,7 @@ def plan_trial_order(
     limit: float,
     counted: bool,
 ) -> float:
-    """Plan the trial order on a pool (`counted`) or on nodes; return its cost."""
+    """Plan the trial order on a pool (`counted`) or on nodes. Return its cost."""
     search.counts.decoded += 1
     if counted:
         return decode_on_processor_pool(site, search, objective, first, limit)
@@ -161,7 +161,7 @@ def plan_trial_order(
 
 @subroutine
 def longest_wait(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return the longest wait in the trial plan, past plus planned, in seconds."""
+    """Return the longest total wait (past and planned) in the trial plan, in seconds."""
     submit_s, longest_s = site.jobs.submit_s, 0
     for k in range(search.head):
         if search.trial.starts[k] != NEVER:
@@ -195,7 +195,7 @@ def accept_whole_order(search: OrderSearchState) -> None:
 def plan_bounding_candidates(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> tuple[float, float]:
-    """Plan the previous order and the arrival order, and make the cheaper one the best order.
+    """Plan the previous order and the arrival order, and make the cheaper of the two the best order.
 
     The bound is the shorter of their longest waits. Return the cost of the cheaper order, and the cost of its head.
     Each order is decoded once, because only costs depend on the bound.
@@ -227,7 +227,7 @@ def plan_bounding_candidates(
 def select_best_candidate(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, counted: bool
 ) -> float:
-    """Make the cheapest candidate the best order; return the cost of its head."""
+    """Make the cheapest candidate the best order. Return the cost of its head."""
     best, head_cost, others = EXCEEDS_LIMIT, EXCEEDS_LIMIT, LAST
     if objective.bounded:
         best, head_cost = plan_bounding_candidates(site, search, objective, counted)
@@ -250,7 +250,7 @@ def select_best_candidate(
 def hill_climb(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, best: float, counted: bool
 ) -> float:
-    """Apply random moves, and keep those that do not increase the cost; return the head's cost."""
+    """Apply random moves, and accept those that do not increase the cost. Return the head's cost."""
     if search.head - search.fixed < 2:
         return best
     for _ in range(search.settings.limit):
@@ -268,7 +268,9 @@ def hill_climb(
 def add_expected_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, arrivals: FixedMatrix, most: int
 ) -> None:
-    """Add expected jobs of at most `most` processors after the queue, with the price of a job that has not waited."""
+    """Add expected jobs of at most `most` processors after the queue, with the cost per second of a job that has not
+    waited.
+    """
     queued, at = search.queued, site.queued
     for i in range(len(arrivals)):
         if arrivals[i, 0] <= most:
@@ -317,7 +319,7 @@ def open_search(
 def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
     """Return `ALL_START` or `NONE_START` if every order has this outcome, else `SEARCHED`.
 
-    If all queued jobs fit, they start, regardless of expected jobs.
+    If all queued jobs fit, they start regardless of expected jobs.
     """
     available, wanted, least = pool_free(site), 0, NEVER
     for i in range(site.queued):
@@ -331,7 +333,7 @@ def presolve_on_pool(site: SchedulingState, search: OrderSearchState) -> int:
 
 @subroutine
 def presolve_on_nodes(site: SchedulingState, search: OrderSearchState) -> int:
-    """Return the same as `presolve_on_pool`, but on nodes; for `ALL_START`, also place the jobs."""
+    """Do the same as `presolve_on_pool`, but on nodes. For `ALL_START`, also place the jobs."""
     none = True
     for i in range(site.queued):
         resize_class_columns(site.trial)
@@ -380,8 +382,8 @@ def plan_all(
 ) -> None:
     """Find an order and apply its plan.
 
-    If no job can start, keep the previous order, and plan it only if `whole`. If jobs are expected again, the order is
-    `SMITH`: a search would fit the plan to arrivals that are only a guess.
+    If no job can start, use the previous order, and plan it only if `whole`. If arrivals are expected, the order is
+    `SMITH`: a search would fit the plan to arrivals that are only estimates.
     """
     which = SMITH if objective.expected_arrivals_s > 0.0 else LAST
     if answer == SEARCHED and which == LAST:
@@ -399,7 +401,7 @@ def plan_all(
 
 @subroutine
 def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Decide a round on a pool; return the outcome."""
+    """Decide a round on a pool. Return the outcome."""
     answer = presolve_on_pool(site, search)
     if answer == ALL_START:
         for i in range(site.queued):
@@ -418,7 +420,7 @@ def search_on_pool(site: SchedulingState, search: OrderSearchState, objective: W
 
 @subroutine
 def search_on_nodes(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, whole: bool) -> int:
-    """Decide a round on nodes; return the outcome."""
+    """Decide a round on nodes. Return the outcome."""
     open_workspace(site, 2)
     site.trial.lasting = 0
     save_counters(site, search, 0)
@@ -436,7 +438,7 @@ Asked = tuple[Reals, FixedReals, bool, bool, FixedMatrix]
 """Arguments of `look_ahead`:
 
 - expected run times in seconds, by queue position;
-- the site's factors for the jobs' weights, by queue position; empty if all factors are equal;
+- the site's factors for the jobs' weights, by queue position, empty if all factors are equal;
 - whether the cluster is a counted pool;
 - whether to return the whole plan instead of only the starts;
 - expected jobs, int64[M, 3]: processors, estimate and earliest start in seconds. Used on pools only.
@@ -445,7 +447,7 @@ Asked = tuple[Reals, FixedReals, bool, bool, FixedMatrix]
 
 @kernel
 def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, asked: Asked) -> int:
-    """Plan the queue and write the plan to `site.draft`; keep the best order for the next round.
+    """Plan the queue, and write the plan to `site.draft`. Store the best order for the next round.
 
     Return `NONE_START`, `ALL_START` or `SEARCHED`.
     """
@@ -468,13 +470,13 @@ def look_ahead(site: SchedulingState, search: OrderSearchState, objective: WaitC
 
 @kernel
 def export_order(search: OrderSearchState) -> IntArray:
-    """Return, as slots, the order that the next round starts from."""
+    """Return, as slots, the order from which the next round starts."""
     return search.last.slots[: search.last.ordered].copy()
 
 
 @kernel
 def restore_order(search: OrderSearchState, slots: FixedColumn) -> int:
-    """Set the order, as slots, that the next round starts from; return the number of slots."""
+    """Set the order, as slots, from which the next round starts. Return the number of slots."""
     search.last.slots = slots.copy()
     search.last.ordered = len(slots)
     return search.last.ordered

@@ -1,6 +1,6 @@
-"""Turn an order into a plan on nodes: each job in turn gets its earliest start.
+"""Turn an order into a plan on nodes: each job in turn is placed at its earliest start.
 
-Placing a job only adds classes. So the last jobs are removed by undoing their moves and dropping the added classes.
+Placing a job only adds classes. The last jobs are removed by undoing their moves and dropping the added classes.
 Counters saved before each job define the state to restore. Thus, the search replans only the jobs after the
 first change of an order.
 """
@@ -31,7 +31,7 @@ def save_counters(site: SchedulingState, search: OrderSearchState, k: int) -> No
 
 @subroutine
 def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> None:
-    """Remove all jobs from place `k` on."""
+    """Remove the jobs at place `k` and all later places."""
     trial, draft, groups, marks = site.trial, site.draft, site.trial.groups, search.marks
     undo_moves(trial, marks.moves[k])
     available, resources = trial.available, len(trial.available)
@@ -43,7 +43,7 @@ def undo_placements(site: SchedulingState, search: OrderSearchState, k: int) -> 
 
 @subroutine
 def place_earliest(site: SchedulingState, search: OrderSearchState, position: int, k: int, to: int) -> int:
-    """Place a job at its earliest start given the placed jobs; return the start, or NEVER if there is none.
+    """Place a job at its earliest start given the placed jobs. Return the start, or NEVER if there is none.
 
     Read row `k` of the totals, and write row `to`.
     """
@@ -63,7 +63,7 @@ def place_earliest(site: SchedulingState, search: OrderSearchState, position: in
 
 @subroutine
 def place_at(site: SchedulingState, search: OrderSearchState, position: int, start_s: int, k: int) -> None:
-    """Place a job at `start_s`, which `place_earliest` found before."""
+    """Place a job at `start_s`, which an earlier call of `place_earliest` returned."""
     slot, moves = site.queue[position], site.trial.moves
     if start_s != NEVER:
         resize_class_columns(site.trial)
@@ -76,7 +76,7 @@ def place_at(site: SchedulingState, search: OrderSearchState, position: int, sta
 
 @subroutine
 def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int) -> None:
-    """Place only those jobs of the best order that precede place `k`, and remove all others."""
+    """Place the jobs that precede place `k` in the best order, and remove all other jobs."""
     undo_placements(site, search, min(search.shared.valid, k))
     for i in range(search.shared.valid, k):
         save_counters(site, search, i)
@@ -90,7 +90,7 @@ def restore_best_prefix(site: SchedulingState, search: OrderSearchState, k: int)
 def decode_on_nodes(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on nodes; return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
+    """Plan the trial order on nodes. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
 
     - Before place `first`, the order equals the best order.
     - A job that can never run costs nothing.
@@ -124,7 +124,7 @@ def decode_on_nodes(
 def apply_plan_on_nodes(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are the jobs after the head. If `whole`, the other jobs get a planned start, up to
+    Later jobs are the jobs after the head. If `whole`, plan starts for the other jobs, up to
     `OrderSearchSettings.covered` jobs in total.
     """
     restore_best_prefix(site, search, search.head)

@@ -1,6 +1,6 @@
-"""Turn an order into a plan on a pool: each job in turn gets its earliest start.
+"""Turn an order into a plan on a pool: each job in turn is placed at its earliest start.
 
-The search stores the profile before each job, so that it replans only the jobs after the first change of an order.
+The search stores the profile before each job. It then replans only the jobs after the first change in an order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cpsched.model import NEVER
 def decode_on_processor_pool(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, first: int, limit: float
 ) -> float:
-    """Plan the trial order on a pool; return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
+    """Plan the trial order on a pool. Return its cost, or `EXCEEDS_LIMIT` if it is above `limit`.
 
     - The order equals the best order before place `first`.
     - An expected job starts at or after its release, at which the profile has a breakpoint. It costs nothing.
     - The first `OrderSearchSettings.reservations` jobs that cannot start now reserve their slots. Later jobs may take
-      the slots of the others; the cost of the plan ignores this.
+      the slots of the other jobs. The cost of the plan ignores this.
     - Planning stops when the rest of the plan is known: the placed jobs occupy the same resources as in the best plan,
       and the rest of both orders is equal.
     """
@@ -72,7 +72,7 @@ def decode_on_processor_pool(
 def apply_plan_on_pool(site: SchedulingState, search: OrderSearchState, whole: bool) -> None:
     """Start the jobs that the best order starts now, and each later job that fits.
 
-    Later jobs are the jobs after the head. If `whole`, the other jobs get a planned start, up to
+    Later jobs are the jobs after the head. If `whole`, plan starts for the other jobs, up to
     `OrderSearchSettings.covered` jobs in total. Expected jobs only occupy their slots.
     """
     draft, queue, estimate_s = site.draft, site.queue, site.jobs.estimate_s

@@ -18,9 +18,9 @@ from cpsched.model import NEVER
 HOUR_S = 3600.0
 
 BOUND_WAIT_SHARE = 0.5
-"""The bound on the longest wait applies to jobs that have waited for this share of it.
+"""The bound on the longest wait applies to jobs that have waited for at least this share of the bound.
 
-Plans for jobs with shorter waits reach further ahead, and rely more on estimates.
+Plans for jobs with shorter waits reach further into the future and depend more on estimates.
 """
 
 
@@ -58,7 +58,7 @@ def weigh_without_site(
 ) -> tuple[float, float]:
     """Set each queued job's weight to r^`r` E^`e` (1 + `flat` A / (r E)).
 
-    Return the sums over the queue of these weights and of r E. The queue must not be empty.
+    Return the sums of these weights and of r E over the queue. The queue must not be empty.
     """
     jobs, queue, least_s, own, area = site.jobs, site.queue, objective.least_s, 0.0, 0.0
     weight, expected = search.queued.weight, search.queued.expected
@@ -76,7 +76,7 @@ def weigh_without_site(
 def weigh_jobs(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, site_weight: FixedReals
 ) -> None:
-    """Compute each queued job's cost per second and reserve in processors; copy its estimate and release.
+    """Compute each queued job's cost per second and its reserve in processors. Copy its estimate and release time.
 
     `site_weight` contains the site's factors by queue position, or is empty. The queue must not be empty.
     """
@@ -102,7 +102,7 @@ def weigh_jobs(
 def start_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, position: int, start_s: int
 ) -> float:
-    """Return the cost of starting a job at `start_s`; 0 if it starts now.
+    """Return the cost of starting a job at `start_s`. The cost is 0 if the job starts now.
 
     Return `EXCEEDS_LIMIT` if the start violates the bound.
     """
@@ -122,9 +122,9 @@ def prefix_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, order: FixedColumn, starts: FixedColumn, spent: Reals, first: int,  # noqa: E501
     total: float,
 ) -> float:  # fmt: skip
-    """Return the cost of the head of a decoded order; `total` is its cost before place `first`.
+    """Return the cost of the head of a decoded order. `total` is its cost before place `first`.
 
-    Write `spent` from place `first` on.
+    Write `spent` starting at place `first`.
     """
     for k in range(first, search.head):
         if starts[k] != NEVER:
@@ -137,7 +137,7 @@ def prefix_cost(
 def remaining_cost(
     site: SchedulingState, search: OrderSearchState, objective: WaitCostParameters, k: int, total: float, limit: float
 ) -> float:
-    """Return the cost of a trial plan that equals the best plan from place `k` on.
+    """Return the cost of a trial plan that is equal to the best plan from place `k`.
 
     `total` is its cost before place `k`. Return `EXCEEDS_LIMIT` if the cost is above `limit`.
     """

@@ -2,8 +2,8 @@
 
 A *pool* is a cluster with one resource in which the node of a unit does not matter: a single node, or nodes with one
 unit each. Counting units suffices, because jobs that never exceed the count can always be placed together with the
-running jobs (interval graphs are perfect). `cpsched.kernels.node_list_scheduling` has the same schedulers on nodes,
-which take six times as long.
+running jobs (interval graphs are perfect). `cpsched.kernels.node_list_scheduling` contains the same schedulers for
+nodes, which take six times as long.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cpsched.kernels.scheduling_state import ListSchedulerParameters, PlanResult
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER
 
 MIN_PLANNED_JOBS = 2000
-"""Minimum number of jobs in a whole plan; more are planned if a later job can start."""
+"""Minimum number of jobs in a whole plan. More jobs are planned if a later job can start."""
 
 CHECK_INTERVAL_JOBS = 250
-"""Number of planned jobs between two checks of whether a later job can start now."""
+"""Number of jobs to plan between two checks of whether a later job can start now."""
 
 
 @subroutine
 def pool_demand(site: SchedulingState, slot: int) -> int:
-    """Return the amount of a pool that a queued job takes; NEVER if it can never fit."""
+    """Return the amount of the pool that a queued job takes, or NEVER if it can never fit."""
     jobs, machine = site.jobs, site.machine
     each, units = int(jobs.per_unit[slot, 0]), int(jobs.units[slot])
     if machine.free.shape[0] > 1:
@@ -40,7 +40,7 @@ def pool_demand(site: SchedulingState, slot: int) -> int:
 
 @subroutine
 def pool_free(site: SchedulingState) -> int:
-    """Return how many units of the pool are free now."""
+    """Return the number of units of the pool are free now."""
     free, found = site.machine.free, 0
     for node in range(len(free)):
         found += free[node, 0]
@@ -49,7 +49,7 @@ def pool_free(site: SchedulingState) -> int:
 
 @subroutine
 def collect_releases(site: SchedulingState) -> int:
-    """Record the amount that each running job releases when it ends; return the sum."""
+    """Record the amount that each running job releases when it ends. Return the sum."""
     jobs, machine, running, draft = site.jobs, site.machine, site.running, site.draft
     grow_columns(draft, "held", 0, site.active)
     held, place_units, total = draft.held, jobs.places.units, 0
@@ -69,7 +69,7 @@ def collect_releases(site: SchedulingState) -> int:
 
 @subroutine
 def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
-    """Record the start of the job at a queue position; keep the ends sorted."""
+    """Record the start of the job at a queue position. Keep the ends sorted."""
     draft, slot = site.draft, site.queue[position]
     ends, taken, started = draft.ends, draft.taken, draft.started
     draft.plan_s[position] = site.now_s
@@ -84,7 +84,7 @@ def start_on_pool(site: SchedulingState, position: int, amount: int) -> None:
 
 @subroutine
 def write_pool_profile(site: SchedulingState, free: int, times: Column, level: Column) -> int:
-    """Write the profile from now on, given the running and started jobs; return its length."""
+    """Write the profile from now on, given the running and started jobs. Return its length."""
     jobs_end_s, running, draft = site.jobs.end_s, site.running, site.draft
     held, ends, taken, started = draft.held, draft.ends, draft.taken, draft.started
     times[0], level[0] = site.now_s, free
@@ -106,7 +106,7 @@ def write_pool_profile(site: SchedulingState, free: int, times: Column, level: C
 
 @subroutine
 def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
-    """Start each job that fits, from index `first` of the order on."""
+    """Start each job that fits, beginning at index `first` in the order."""
     order, queue = site.draft.order, site.queue
     for i in range(first, site.queued):
         if free == 0:
@@ -120,7 +120,7 @@ def start_fitting_jobs(site: SchedulingState, free: int, first: int) -> None:
 
 @subroutine
 def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[int, int]:
-    """Return EASY's shadow time for `need` units, and the number of units free from then on.
+    """Return EASY's shadow time for `need` units, and the number of units free at that time.
 
     Running and started jobs release their units, in the order of their ends, until `need` units are free.
     """
@@ -143,9 +143,9 @@ def shadow_time_on_pool(site: SchedulingState, free: int, need: int) -> tuple[in
 
 @subroutine
 def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedColumn) -> None:
-    """Reserve for the job at index `first`; start other jobs that do not delay it.
+    """Make a reservation for the job at index `first`. Start other jobs that do not delay it.
 
-    `backfill` is the order of the other jobs; if it is empty, they follow the plan's order.
+    `backfill` is the order of the other jobs. If it is empty, they are in the plan's order.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, plan_s = draft.order, draft.plan_s
@@ -155,7 +155,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
     extra = then_free - need
     plan_s[head] = shadow_s
 
-    # A job that ends before the shadow time needs free units now. A longer job must also fit next to the reservation.
+    # A job that ends before the shadow time needs free units now. A longer job must also fit beside the reservation.
     other = len(backfill) > 0
     for k in range(0 if other else first + 1, site.queued):
         if free == 0:
@@ -179,7 +179,7 @@ def backfill_easy(site: SchedulingState, free: int, first: int, backfill: FixedC
 def last_startable(
     site: SchedulingState, free: int, first: int, last: int, times: FixedColumn, level: FixedColumn, count: int
 ) -> int:
-    """Return the last index in [first, last] whose job can start; `first` - 1 if no job can."""
+    """Return the last index in [first, last] whose job can start, or `first` - 1 if no job can."""
     order, queue, estimate_s = site.draft.order, site.queue, site.jobs.estimate_s
     while last >= first:
         slot = queue[queue_position_at(order, last)]
@@ -194,9 +194,9 @@ def last_startable(
 def backfill_with_reservations(
     site: SchedulingState, free: int, first: int, eventually: int, method: ListSchedulerParameters
 ) -> None:
-    """Reserve the earliest starts of several jobs, and start other jobs that delay none of them.
+    """Reserve the earliest starts of several jobs, and start other jobs that delay none of these jobs.
 
-    `eventually` is the amount that is free after all jobs have ended. A job that needs more is skipped.
+    `eventually` is the amount that is free after all jobs have ended. A job that requests more is skipped.
     """
     draft, queue, estimate_s, now_s = site.draft, site.queue, site.jobs.estimate_s, site.now_s
     order, n, left, whole = draft.order, site.queued, method.reservations, method.whole
@@ -251,7 +251,7 @@ def place_starts(site: SchedulingState) -> None:
 
 @subroutine
 def open_plan(draft: PlanResult, count: int) -> None:
-    """Begin a plan of `count` queued jobs without starts."""
+    """Begin a plan for `count` queued jobs, initially without starts."""
     draft.started = 0
     if len(draft.plan_s) < count:
         grow_columns(draft, "plan_s slots ends taken", 0, count)
@@ -263,9 +263,9 @@ def open_plan(draft: PlanResult, count: int) -> None:
 
 @kernel
 def plan_on_pool(site: SchedulingState, method: ListSchedulerParameters, given: FixedColumn) -> int:
-    """Plan the queue of a pool and write the plan to `site.draft`; return how many jobs start now.
+    """Plan the queue of a pool and write the plan to `site.draft`. Return how many jobs start now.
 
-    Jobs come in the order of the method; for the order `GIVEN`, in the order of `given` (queue positions). They start
+    Jobs are processed in the method's order, or for `GIVEN` in the order of `given` (queue positions). They start
     until a job does not fit. The number of reservations determines which later jobs start. A job that does not fit even
     after all jobs have ended is skipped.
     """

@@ -24,7 +24,7 @@ def lower_bound(times: FixedColumn, count: int, at_s: int) -> int:
 
 @scalar_subroutine
 def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
-    """Insert a breakpoint at `at_s` unless it exists; return the new number of breakpoints."""
+    """Insert a breakpoint at `at_s` unless it exists. Return the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -36,7 +36,7 @@ def add_breakpoint(times: Column, level: Column, count: int, at_s: int) -> int:
 
 @scalar_subroutine
 def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_s: int, amount: int) -> int:
-    """Subtract `amount` during [start_s, end_s); return the new number of breakpoints."""
+    """Subtract `amount` during [start_s, end_s). Return the new number of breakpoints."""
     count = add_breakpoint(times, level, count, start_s)
     count = add_breakpoint(times, level, count, end_s)
     k = lower_bound(times, count, start_s)
@@ -50,7 +50,7 @@ def subtract_amount(times: Column, level: Column, count: int, start_s: int, end_
 def earliest_breakpoint_after(
     times: FixedColumn, level: FixedColumn, k: int, count: int, duration_s: int, amount: int
 ) -> int:
-    """Return the first breakpoint, not before `k`, from which `amount` is free for `duration_s`, else -1."""
+    """Return the first breakpoint, not before `k`, from which `amount` is free for `duration_s`, or -1."""
     while k < count:
         if level[k] < amount:
             k += 1
@@ -66,13 +66,13 @@ def earliest_breakpoint_after(
 
 @scalar_subroutine
 def earliest_breakpoint(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> int:
-    """Return the first breakpoint from which `amount` is free for `duration_s`, else -1."""
+    """Return the first breakpoint from which `amount` is free for `duration_s`, or -1."""
     return earliest_breakpoint_after(times, level, 0, count, duration_s, amount)
 
 
 @scalar_subroutine
 def starts_now(times: FixedColumn, level: FixedColumn, count: int, duration_s: int, amount: int) -> bool:
-    """Return whether `amount` is free for `duration_s` from the first breakpoint on."""
+    """Return whether `amount` is free for `duration_s` from the first breakpoint."""
     end_s, k = times[0] + duration_s, 0
     while k < count and times[k] < end_s:
         if level[k] < amount:

@@ -1,4 +1,4 @@
-"""Define the parameters of list schedulers as numbers, and sort the queue."""
+"""Parameters of list schedulers as numbers, and functions that sort the queue."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ FIRST_FIT, BEST_FIT = 0, 1
 """Node selection: nodes by index, or nodes with the smallest free amounts first."""
 
 ARRIVAL, SHORTEST, LONGEST, SJF, LJF, SAF, LAF, SPF, GIVEN, PRIORITY = range(10)
-"""Orders of the queue (see `planning.ORDERS`); `GIVEN` means the caller's positions."""
+"""Orders of the queue (see `planning.ORDERS`). `GIVEN` means the positions given by the caller."""
 
 LARGEST_INT = (1 << 63) - 1
 
 
 @scalar_subroutine
 def saturating_product(a: int, b: int) -> int:
-    """Return `a` times `b`, both at least 0; `LARGEST_INT` if the product overflows 64 bits."""
+    """Return `a` times `b`, both at least 0, or `LARGEST_INT` if the product overflows 64 bits."""
     return LARGEST_INT if a > 0 and b > LARGEST_INT // a else a * b
 
 
 @scalar_subroutine
 def first_key(code: int, estimate_s: int, processors: int) -> int:
-    """Return an order's first sort key, where E and r are as in debs24 section 3.
+    """Return an order's first sort key, with E and r as in debs24 section 3.
 
-    E is the estimate, r the number of processors.
+    E is the estimate, and r the number of processors.
     """
     if code in (SHORTEST, SJF):
         return estimate_s
@@ -52,7 +52,7 @@ def first_key(code: int, estimate_s: int, processors: int) -> int:
 
 @scalar_subroutine
 def second_key(code: int, estimate_s: int, processors: int) -> int:
-    """Return an order's second sort key; remaining ties keep the order of arrival."""
+    """Return an order's second sort key; remaining ties are in order of arrival."""
     if code in (SJF, LJF):
         return processors
     if code == SPF:
@@ -86,7 +86,7 @@ def sort_pairs(first: Column, second: Column, count: int) -> None:
 def sort_positions(first: Column, second: Column) -> IntArray:
     """Return positions sorted by `first`, then by `second` (merge sort, stable).
 
-    NumPy's sorting functions would take a tenth of the whole compile time.
+    NumPy's sorting functions would take a tenth of the total compile time.
     """
     n = len(first)
     order, merged = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -117,7 +117,7 @@ def sort_positions(first: Column, second: Column) -> IntArray:
 
 @subroutine
 def sorted_positions(code: int, site: SchedulingState) -> IntArray:
-    """Return the queue positions in the order `code`; ties keep the order of arrival."""
+    """Return the queue positions in the order `code`. Ties are in order of arrival."""
     n, queue, jobs = site.queued, site.queue, site.jobs
     estimate_s, units, per_unit = jobs.estimate_s, jobs.units, jobs.per_unit
     tier, priority = jobs.tier, jobs.priority
@@ -135,7 +135,7 @@ def sorted_positions(code: int, site: SchedulingState) -> IntArray:
 
 @subroutine
 def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: SchedulingState) -> IntArray:
-    """Return the queue positions in a method's order; empty if that is the queue's own order."""
+    """Return the queue positions in a method's order, or an empty column if that is the queue's own order."""
     if method.order == ARRIVAL:
         return np.empty(0, np.int64)
     if method.order == GIVEN:
@@ -145,5 +145,5 @@ def queue_positions(method: ListSchedulerParameters, given: FixedColumn, site: S
 
 @scalar_subroutine
 def queue_position_at(order: FixedColumn, i: int) -> int:
-    """Return the queue position of an order's `i`-th job; an empty order is the queue's own."""
+    """Return the queue position of an order's `i`-th job; an empty order is the queue's own order."""
     return int(order[i]) if len(order) else i

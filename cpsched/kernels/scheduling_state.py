@@ -1,4 +1,4 @@
-"""Shared structs of the kernels: machine, node classes, state, plan result and workspace."""
+"""The shared structs of the kernels: machine, node classes, state, plan result and workspace."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from cpsched.jit.shared_structs import Column, FixedColumn, FixedFlags, FixedMat
 from cpsched.model import Cluster, IntArray, JobTable
 
 WHOLE_QUEUE = 2
-"""Value of `ListSchedulerParameters.whole` on nodes: plan every job of the queue."""
+"""Value of `ListSchedulerParameters.whole` on nodes: plan every job in the queue."""
 
 
 class NodeResourceState(SharedStruct):
     """The current state of the nodes: N nodes, R resources, M node sets."""
 
     pool: int
-    """Capacity of the whole machine in its first resource."""
+    """Capacity of the whole machine for its first resource."""
     free: FixedMatrix
-    """int64[N, R]"""
+    """int64[N, R]: free amounts of each node."""
     capacity: FixedMatrix
-    """int64[N, R]"""
+    """int64[N, R]: capacity of each node."""
     node_sets: FixedFlags
-    """bool[M, N]"""
+    """bool[M, N]: whether each node set contains each node."""
     kind_of: FixedColumn
     """int64[N]: kind of each node (see `Cluster.kind_of`)."""
     kind_node: FixedColumn
     """Index of one node of each kind."""
     kind_weight: FixedColumn
-    """Weight of the nodes of each kind; empty if all weights are equal."""
+    """Weight of the nodes of each kind, or empty if all weights are equal."""
 
 
 class NodeClasses(SharedStruct, grows=True):
@@ -42,7 +42,7 @@ class NodeClasses(SharedStruct, grows=True):
     steps: int
     """Number of steps in use."""
     peopled: int
-    """Number of classes that have nodes."""
+    """Number of classes that contain nodes."""
     stale: int
     """1 if the classes must be rebuilt before use, otherwise 0."""
     of: Column
@@ -50,30 +50,30 @@ class NodeClasses(SharedStruct, grows=True):
     kind: Column
     """Kind of each class's nodes (see `NodeResourceState.kind_of`)."""
     size: Column
-    """Number of nodes of each class."""
+    """Number of nodes in each class."""
     first: Column
     """First step of each class's profile."""
     length: Column
-    """Number of steps of each class's profile."""
+    """Number of steps in each class's profile."""
     at: Column
     """int64[steps]: time (s) at which each step begins."""
     free: Matrix
-    """int64[steps, R]: free amounts on one node of the class from that time on."""
+    """int64[steps, R]: free amounts on one node in the class from that time."""
     edged: Column
-    """Number of *edges* of each block: nodes whose class differs from the previous node's.
+    """Number of *edges* in each block: nodes whose class differs from the previous node's.
 
     -1 means not counted.
     """
     edge: Column
-    """int64[N]: the edges; the edges of block b begin at index b * BLOCK."""
+    """int64[N]: the edges. The edges of block b begin at index b * BLOCK_NODES."""
     begin: Column
-    """First place of each class in the layout of a plan."""
+    """First place of each class in a plan's layout."""
 
 
 class NodeClassLayout(SharedStruct, grows=True):
     """All nodes in a row, sorted by class and then by index.
 
-    The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes of one class with
+    The classes are those at the beginning of the plan. A position in the row is a *place*. Nodes in one class with
     successive indices form a *run*. Run `r` begins at place `at[r]` with node `node[r]`. It ends at the next run or at
     the end of the class.
     """
@@ -85,9 +85,9 @@ class NodeClassLayout(SharedStruct, grows=True):
     groups: int
     """Number of classes at the beginning of the plan."""
     first: Column
-    """First place of each class that existed at the beginning of the plan."""
+    """First place of each class that existed when the plan began."""
     asked: Column
-    """1 if the runs of a class are needed, else 0; only for classes at the beginning of the plan."""
+    """1 if the runs of a class are needed, else 0. Only for classes that existed when the plan began."""
     ahead: Column
     """Index of the next run of each class, during the sort of runs."""
     next: Column
@@ -103,7 +103,7 @@ class NodeClassLayout(SharedStruct, grows=True):
 
 
 class NodeRangeHeap(SharedStruct, grows=True):
-    """Ranges of the layout to merge: a heap of range numbers, smallest key first."""
+    """Ranges of the layout to merge: a heap of range numbers with the smallest key first."""
 
     heap: Column
     """Range numbers as a binary heap."""
@@ -120,7 +120,7 @@ class NodeRangeHeap(SharedStruct, grows=True):
 
 
 class IncrementalNodeClasses(SharedStruct, grows=True):
-    """Classes carried from round to round, with a hash table from profile to class."""
+    """Classes that are carried from round to round, with a hash table from profile to class."""
 
     groups: NodeClasses
     signature: Column
@@ -137,13 +137,13 @@ class ListSchedulerParameters(SharedStruct):
     order: int
     """Order of the queue."""
     backfill: int
-    """Order of the other jobs after a single reservation; `ARRIVAL` means `order`."""
+    """Order of the other jobs after a single reservation. `ARRIVAL` means the order `order`."""
     reservations: int
     """Number of jobs that reserve their earliest start, or `STRICT` or `GREEDY`."""
     allocation: int
     """Node selection: `FIRST_FIT` or `BEST_FIT`."""
     whole: int
-    """0: only starts; 1: the whole plan; `WHOLE_QUEUE`: a planned start for every job."""
+    """0: only starts. 1: the whole plan. `WHOLE_QUEUE`: a planned start for every job."""
 
 
 class PlanResult(SharedStruct, grows=True):
@@ -152,21 +152,21 @@ class PlanResult(SharedStruct, grows=True):
     started: int
     """Number of jobs that start now."""
     plan_s: Column
-    """Planned start by queue position, `NEVER` if unknown."""
+    """Planned start in seconds by queue position, or `NEVER` if unknown."""
     slots: Column
-    """The jobs that start, in the order in which they were selected."""
+    """Slots of the jobs that start, in the order in which they were selected."""
     offsets: Column
     """int64[starts + 1]: offset of each start in `nodes` and `units`."""
     nodes: Column
-    """Node of each entry of a placement."""
+    """Node of each placement entry."""
     units: Column
-    """Number of the job's units on the node of each entry."""
+    """Number of the job's units on the node of each placement entry."""
     order: Column
-    """Queue positions in the method's order; empty if that is the queue's own order."""
+    """Queue positions in the method's order, or empty if that is the queue's own order."""
     held: Column
     """On a pool: amount that each running job releases at its end."""
     ends: Column
-    """On a pool: ends of the starts, sorted."""
+    """On a pool: end times of the starts, sorted."""
     taken: Column
     """On a pool: amount of each start, in the order of `ends`."""
 
@@ -175,43 +175,43 @@ class PlanWorkspace(SharedStruct, grows=True):
     """The working state of a plan on nodes: classes after the placed jobs, and caches."""
 
     reserved: int
-    """Number of reservations made."""
+    """Number of reservations made so far."""
     hopeless: int
-    """Number of entries of `failed` in use."""
+    """Number of entries in use in `failed`."""
     slotted: int
-    """Number of entries of `slotted_job` in use."""
+    """Number of entries in use in `slotted_job`."""
     lasting: int
-    """1 while placements are final, so that cached reservations may be overwritten."""
+    """1 while placements are final. Cached reservations may then be overwritten."""
     crowd: int
     """While placements are final: number of classes above which empty classes are dropped."""
     moves: int
-    """Number of entries of `moved` in use."""
+    """Number of entries in use in `moved`."""
     groups: NodeClasses
-    """The classes after the jobs placed so far."""
+    """The classes after placing the jobs so far."""
     layout: NodeClassLayout
     heads: NodeRangeHeap
     available: Column
-    """int64[R]: free amounts of all nodes now, minus the amounts of the starts so far."""
+    """int64[R]: total free amounts of all nodes now, minus the amounts of the starts so far."""
     most: Column
-    """int64[R]: the largest capacity of a node."""
+    """int64[R]: the largest capacity of any node."""
     found: Column
-    """Number of the current job's units that one node of each class holds."""
+    """Number of the current job's units that fit on one node in each class."""
     rank: Column
-    """Rank of each class; nodes with higher ranks are taken first."""
+    """Rank of each class. Nodes with higher ranks are selected first."""
     failed: Column
-    """Slots of jobs that cannot start now, nor can jobs that demand at least as much."""
+    """Slots of jobs that cannot start now. Jobs that demand at least as much cannot start either."""
     slotted_job: Column
-    """Slots of jobs with a remembered reservation."""
+    """Slots of the jobs with a cached reservation."""
     slotted_s: Column
-    """Start of each remembered reservation, a lower bound for jobs that demand at least as much."""
+    """Start of each cached reservation (s), a lower bound for jobs that demand at least as much."""
     change_s: Column
     """Times (s) at which the number of units for a job changes."""
     change_by: Column
-    """By how much the number of units changes at each time."""
+    """Change in the number of units at each of these times."""
     moved: Column
     """Class of each move. A move is a range of nodes that a job takes from a class."""
     moved_count: Column
-    """Number of nodes of each move."""
+    """Number of nodes in each move."""
     moved_units: Column
     """Number of the job's units on each node of a move."""
     moved_begin: Column
@@ -223,7 +223,7 @@ class PlanWorkspace(SharedStruct, grows=True):
 
 
 class SchedulingState(SharedStruct):
-    """A cluster at one instant, with carried classes and space for a plan."""
+    """A cluster at one instant, with carried classes and a workspace for a plan."""
 
     now_s: int
     queued: int
@@ -233,16 +233,16 @@ class SchedulingState(SharedStruct):
     machine: NodeResourceState
     jobs: JobTable
     queue: Column
-    """Slots in order of arrival; the first `queued` are valid."""
+    """Slots in order of arrival. The first `queued` entries are valid."""
     running: Column
-    """Slots by expected end; the first `active` are valid."""
+    """Slots in order of expected end. The first `active` entries are valid."""
     groups: NodeClasses
     draft: PlanResult
     trial: PlanWorkspace
 
 
 def machine_handle(cluster: Cluster, free: IntArray) -> NodeResourceState:
-    """Return the machine of a cluster with the free amounts `free` (int64[N, R])."""
+    """Return a cluster's nodes with the free amounts `free` (int64[N, R])."""
     pool = int(cluster.capacity[:, 0].sum())
     kinds, weights = cluster.kind_node, cluster.weights
     kind_weight = empty_column() if weights is None else weights[kinds]
@@ -260,7 +260,7 @@ def new_plan_result() -> PlanResult:
 
 
 def no_node_classes(resources: int) -> NodeClasses:
-    """Return empty node classes, which the next plan on nodes builds."""
+    """Return empty node classes. The next plan on nodes builds them."""
     of, kind, size, first, length, at, edged, edge, begin = (empty_column() for _ in range(9))
     free = np.zeros((0, resources), np.int64)
     return NodeClasses(0, 0, 0, 1, of, kind, size, first, length, at, free, edged, edge, begin)
@@ -280,7 +280,7 @@ def new_plan_workspace(resources: int) -> PlanWorkspace:
 
 @kernel
 def copy_starts(draft: PlanResult) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return copies of slots, offsets, nodes and units of the starts."""
+    """Return copies of the starts' slots, offsets, nodes and units."""
     n = draft.started
     last = draft.offsets[n]
     return draft.slots[:n].copy(), draft.offsets[: n + 1].copy(), draft.nodes[:last].copy(), draft.units[:last].copy()
@@ -294,9 +294,9 @@ def get_planned_starts(draft: PlanResult, count: int) -> IntArray:
 
 @subroutine
 def resize_column(column: Column, used: int, room: int) -> IntArray:
-    """Return `column` if it has `room` entries, else a longer copy.
+    """Return `column` if it has at least `room` entries, else a longer copy.
 
-    The copy has at least twice the length, and keeps the first `used` entries.
+    The copy has at least twice the length, and the same first `used` entries.
     """
     if room <= len(column):
         return column

@@ -1,4 +1,4 @@
-"""State of a search over orders of the queue: best order, trial order and plans."""
+"""The state of a search over orders of the queue: best order, trial order and plans."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cpsched.kernels.scheduling_state import empty_column, grow_columns
 from cpsched.model import IntArray
 
 EXCEEDS_LIMIT = 1e300
-"""Cost of an abandoned plan: above the best cost, or beyond the bound on waits."""
+"""Cost of an abandoned plan, whose cost exceeds the best cost or whose waits exceed the bound."""
 
 POOL_JOBS_PER_NODE_JOB = 20
-"""Placing a job takes about this many times as long on nodes as on a pool."""
+"""Ratio of the times to place a job on nodes and on a pool."""
 
 
 class WaitCostParameters(SharedStruct):
     """The cost of waiting: the fields of `WaitCostObjective` (see `kernels.plan_costs`)."""
 
     power: int
-    """0: the cost is linear in the start; otherwise, it is r (F^power - W^power)."""
+    """0: the cost is linear in the start. Otherwise, the cost is r (F^power - W^power)."""
     ageing_power: int
     bounded: int
     """Whether plans are bounded (see `OrderSearchState.bound_s`)."""
@@ -31,31 +31,31 @@ class WaitCostParameters(SharedStruct):
     area: float
     ageing: float
     aged_s: float
-    """Wait in seconds at which ageing doubles a cost, if `ageing` is 1.
+    """Wait in seconds at which ageing doubles a cost if `ageing` is 1.
 
-    If it depends on the history, Python sets it in each round.
+    If this wait depends on the history, Python sets it in each round.
     """
     least_s: float
     reserve: float
     reserve_above_s: float
     reserve_until_s: float
     expected_arrivals_s: float
-    """0: the order is searched; otherwise it is `order_search.SMITH`, in which expected jobs take part."""
+    """0: the order is searched. Otherwise, it is `order_search.SMITH`, and it includes expected jobs."""
 
 
 class OrderSearchSettings(SharedStruct):
     """The settings and limits of a search."""
 
     limit: int
-    """Maximum number of orders decoded after the candidates."""
+    """Maximum number of orders to decode after the candidates."""
     work: int
-    """Maximum number of jobs placed in a round; a pool multiplies it by `POOL_JOBS_PER_NODE_JOB`."""
+    """Maximum number of jobs to place in a round. On a pool, it is multiplied by `POOL_JOBS_PER_NODE_JOB`."""
     horizon: int
-    """Maximum number of jobs decoded and searched."""
+    """Maximum number of jobs to decode and search."""
     covered: int
-    """Maximum number of jobs with a planned start."""
+    """Maximum number of jobs for which to plan a start."""
     overdue_s: int
-    """Wait in seconds after which a job comes first, in order of arrival."""
+    """Wait in seconds after which a job moves to the front, in order of arrival."""
     seed: int
     candidates: int
     """Bit k: try candidate order k (see `kernels.order_search`)."""
@@ -66,7 +66,7 @@ class OrderSearchSettings(SharedStruct):
 
 
 class OrderSearchCounters(SharedStruct):
-    """Counters of the work done in a round so far."""
+    """Counters of the work done so far in a round."""
 
     drawn: int
     """State of the random number generator."""
@@ -77,7 +77,7 @@ class OrderSearchCounters(SharedStruct):
 
 
 class ReusablePlanParts(SharedStruct):
-    """Parts that the best order shares with the trial order and with the placed jobs."""
+    """The parts that the best order shares with the trial order and with the placed jobs."""
 
     upto: int
     """Place from which the trial order equals the best order."""
@@ -88,18 +88,18 @@ class ReusablePlanParts(SharedStruct):
 
 
 class QueuedJobColumns(SharedStruct, grows=True):
-    """The waiting jobs, by queue position, and then the expected jobs, which are planned but never start."""
+    """The waiting jobs by queue position, followed by the expected jobs, which are planned but never start."""
 
     weight: Reals
     """Cost of one second of waiting."""
     expected: Reals
-    """Expected run time in seconds, used only in the weight."""
+    """Expected run time in seconds, which affects only the weight."""
     reserve: Column
-    """Number of processors that must stay free in addition to the job's."""
+    """Number of processors that must remain free in addition to the job's."""
     duration: Column
     """Estimated run time in seconds."""
     release: Column
-    """On a pool: earliest start in seconds, which is the present time except for expected jobs."""
+    """On a pool: earliest start in seconds. This is the current time, except for expected jobs."""
     amount: Column
     """On a pool: number of processors, or NEVER if the job can never run. On nodes: 1."""
 
@@ -110,7 +110,7 @@ class CandidateQueueOrder(SharedStruct, grows=True):
     order: Column
     """Queue positions."""
     starts: Column
-    """Planned starts."""
+    """Planned starts in seconds."""
     spent: Reals
     """Total cost of the jobs before each place."""
     known: Column
@@ -120,20 +120,20 @@ class CandidateQueueOrder(SharedStruct, grows=True):
 
 
 class PreviousBestOrder(SharedStruct, grows=True):
-    """The best order as slots for the next round, and buffers to build orders."""
+    """The best order, as slots for the next round, and buffers for building orders."""
 
     ordered: int
     """Number of entries of `slots` in use."""
     slots: Column
     """The best order as slots."""
     where: Column
-    """Queue position plus one, by slot; all 0 between two uses."""
+    """Queue position plus one by slot. All entries are 0 between uses."""
     spare: Column
     """Queue positions that a move has removed."""
 
 
 class PlacementUndoMarks(SharedStruct, grows=True):
-    """On nodes: the counters before each placement of a job, so that it can be undone."""
+    """On nodes: the counters before each placement of a job, with which it can be undone."""
 
     moves: Column
     """Number of entries of `trial.moved` in use."""
@@ -159,16 +159,16 @@ class PoolAvailabilityProfiles(SharedStruct, grows=True):
     times: Matrix
     """int64[rows, breakpoints]: times in seconds."""
     level: Matrix
-    """int64[rows, breakpoints]: number of units free from each time on."""
+    """int64[rows, breakpoints]: number of free units from each time."""
 
 
 class TotalAvailabilityProfile(SharedStruct, grows=True):
-    """On nodes: free amounts of all nodes together before each job (see `total_profile`)."""
+    """On nodes: total free amounts of all nodes before each job (see `total_profile`)."""
 
     times: Matrix
     """int64[rows, breakpoints]: times in seconds."""
     free: Matrix
-    """int64[rows, breakpoints * R]: amounts free from each time on, R per breakpoint."""
+    """int64[rows, breakpoints * R]: free amounts from each time, R per breakpoint."""
     points: Column
     """Number of breakpoints of each row."""
     asked: Column
@@ -179,29 +179,29 @@ class OrderSearchState(SharedStruct):
     """A search over orders, which decodes the first `head` jobs of an order."""
 
     able: int
-    """Number of jobs that can ever run, with the expected jobs."""
+    """Number of jobs that can ever run, including the expected jobs."""
     arrivals: int
     """Number of expected jobs."""
     head: int
-    """Number of jobs decoded and searched."""
+    """Number of jobs to decode and search."""
     overdue: int
     """Number of overdue jobs, which come first, in order of arrival."""
     fixed: int
     """Number of jobs at the front that the search does not move."""
     bound_s: int
-    """Bound on the longest wait, past plus planned, in seconds; `NEVER` means no bound.
+    """Bound in seconds on the longest total wait, past and planned. `NEVER` means no bound.
 
     It applies to jobs that have waited for at least the share `plan_costs.BOUND_WAIT_SHARE` of the bound. The search
-    abandons a plan in which one of them waits longer than the bound.
+    abandons a plan in which one of these jobs waits longer than the bound.
     """
     settings: OrderSearchSettings
     counts: OrderSearchCounters
     shared: ReusablePlanParts
     queued: QueuedJobColumns
     best: CandidateQueueOrder
-    """Best order so far."""
+    """The best order so far."""
     trial: CandidateQueueOrder
-    """Trial order."""
+    """The trial order."""
     last: PreviousBestOrder
     marks: PlacementUndoMarks
     rows: PoolAvailabilityProfiles
@@ -209,7 +209,7 @@ class OrderSearchState(SharedStruct):
 
 
 def new_search(settings: OrderSearchSettings) -> OrderSearchState:
-    """Return the state of a search that has no order yet."""
+    """Return the initial state of a search, without an order."""
     none = empty_column
 
     def tried() -> CandidateQueueOrder:
@@ -235,7 +235,7 @@ def new_search(settings: OrderSearchSettings) -> OrderSearchState:
 
 @subroutine
 def resized_reals(column: Reals, room: int) -> Reals:
-    """Return a column of at least `room` entries; the contents may be lost."""
+    """Return a column of at least `room` entries. Its contents may be lost."""
     return column if room <= len(column) else np.empty(max(room, 2 * len(column)))
 
 
@@ -263,7 +263,7 @@ def make_room_for_order(tried: CandidateQueueOrder, room: int) -> None:
 
 @subroutine
 def allocate_profiles(search: OrderSearchState, points: int) -> None:
-    """Allocate two profiles for each place before a job of the head, and two after the last job.
+    """Allocate two profiles for each place in the head, and two after the last job.
 
     Each profile has `points` breakpoints.
     """
@@ -280,7 +280,7 @@ def allocate_profiles(search: OrderSearchState, points: int) -> None:
 def accept_candidate(search: OrderSearchState, first: int) -> None:
     """Set the best order to the trial order.
 
-    The orders are equal before place `first`, and their plans are equal from place `same` on.
+    The orders are equal before place `first`, and their plans are equal from place `same`.
     """
     best, trial, same = search.best, search.trial, search.shared.same
     for k in range(first, search.head):

@@ -1,4 +1,4 @@
-"""Slurm's two passes over its queue: the main loop and backfill.
+"""Slurm's two passes over the queue: the main loop and backfill.
 
 The main loop starts jobs in order and follows `_schedule` in Slurm's job_scheduler.c. Backfill makes reservations and
 follows `_attempt_backfill` in backfill.c, and `_future_run_test` in cons_tres/job_test.c, as of 26.05. Profiles,
@@ -35,20 +35,20 @@ from cpsched.kernels.scheduling_state import PlanWorkspace, SchedulingState, res
 from cpsched.model import DISTINCT, EXCLUSIVE, NEVER, IntArray
 
 NO_PASS, SUBMITTED, DEPTH, FULL = range(4)
-"""Which jobs the main loop tries: none, new jobs, jobs up to the default depth, or all jobs."""
+"""The jobs that the main loop tries: none, new jobs, jobs up to the default depth, or all jobs."""
 
 WHOLE_NODE_GAP_S = 1
 """Seconds between the end of a job and a reservation of whole nodes."""
 FIRST_WINDOW_S = 30
-"""Length of the first window in seconds; backfill treats all job ends in a window together."""
+"""Length of the first window in seconds. Backfill processes all job ends within a window together."""
 DOUBLINGS = 22
-"""Number of times that Slurm doubles the window, up to two years."""
+"""Number of times that Slurm doubles the window. The last window is two years long."""
 TRIES_BEFORE_SEARCH = 4
-"""Number of tries before a job's earliest start is computed, which takes longer than a try."""
+"""Number of tries before a job's earliest start is computed. The computation takes longer than a try."""
 WITHHELD_FACTOR = 1 << 20
-"""Multiple of the capacity that a reservation subtracts from a node's profile.
+"""Multiple of its capacity that a reservation subtracts from a node's profile.
 
-A negative amount thus marks a reservation, and the amount that running jobs leave free can still be computed.
+A negative amount thus marks a reservation, and the amount not used by running jobs can still be computed.
 """
 
 
@@ -71,13 +71,13 @@ class SlurmSchedulerRules(SharedStruct):
     bf_min_prio_reserve: int
     bf_node_space_size: int
     bf_busy_nodes: int
-    """1 if reservations prefer nodes in use or, if parts are reserved, nodes that become free last."""
+    """1 if reservations prefer nodes in use or, when parts are reserved, nodes that become free last."""
     whole_nodes: int
     """1 if a reservation takes whole nodes, 0 if it takes the job's amounts."""
 
 
 class JobOwnerColumns(SharedStruct):
-    """The owners of each job as numbers from 0, by slot."""
+    """The owners of each job, as numbers from 0 by slot."""
 
     most: int
     """A number greater than all owner numbers."""
@@ -90,14 +90,14 @@ class JobOwnerColumns(SharedStruct):
 
 
 class BackfillCounters(SharedStruct, grows=True):
-    """The counters of one backfill pass."""
+    """The counters for one backfill pass."""
 
     begin_s: int
     """Time (s) at which the table of times begins."""
     end_s: int
     """Time (s) at which the table ends."""
     records: int
-    """Number of entries of the table: one, plus one per time in `bounds`."""
+    """Number of entries in the table: one, plus one per time in `bounds`."""
     bounds: Column
     """Times (s) at which a reservation begins or ends, ascending."""
     returns: Column
@@ -109,13 +109,13 @@ class BackfillCounters(SharedStruct, grows=True):
     reserved: Column
     """Number of reservations by partition."""
     noted: int
-    """Number of classes with known `kept_from` and `kept_until`."""
+    """Number of classes for which `kept_from` and `kept_until` are known."""
     kept_from: Column
-    """Time (s) before which no node of each class is reserved; NEVER if none is reserved."""
+    """Time (s) before which no node in each class is reserved, or NEVER if none is reserved."""
     kept_until: Column
-    """Time (s) from which no node of each class is reserved."""
+    """Time (s) from which no node in each class is reserved."""
     keeping: int
-    """Number of entries of `keeps` in use."""
+    """Number of entries in use in `keeps`."""
     keeps: Column
     """Classes whose nodes are reserved at some time."""
 
@@ -124,13 +124,13 @@ class SchedulingPassState(SharedStruct):
     """The due passes and their results."""
 
     main: int
-    """`NO_PASS`, `SUBMITTED`, `DEPTH` or `FULL`."""
+    """The jobs that the main loop tries: `NO_PASS`, `SUBMITTED`, `DEPTH` or `FULL`."""
     since_s: int
     """For `SUBMITTED`: jobs submitted after this time (s) are new."""
     backfill: int
     """1 if backfill is due."""
     whole: int
-    """1 for the whole plan, 0 for the starts only."""
+    """1 for the whole plan, 0 for only the starts."""
     next_s: int
     """For a plan without backfill: earliest permitted planned start (s)."""
     main_cut: int
@@ -138,7 +138,7 @@ class SchedulingPassState(SharedStruct):
     backfill_cut: int
     """Set to 1 if backfill skipped a job because of a limit."""
     backfilled: int
-    """Set to the number of jobs that backfill started."""
+    """Set to the number of jobs that backfill starts."""
     tally: BackfillCounters
 
 
@@ -147,7 +147,7 @@ class SchedulingPassState(SharedStruct):
 
 @subroutine
 def blocks_later_jobs(site: SchedulingState, rules: SlurmSchedulerRules, slot: int) -> bool:
-    """Return whether a job that cannot start blocks others, given its age and priority."""
+    """Return whether a job that cannot start blocks other jobs, given its age and priority."""
     jobs = site.jobs
     old = site.now_s - jobs.submit_s[slot] >= rules.bf_min_age_reserve_s
     return bool(old and jobs.priority[slot] >= rules.bf_min_prio_reserve)
@@ -194,9 +194,9 @@ def run_main_scheduler(
 ) -> None:
     """Start jobs in queue order; a job that does not fit blocks its partition.
 
-    Later jobs of other partitions do not get nodes of a blocked partition. A job below the minimum age or priority of
-    the rules blocks no job. A job that can never fit is skipped. For `SUBMITTED`, jobs that were already pending count
-    as not fitting.
+    Later jobs in other partitions cannot use nodes of a blocked partition. A job below the minimum age or priority in
+    the rules blocks no partition. A job that can never fit is skipped. For `SUBMITTED`, jobs that were already pending
+    count as not fitting.
     """
     queue, jobs, trial = site.queue, site.jobs, site.trial
     n = site.queued
@@ -247,7 +247,7 @@ def round_down(at_s: int, resolution_s: int) -> int:
 def reset_counters(
     site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters
 ) -> None:
-    """Reset the counters."""
+    """Reset the counters for a new pass."""
     tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
     tally.end_s = round_down(site.now_s + rules.bf_window_s, rules.bf_resolution_s)
     tally.records, tally.noted, n = 1, 0, owners.most
@@ -315,7 +315,7 @@ def jobs_to_test(
 
 @subroutine
 def note_bound(tally: BackfillCounters, at_s: int) -> None:
-    """Record a new time, within the table, at which the reserved nodes change."""
+    """Record a time at which the reserved nodes change, if it is new and within the table."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
         return
@@ -367,7 +367,7 @@ def left_by_running_jobs(free: FixedMatrix, step: int, r: int, capacity: int) ->
 
 @scalar_subroutine
 def ends_a_job(free: FixedMatrix, step: int, capacity: FixedMatrix, node: int) -> bool:
-    """Return whether a job ends at a step, which must not be the first of its profile.
+    """Return whether a job ends at a step, which must not be the first step of its profile.
 
     `node` is any node of the profile's kind.
     """
@@ -384,7 +384,7 @@ def units_left(
     most: int, per_unit: FixedMatrix, slot: int, whole: int, free: FixedMatrix, step: int, capacity: FixedMatrix,
     node: int,
 ) -> int:  # fmt: skip
-    """Return how many units, at most `most`, fit on a node at a step, ignoring reservations."""
+    """Return the number of units, at most `most`, fit on a node at a step, ignoring reservations."""
     for r in range(free.shape[1]):
         left = left_by_running_jobs(free, step, r, capacity[node, r])
         most = units_that_fit(most, per_unit[slot, r], whole, left, capacity[node, r])
@@ -410,7 +410,7 @@ def step_from(at: FixedColumn, first: int, length: int, at_s: int) -> int:
 def next_end(
     at: FixedColumn, free: FixedMatrix, step: int, last: int, before_s: int, capacity: FixedMatrix, node: int
 ) -> int:
-    """Return the first end of a job between `step` and `last`; `before_s` if there is none."""
+    """Return the first end of a job between `step` and `last`, or `before_s` if there is none."""
     step += 1
     while step < last and at[step] < before_s:
         if ends_a_job(free, step, capacity, node):
@@ -423,12 +423,13 @@ def next_end(
 def fill_by_windows(
     site: SchedulingState, tally: BackfillCounters, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
-    """Return the end of the first window of job ends after which a job fits.
+    """Return the end of the first window of job ends after which a job fits, in seconds.
 
     Return `start_s` if it fits immediately, NEVER if it does not fit. Use only nodes without a reservation in [start_s,
     end_s]. The first window begins with the first end after `start_s`. Let m be the next multiple of `FIRST_WINDOW_S`
-    after this end. The first window ends `FIRST_WINDOW_S` after m, and each further window ends twice as far after m as
-    the one before. Ignore ends after `later_s`. Set `trial.found`. (`_future_run_test` in `cons_tres/job_test.c`)
+    after this end. The first window ends `FIRST_WINDOW_S` after m, and each further window ends twice as long after m
+    as the previous window. Ignore ends after `later_s`. Set `trial.found`. (`_future_run_test` in
+    `cons_tres/job_test.c`)
     """
     trial, jobs, machine = site.trial, site.jobs, site.machine
     groups, found, last_s = trial.groups, trial.found, min(later_s, NEVER - 1)
@@ -438,7 +439,8 @@ def fill_by_windows(
     whole, node_set, need = jobs.sharing[slot] & EXCLUSIVE, jobs.node_set[slot], jobs.units[slot]
     most = 1 if jobs.sharing[slot] & DISTINCT else need
 
-    # Find usable nodes, and the units that they hold at `start_s`. Skip nodes that are first reserved during the job.
+    # Find usable nodes, and the units that they hold at `start_s`. Skip nodes with a reservation that begins during the
+    # job.
     among, steps, n = np.empty(groups.count, np.int64), np.empty(groups.count, np.int64), 0
     for g in range(groups.count):
         found[g] = 0
@@ -460,7 +462,7 @@ def fill_by_windows(
     if need <= 0:
         return start_s
 
-    # Find when the units on these nodes next change. Ends only add units, so nodes with the most units are done.
+    # Find the next change in the units on these nodes. Ends only add units, so nodes with the most units are skipped.
     next_s, changes_s = NEVER, np.empty(n, np.int64)
     for k in range(n):
         g = among[k]
@@ -495,9 +497,9 @@ def fill_by_windows(
 
 @subroutine
 def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
-    """Return the last end of a job in (after_s, until_s]; `after_s` if there is none.
+    """Return the last end of a job in (after_s, until_s], or `after_s` if there is none.
 
-    Consider only nodes of the moves from `first` on.
+    Consider only the nodes in the moves from index `first`.
     """
     trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
     at, free, capacity = groups.at, groups.free, machine.capacity
@@ -514,7 +516,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 @subroutine
 def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s: int, end_s: int) -> bool:
-    """Return whether a node of the moves from `first` on is reserved in [begin_s, end_s)."""
+    """Return whether a node in the moves from index `first` is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
     for m in range(first, trial.moves):
@@ -547,7 +549,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set
 
 @subroutine
 def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, start_s: int, end_s: int) -> int:
-    """Return when Slurm next tries a job that would run from `start_s` to `end_s`; NEVER if it does not."""
+    """Return the time of Slurm's next try for a job that would run from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, bounds[k]):
@@ -559,7 +561,7 @@ def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, star
 
 @subroutine
 def first_try(site: SchedulingState, tally: BackfillCounters, node_set: int, from_s: int, earliest_s: int) -> int:
-    """Return Slurm's last try before `earliest_s`, so that the caller can skip earlier tries."""
+    """Return the time of Slurm's last try before `earliest_s`. The caller can skip earlier tries."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
         if tally.returns[k] > 0 and reservation_ends_at(site, tally, node_set, tally.bounds[k]):
@@ -584,12 +586,12 @@ def rank_by_use(site: SchedulingState) -> None:
 def try_whole_nodes(
     site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, slot: int, try_s: int, later_s: int
 ) -> int:
-    """Try a job at `try_s`: record its nodes as moves, and return its start.
+    """Try a job at `try_s`. Record its nodes as moves, and return its start.
 
-    If it does not fit, record nothing, and return NEVER, or -1 minus the time of Slurm's next try.
+    If the job does not fit, record nothing. Return NEVER, or -1 minus the time of Slurm's next try.
 
-    A try uses nodes without a reservation during the job, from `try_s` on. It lets running jobs end window by window,
-    and takes the lowest nodes that then suffice. The job starts at the last end of a running job on these nodes.
+    A try uses nodes that have no reservation while the job runs. It releases running jobs window by window,
+    and selects the lowest nodes that then suffice. The job starts at the last end of a running job on these nodes.
     `later_s` is the next try if the nodes do not suffice.
     """
     trial, step_s, lasts_s, first = site.trial, rules.bf_resolution_s, site.jobs.estimate_s[slot], site.trial.moves
@@ -618,10 +620,10 @@ def place_on_whole_nodes(
 ) -> int:
     """Return the planned start of a job on whole nodes, recorded as moves, or NEVER.
 
-    Slurm tries a job from `from_s` on, and again at each time at which reserved nodes are released. Two bounds are used
+    Slurm tries a job at `from_s`, and again at each time at which reserved nodes are released. Two bounds are used
     to skip tries that fail:
 
-    - the known earliest start of a job that demands at most as much,
+    - the known earliest start of a job whose demands are no greater,
     - the job's own earliest start, computed after `TRIES_BEFORE_SEARCH` tries, or if a try leads to the next multiple
       of the resolution, because reserved nodes may be released before that.
     """
@@ -647,7 +649,7 @@ def place_on_whole_nodes(
 
 @subroutine
 def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot: int, from_s: int) -> int:
-    """Return a job's planned start if reservations take parts of nodes: its earliest start."""
+    """Return a job's planned start if reservations use parts of nodes. This is its earliest start."""
     start_s = earliest_reservation(site, slot, from_s)
     if start_s < NEVER:
         select_nodes(site, site.jobs.units[slot], rules.bf_busy_nodes == 1)
@@ -658,11 +660,11 @@ def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot:
 def reserve_nodes(
     site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, position: int, start_s: int, first: int
 ) -> None:
-    """Reserve the nodes of the moves from `first` on for a job planned at `start_s`.
+    """Reserve the nodes in the moves from index `first` for a job that is planned to start at `start_s`.
 
     The reservation begins and ends at multiples of the resolution, and is at least one resolution long. A
-    reservation of whole nodes ends at the latest at the last multiple in the window, the end of Slurm's table of times
-    (`_add_reservation`). A reservation of parts begins at `start_s`, because the parts may be in use before.
+    reservation of whole nodes ends no later than the last multiple in the window, the end of Slurm's table of times
+    (`_add_reservation`). A reservation of parts begins at `start_s`, because the parts may be in use before that time.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)
@@ -725,7 +727,7 @@ def run_backfill_pass(
 ) -> None:
     """Start jobs in queue order if they delay no reservation, and reserve nodes for the others.
 
-    If `passes.backfill` is 0, start no job, and plan the jobs from `passes.next_s` on.
+    If `passes.backfill` is 0, start no jobs, and plan starts at or after `passes.next_s`.
     """
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
@@ -740,7 +742,7 @@ def run_backfill_pass(
         partition = owners.partition[slot]
         make_room_and_note(trial, tally)
 
-        # Start the job now if it fits next to the reservations.
+        # Start the job now if it fits without delaying a reservation.
         if passes.backfill and can_start_until(site, slot, now_s + site.jobs.estimate_s[slot] + gap_s):
             place_job(site, position, now_s, False)
             passes.backfilled += 1
@@ -749,7 +751,7 @@ def run_backfill_pass(
                 break
             continue
 
-        # Reserve unless age, priority, the partition's limit on reservations, or the window excludes the job.
+        # Reserve nodes unless age, priority, the partition's limit on reservations, or the window excludes the job.
         if not blocks_later_jobs(site, rules, slot) or tally.reserved[partition] >= rules.bf_job_part_count_reserve:
             continue
         from_s, first = now_s if passes.backfill else passes.next_s, trial.moves
@@ -780,9 +782,9 @@ def plan_as_slurm(
     passes: SchedulingPassState,
     given: FixedColumn,
 ) -> int:
-    """Run the due passes, the main loop first; return how many jobs start now.
+    """Run the due passes, the main loop first. Return the number of jobs that start now.
 
-    `given` contains queue positions in the order of the jobs; if it is empty, jobs are ordered by priority.
+    `given` contains queue positions in the order of the jobs. If it is empty, jobs are ordered by priority.
 
     Write starts and planned starts to `site.draft`, and other results to `passes`. Rebuild stale classes.
     """

@@ -1,7 +1,7 @@
-"""Profiles of the free amounts of all nodes together, which give a lower bound on a job's start.
+"""Profiles of the total free amounts on all nodes, which give a lower bound on a job's start.
 
-Row `k` of a search contains the sums before the job at place `k` of the order is placed: breakpoints, and the amounts
-of each resource that are free from each breakpoint on. A full row ignores further jobs. It then overestimates free
+Row `k` in a search contains the sums before the job at place `k` in the order is placed: breakpoints, and the amounts
+of each resource that are free from each breakpoint. A full row ignores further jobs. It then overestimates free
 amounts, and its bound is still valid.
 """
 
@@ -47,7 +47,7 @@ def earliest_total(times: FixedColumn, free: FixedColumn, count: int, duration_s
 
 @scalar_subroutine
 def add_total_breakpoint(times: Column, free: Column, count: int, at_s: int, resources: int) -> int:
-    """Insert a breakpoint at `at_s`, not before the first one; return the new number of breakpoints."""
+    """Insert a breakpoint at `at_s`, not before the first breakpoint. Return the new number of breakpoints."""
     at = lower_bound(times, count, at_s)
     if at < count and times[at] == at_s:
         return count
@@ -84,7 +84,7 @@ def open_totals(site: SchedulingState, search: OrderSearchState) -> None:
     for i in range(resources, n * resources):
         free[i] = 0
 
-    # Add what the profiles gain at each end, then accumulate the amounts that are free from each breakpoint on.
+    # Add the profiles' increase at each end, then accumulate the amounts that are free from each breakpoint.
     size, first, length, at, line = groups.size, groups.first, groups.length, groups.at, groups.free
     for g in range(groups.count):
         for step in range(first[g] + 1, first[g] + length[g]):

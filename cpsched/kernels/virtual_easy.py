@@ -1,9 +1,9 @@
-"""Simulate a virtual schedule: the starts that would have resulted if EASY had always decided.
+"""Simulate a virtual schedule: the starts that would have resulted if EASY had made all decisions.
 
-The virtual schedule counts processors, even on a cluster of nodes: a job takes its largest share of any resource. It
-uses real run times only: its time stops before the first event that depends on an unknown run time. On a counted pool
+The virtual schedule counts processors, even on a cluster of nodes: a job occupies its largest share of any resource. It
+uses only real run times: its time stops before the first event that depends on an unknown run time. On a counted pool
 scheduled by EASY, the virtual schedule equals the real one. The events at a virtual time depend on arrivals and run
-times, not on the rounds in which these became known.
+times, not on the rounds in which the bridge or the replay observed them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ WAITS, RUNS, OVER, GONE = range(4)
 """States of an entry in the virtual schedule.
 
 - `OVER`: the job has ended virtually, but not in reality.
-- `GONE`: the real job has vanished without an end record: cancelled, held or not visible.
+- `GONE`: the real job has disappeared without an end record: it was cancelled, held or is not visible.
 """
 ENTRY_FIELDS = 9
-"""Number of columns of an entry: id, submit_s, amount, walltime_s, run_s, start_s, does, wait_s, user."""
+"""Number of values of a stored entry: id, submit_s, amount, walltime_s, run_s, start_s, does, wait_s, user."""
 
 PAIR_FIELDS = 6
-"""Number of columns of a pair: user, amount, run_s, real wait (s), virtual wait (s), `longest_satisfiable_wait` (s) at
-the virtual end."""
+"""Number of values of a pair: user, amount, run_s, real wait (s), virtual wait (s), `longest_satisfiable_wait` (s) at
+the virtual end.
+"""
 
 LONGEST_WAIT_DECAY = 0.9998
 """Factor applied to the longest wait at each start."""
 
 MAX_UNKNOWN_RUN_S = 7 * 86_400
-"""Time since its virtual start from which a job with an unknown run time is taken to run for its walltime, in seconds.
-A job that never starts in reality must not stop the virtual time."""
+"""Time in seconds since its virtual start after which a job with an unknown run time is assumed to run for its
+walltime.
+
+A job that never starts in reality must not stop the virtual time.
+"""
 
 MAX_ENTRIES_AHEAD = 20_000
 """Maximum number of entries whose jobs have ended in reality, but not virtually."""
@@ -45,7 +49,7 @@ class VirtualEasySchedule(SharedStruct, grows=True):
     """The virtual schedule. A job has an entry until it has ended both virtually and in reality."""
 
     now_s: int
-    """Virtual time in seconds, at most that of the last update; -1 before the first update."""
+    """Virtual time in seconds, at most that of the last update, or -1 before the first update."""
     due: int
     """Whether new processors, arrivals or cancellations since the last round at `now_s` require another round."""
     pool: int
@@ -57,11 +61,11 @@ class VirtualEasySchedule(SharedStruct, grows=True):
     active: int
     """Number of entries of `running` in use."""
     kept: int
-    """Number of entries left when finished entries were last dropped."""
+    """Number of remaining entries when finished entries were last dropped."""
     paired: int
     """Number of entries of `pairs` in use."""
     longest_s: float
-    """Longest wait of a started job; each start multiplies it by `LONGEST_WAIT_DECAY`."""
+    """Longest wait of a started job in seconds. Each start multiplies it by `LONGEST_WAIT_DECAY`."""
     id: Column
     """Job id of each entry."""
     submit_s: Column
@@ -69,33 +73,33 @@ class VirtualEasySchedule(SharedStruct, grows=True):
     """Number of processors of each entry."""
     walltime_s: Column
     expected_s: Column
-    """Expected run time of each entry."""
+    """Expected run time of each entry in seconds."""
     run_s: Column
-    """Real run time of each entry; 0 before the real end."""
+    """Real run time of each entry in seconds, or 0 before the real end."""
     start_s: Column
-    """Virtual start of each entry; `NEVER` before it starts."""
+    """Virtual start of each entry in seconds, or `NEVER` before it starts."""
     began_s: Column
-    """Real start of each entry; `NEVER` before it starts."""
+    """Real start of each entry in seconds, or `NEVER` before it starts."""
     does: Column
     """State of each entry: `WAITS`, `RUNS`, `OVER` or `GONE`."""
     wait_s: Column
-    """Real wait of each entry; `NEVER` before the real end."""
+    """Real wait of each entry in seconds, or `NEVER` before the real end."""
     user: Column
-    """Hash of the user of each entry; 0 before the real end."""
+    """Hash of each entry's user, or 0 before the real end."""
     seen: Column
-    """1 for each entry whose job waits or runs in reality now."""
+    """1 for each entry whose job is currently waiting or running in reality."""
     queue: Column
     """Waiting entries in order of arrival."""
     running: Column
-    """Running entries, by end of walltime."""
+    """Running entries, in order of the ends of their walltimes."""
     pairs: Column
-    """Jobs that have ended virtually, in this order, `PAIR_FIELDS` values per job; see `take_pairs`."""
+    """Jobs that have ended virtually, in order of their ends, with `PAIR_FIELDS` values per job (see `take_pairs`)."""
     of_slot: Column
-    """Index of the entry plus one by slot; 0 if there is none."""
+    """By slot, the index of the entry plus one, or 0 if there is none."""
 
 
 def new_virtual_schedule() -> VirtualEasySchedule:
-    """Return a virtual schedule without jobs."""
+    """Return an empty virtual schedule."""
     return VirtualEasySchedule(-1, 1, 0, 0, 0, 0, 0, 0, 0.0, *(empty_column() for _ in range(16)))
 
 
@@ -126,7 +130,7 @@ def virtual_amount(site: SchedulingState, totals: FixedColumn, slot: int) -> int
 
 @subroutine
 def add_entry(base: VirtualEasySchedule) -> int:
-    """Append an entry; return its index."""
+    """Append an entry. Return its index."""
     e = base.count
     columns = "id submit_s amount walltime_s expected_s run_s start_s began_s does wait_s user seen queue running"
     grow_columns(base, columns, e, e + 1)
@@ -155,7 +159,7 @@ def comes_before(base: VirtualEasySchedule, e: int, other: int) -> bool:
 
 @subroutine
 def start_entry(base: VirtualEasySchedule, e: int) -> None:
-    """Insert a started entry into the running entries, by the end of its walltime, then by id."""
+    """Insert a started entry into the running entries, which are ordered by the end of the walltime, then by id."""
     base.does[e] = RUNS
     running, i, end_s = base.running, base.active, base.start_s[e] + base.walltime_s[e]
     while i > 0:
@@ -171,7 +175,7 @@ def start_entry(base: VirtualEasySchedule, e: int) -> None:
 
 @subroutine
 def longest_satisfiable_wait(base: VirtualEasySchedule) -> int:
-    """Return the longest wait so far of a waiting entry that fits on the processors that are up."""
+    """Return the longest wait so far, in seconds, of a waiting entry that fits on the processors that are up."""
     for i in range(base.waiting):
         e = base.queue[i]
         if base.amount[e] <= base.pool:
@@ -200,7 +204,7 @@ def has_known_end(base: VirtualEasySchedule, e: int, now_s: int) -> bool:
 
 @subroutine
 def end_of_entry(base: VirtualEasySchedule, e: int, now_s: int, unknown_s: int) -> int:
-    """Return when a running entry ends, taking an unknown run time as at least `unknown_s`."""
+    """Return when a running entry ends. An unknown run time is assumed to be at least `unknown_s`."""
     if base.run_s[e] > 0:
         return int(base.start_s[e] + base.run_s[e])
     if base.began_s[e] != NEVER:
@@ -210,13 +214,13 @@ def end_of_entry(base: VirtualEasySchedule, e: int, now_s: int, unknown_s: int) 
 
 @subroutine
 def earliest_end_of_entry(base: VirtualEasySchedule, e: int, now_s: int) -> int:
-    """Return when a running entry ends at the earliest, as known at `now_s`."""
+    """Return the earliest time at which a running entry can end, as known at `now_s`."""
     return end_of_entry(base, e, now_s, base.walltime_s[e] if has_known_end(base, e, now_s) else 1)
 
 
 @subroutine
 def shadow_time(base: VirtualEasySchedule, free: int, need: int, at_s: int) -> tuple[int, int]:
-    """Return the shadow time for `need` processors, and how many processors are free then."""
+    """Return the shadow time for `need` processors, and the number of processors that are free at that time."""
     then, shadow_s = free, NEVER
     for k in range(base.active):
         other = base.running[k]
@@ -279,9 +283,9 @@ def end_entries(base: VirtualEasySchedule, at_s: int, now_s: int) -> None:
 
 @subroutine
 def next_event(base: VirtualEasySchedule, at_s: int, now_s: int) -> tuple[int, bool]:
-    """Return the time of the first end or arrival after `at_s`, and whether it is known at `now_s`.
+    """Return the time of the first end or arrival after `at_s`, and whether this time is known at `now_s`.
 
-    It is not known if a job without a known end may end earlier.
+    It is unknown if a job without a known end may end earlier.
     """
     then, certain = NEVER, True
     for i in range(base.active):
@@ -304,7 +308,7 @@ def next_event(base: VirtualEasySchedule, at_s: int, now_s: int) -> tuple[int, b
 def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: int) -> None:
     """Advance the virtual schedule towards `now_s` as far as run times are known.
 
-    Entries from `first_new` on are new arrivals.
+    Entries from `first_new` are new arrivals.
     """
     for e in range(first_new, base.count):
         if base.does[e] == WAITS:
@@ -326,7 +330,7 @@ def advance_virtual_schedule(base: VirtualEasySchedule, first_new: int, now_s: i
 
 @subroutine
 def remove_vanished_entries(base: VirtualEasySchedule) -> None:
-    """Remove entries of vanished jobs, and the oldest entries beyond `MAX_ENTRIES_AHEAD`."""
+    """Remove the entries of jobs that disappeared, and the oldest entries beyond `MAX_ENTRIES_AHEAD`."""
     ahead = 0
     for e in range(base.count):
         ahead += base.run_s[e] > 0 and base.does[e] < OVER
@@ -346,7 +350,7 @@ def remove_vanished_entries(base: VirtualEasySchedule) -> None:
 
 @subroutine
 def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> int:
-    """Drop removed entries from the first `count` of a list; return the new number of entries."""
+    """Drop removed entries from the first `count` entries in a list. Return the new number of entries."""
     kept = 0
     for i in range(count):
         if base.does[entries[i]] != GONE:
@@ -357,7 +361,7 @@ def compact_entries(base: VirtualEasySchedule, entries: Column, count: int) -> i
 
 @subroutine
 def drop_finished_entries(base: VirtualEasySchedule) -> None:
-    """Drop entries that are removed, or that have ended both virtually and in reality."""
+    """Drop the entries that were removed or have ended both virtually and in reality."""
     index, kept = np.full(base.count, -1, np.int64), 0
     for e in range(base.count):
         if base.does[e] == GONE or (base.does[e] == OVER and base.run_s[e] > 0):
@@ -381,7 +385,7 @@ def drop_finished_entries(base: VirtualEasySchedule) -> None:
 
 @subroutine
 def append_entry(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int) -> int:
-    """Append an entry for the job in a slot; return the entry's index."""
+    """Append an entry for the job in a slot. Return the entry's index."""
     e, jobs = add_entry(base), site.jobs
     base.id[e], base.submit_s[e], base.amount[e] = id, jobs.submit_s[slot], virtual_amount(site, totals, slot)
     base.walltime_s[e], base.expected_s[e], base.run_s[e] = jobs.walltime_s[slot], jobs.walltime_s[slot], 0
@@ -393,7 +397,7 @@ def append_entry(site: SchedulingState, base: VirtualEasySchedule, totals: Fixed
 
 @subroutine
 def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, e: int) -> bool:
-    """Return whether a waiting entry is outdated by a requeue, a new walltime or a new machine."""
+    """Return whether a waiting entry is outdated because of a requeue, a new walltime or a new machine."""
     if base.does[e] != WAITS or base.run_s[e] > 0:
         return False
     if base.submit_s[e] != site.jobs.submit_s[slot] or base.walltime_s[e] != site.jobs.walltime_s[slot]:
@@ -405,7 +409,7 @@ def has_changed(site: SchedulingState, base: VirtualEasySchedule, totals: FixedC
 def find_or_add_entry(
     site: SchedulingState, base: VirtualEasySchedule, totals: FixedColumn, slot: int, id: int, expected_s: float
 ) -> int:
-    """Return the index of a job's entry; append an entry if it is missing or outdated."""
+    """Return the index of a job's entry. Append an entry if it is missing or outdated."""
     e = base.of_slot[slot] - 1
     if e < 0 or base.does[e] == GONE or has_changed(site, base, totals, slot, e):
         e = append_entry(site, base, totals, slot, id)
@@ -416,9 +420,9 @@ def find_or_add_entry(
 
 @subroutine
 def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn) -> int:
-    """Find or append the entries of all jobs; return the index of the first new entry.
+    """Find or append the entries of all jobs. Return the index of the first new entry.
 
-    At the first update, running jobs get their real starts.
+    At the first update, running jobs start at their real starts.
     """
     up, totals, first_new = 0, total_capacities(site), base.count
     for e in range(base.count):
@@ -446,7 +450,7 @@ def match_entries(site: SchedulingState, base: VirtualEasySchedule, expected: Fi
 
 @subroutine
 def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
-    """Return the longest wait if all jobs ran one by one on the whole pool from the virtual time on.
+    """Return the longest wait in seconds if all jobs ran one at a time on the whole pool from the virtual time.
 
     It counts the expected remaining run times of running jobs and of earlier queued jobs.
     """
@@ -463,7 +467,7 @@ def longest_expected_wait(base: VirtualEasySchedule, now_s: int) -> float:
 
 @kernel
 def note_ended(base: VirtualEasySchedule, ended: FixedColumn) -> int:
-    """Record jobs that have ended in reality; return their number.
+    """Record jobs that have ended in reality. Return their number.
 
     `ended` is int64[4 * jobs]: job ids in ascending order, then real run times (s), real waits (s) and users' hashes.
     """
@@ -488,7 +492,7 @@ def take_pairs(base: VirtualEasySchedule) -> IntArray:
 def follow_real_schedule(
     site: SchedulingState, base: VirtualEasySchedule, expected: FixedReals, ids: FixedColumn
 ) -> float:
-    """Update the virtual schedule to now; return its longest wait in seconds.
+    """Update the virtual schedule to now. Return its longest wait in seconds.
 
     This is the maximum of `longest_s` and the expected waits of waiting jobs.
 
@@ -511,7 +515,7 @@ def follow_real_schedule(
 
 @kernel
 def find_entries(base: VirtualEasySchedule, ids: FixedColumn) -> int:
-    """Map the slots of a new table to entries by job id; return how many entries exist."""
+    """Map the slots of a new table to entries by job id. Return the number of entries that exist."""
     drop_finished_entries(base)
     found, order, count = np.zeros(len(ids), np.int64), sort_positions(base.id[: base.count], base.id[: base.count]), 0
     known = np.empty(base.count, np.int64)
@@ -547,7 +551,7 @@ def unfinished_entries(base: VirtualEasySchedule) -> IntArray:
 
 @kernel
 def restore_entries(base: VirtualEasySchedule, rows: FixedColumn) -> int:
-    """Add the entries of `unfinished_entries` to an empty virtual schedule; return the number of entries."""
+    """Add the entries from `unfinished_entries` to an empty virtual schedule. Return the number of entries."""
     for k in range(0, len(rows), ENTRY_FIELDS):
         e = add_entry(base)
         base.id[e], base.submit_s[e], base.amount[e] = rows[k], rows[k + 1], rows[k + 2]

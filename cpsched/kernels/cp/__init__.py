@@ -3,7 +3,7 @@
 - `cp_state`: the shared structs for the input of a round, a plan with its parts, one instant of a plan, and a search
   step.
 - `plan_instant`: the cluster at one instant of a plan; kinds of units.
-- `startable_jobs`: which queued jobs could start now, or ever.
+- `startable_jobs`: the queued jobs that could start now, or ever.
 - `dive`: the first leaf of the paper's search: a whole plan, without a solver.
 - `next_decision`: the next step of the solver's search.
 - `running_rectangles`: the resources that running jobs use, for the solver's models.
@@ -15,7 +15,7 @@ one unit of a job or, for a job that requests whole nodes, one node with all of 
 to their node: `y` = 0 is the node's first position of a resource.
 
 Running jobs have no fixed positions. In each call they are stacked from position 0 of their node, with the job that
-ends last at the bottom. So the free part of a node is contiguous at every instant, and a job whose amounts fit now
+ends last at the bottom. Therefore, the free part of a node is always contiguous, and a job whose amounts fit now
 always finds positions. Only jobs that are planned in the same call can leave holes between them. Holes can delay
 planned starts in the future, but no start now.
 """
@@ -43,4 +43,4 @@ __all__ = [
     "running_rectangles",
     "startable_jobs",
 ]
-"""All modules, so that compiling before a dispatcher's first decision covers every kernel."""
+"""All modules with kernels. They are imported so that all kernels are compiled before a dispatcher's first decision."""

@@ -1,4 +1,4 @@
-"""Branch and bound on the problem without places."""
+"""Branch and bound on the dispatching problem without places."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from cpsched.kernels.pool_profile import lower_bound
 from cpsched.model import IntArray
 
 COST_TOLERANCE = 1e-9
-"""Objectives count as equal if their relative difference is below this value."""
+"""Relative difference below which objectives count as equal."""
 NO_PLACES = -1
-"""Special value of `dives`: jobs need no places, so every relaxed plan is a plan."""
+"""Special value of `dives`: jobs need no places, so every relaxed plan is valid."""
 LEFT_SHIFTED = -2
-"""Like `NO_PLACES`, but skips plans in which a job could start earlier, because other plans cost no more."""
+"""Like `NO_PLACES`, but skip plans in which a job could start earlier, because there are other plans that cost no
+more.
+"""
 
 
 @subroutine
@@ -42,7 +44,7 @@ def copy_plan(target: CpPlan, source: CpPlan) -> None:
 
 @subroutine
 def break_symmetry(alike: FixedColumn, earliest: Column, job: int) -> None:
-    """Forbid interchangeable jobs after `job` to start before it."""
+    """Prevent interchangeable jobs after `job` from starting before it."""
     for other in range(job + 1, len(alike)):
         if alike[other] == alike[job]:
             earliest[other] = max(earliest[other], earliest[job])
@@ -66,11 +68,11 @@ def alike_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> IntArray
 
 @kernel
 def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, objective: WeightedDelayObjective) -> float:
-    """Return the cost of the best relaxed plan if all jobs are interchangeable; otherwise 0, a trivial bound.
+    """Return the cost of the best relaxed plan if all jobs are interchangeable, or 0, a trivial bound.
 
     In that plan, each job in turn starts as early as possible. Proof that no plan has an earlier k-th start: let g be
-    these starts and s those of another plan, both ascending, d the duration of a job, and k the first index with
-    s[k] < g[k]. The k-th job did not start at s[k], because m jobs filled the room then; they had started after
+    these starts and s the starts in another plan, both ascending, d a job's duration, and k the first index with
+    s[k] < g[k]. The k-th job did not start at s[k], because m jobs filled the room at that time. They had started after
     s[k] - d, so g[k-m] > s[k] - d. Since s[k-m] >= g[k-m], the other plan runs m + 1 jobs at s[k]. There is no room
     for them.
     """
@@ -105,14 +107,14 @@ def interchangeable_bound(facts: CpInstance, relaxed: CumulativeRelaxation, obje
 
 @kernel
 def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, dives: int) -> tuple[int, bool, float]:
-    """Improve the best plan by branch and bound on the relaxation, which may prove it optimal.
+    """Improve the best plan by branch and bound on the relaxation, which may prove that plan optimal.
 
-    The tree is that of the paper's search, reduced to starts: the job that can start first starts, or is postponed. For
-    each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most` nodes are
-    visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan itself is used, and no best
-    plan is needed at the beginning. `LEFT_SHIFTED` skips further plans. Jobs are placed in the order of their starts.
-    So when a job is about to start at `tau`, all jobs that start before `tau` are placed. If the job also fits a second
-    earlier, it can start then, because the plan has room for it from `tau` on.
+    The tree is that of the paper's search, reduced to starts: the job that can start first is either started or
+    postponed. For each relaxed plan that is better than the best plan, a dive in its order finds places. At most `most`
+    nodes are visited, and at most `dives` dives are made. If `dives` is `NO_PLACES`, the relaxed plan itself is used,
+    and no best plan is needed initially. `LEFT_SHIFTED` skips additional plans. Jobs are placed in the order of their
+    starts. When a job is about to start at `tau`, all jobs that start before `tau` are placed. If the job also fits a
+    second earlier, it can start then, because the plan has room for it from `tau`.
 
 
     Return the number of visited nodes, whether the tree was exhausted, and a lower bound on the cost of delays (0 if
@@ -130,8 +132,9 @@ def branch_and_bound(facts: CpInstance, tree: BranchAndBoundState, most: int, di
     while spent < most and dives != 0:
         spent += 1
 
-        # Find the job that can start first (of several, the first in priority order), and the least cost of a plan from
-        # here. If the job does not fit at that time, or fits earlier, postpone it, which needs no branch; choose again.
+        # Find the job that can start first (of several jobs, the first in priority order), and the least cost of a plan
+        # from here. If the job does not fit at that time, or fits earlier, postpone it, which needs no branch, and
+        # choose again.
         job, tau = -1, 0
         while True:
             bound, tau, job = 0.0, UNBOUNDED, -1

@@ -10,7 +10,7 @@ from cpsched.model import IntArray, JobTable
 
 
 class CpInstance(SharedStruct):
-    """The input of a round: the instant, and the jobs that a model considers."""
+    """The input of a round: the current state, and the jobs that a model considers."""
 
     now_s: int
     machine: NodeResourceState
@@ -20,44 +20,44 @@ class CpInstance(SharedStruct):
     running: FixedColumn
     """Slots of the running jobs, sorted by `end_s`."""
     end_s: FixedColumn
-    """End of each running job by slot, in seconds."""
+    """End of each running job in seconds, by slot."""
     place_node: FixedColumn
     """Nodes of all placements (see `JobTable.place_at`)."""
     place_units: FixedColumn
     """Units of all placements (see `JobTable.place_at`)."""
 
     def with_considered_jobs(self, jobs: IntArray) -> CpInstance:
-        """Return the same instant with `jobs` (slots in priority order) as the considered jobs."""
+        """Return the same state with `jobs` (slots in priority order) as the considered jobs."""
         placements = self.place_node, self.place_units
         return CpInstance(self.now_s, self.machine, self.table, jobs, self.running, self.end_s, *placements)
 
 
 class PlanInstantState(SharedStruct):
-    """The cluster at one instant of a plan. Every kernel that moves to another instant overwrites it."""
+    """The cluster at one instant in a plan. Every kernel that moves to another instant overwrites it."""
 
     left: Matrix
     """Free amounts: int64[N, R]."""
     floor: Matrix
     """The height of the stack of running jobs, in positions: int64[N, R]."""
     touched: Flags
-    """Whether each node changed since the last `recount`."""
+    """Whether each node has changed since the last `recount_room`."""
     newest: Column
-    """The part that was placed last on each node; -1 if there is none."""
+    """The last part placed on each node, or -1 if there is none."""
     older: Column
-    """For each part, the part placed before it on the same node; -1 if there is none."""
+    """For each part, the part placed before it on the same node, or -1 if there is none."""
 
 
 class CpPlan(SharedStruct):
-    """Starts and places of the considered jobs.
+    """The starts and places of the considered jobs.
 
-    The parts of job j are `first[j]` .. `first[j] + parts[j] - 1`; `first` leaves room for one part per unit. Parts are
+    The parts of job j are `first[j]` .. `first[j] + parts[j] - 1`. `first` leaves room for one part per unit. Parts are
     in the order in which they were placed: from the highest node to the lowest.
     """
 
     start_s: Column
-    """Start of each job: int64[J], -1 if not planned."""
+    """Start of each job in seconds: int64[J], -1 if not planned."""
     first: Column
-    """int64[J + 1]"""
+    """Index of the first part of each job: int64[J + 1]."""
     parts: Column
     """Number of parts of each job: int64[J]."""
     node: Column
@@ -77,7 +77,7 @@ class CpPlan(SharedStruct):
 
 
 PLACEMENT_COLUMNS = ("start_s", "parts", "node", "units", "y", "dy")
-"""The columns of a plan that define starts and places. (`first` depends only on the requests of the jobs.)"""
+"""The columns of a plan that define starts and places. `first` depends only on the jobs' requests."""
 
 
 class CpSearchState(SharedStruct):
@@ -90,42 +90,42 @@ class CpSearchState(SharedStruct):
     placed: Flags
     """Whether each job has a start and all of its places."""
     earliest_s: FixedColumn
-    """Earliest possible start of each job."""
+    """Earliest possible start of each job in seconds."""
     order: FixedColumn
     """All jobs, in the order that breaks ties between jobs that can start first."""
     postponed_to_s: Column
-    """Time to which each job is postponed; -1 if it is not postponed, `UNBOUNDED` if it can never start."""
+    """Time in seconds to which each job is postponed: -1 if it is not postponed, `UNBOUNDED` if it can never start."""
     room: FixedMatrix
-    """int64[K, N]: number of units of each kind that fit on each node now."""
+    """int64[K, N]: number of units of each kind that currently fit on each node."""
     kind_of: FixedColumn
-    """Kind of the units of each job."""
+    """Kind of each job's units."""
 
 
 class WeightedDelayObjective(SharedStruct):
     """The cost of a plan: `constant` plus, over the considered jobs, weight * max(0, start - since)."""
 
     weight: FixedReals
-    """Cost of one second of delay of each job, positive."""
+    """Cost of one second of delay of each job. It is positive."""
     since_s: FixedColumn
-    """Time from which the delay of each job counts, now or later."""
+    """Time in seconds from which the delay of each job counts, now or later."""
     constant: float
-    """Cost of a plan that delays no job."""
+    """Cost of a plan that delays no jobs."""
 
 
 class CumulativeRelaxation(SharedStruct):
-    """The dispatching problem without places: E instants, and K shared capacities that only grow with time.
+    """The dispatching problem without places: E instants, and K shared capacities that never decrease over time.
 
     A capacity is the amount of one resource on all nodes, or the room for one kind of unit on all nodes. A job's demand
-    is the minimum that it takes over all placements. So every real plan is a plan of the relaxation, but not
+    is the least that it takes in any placement. So every real plan is a plan of the relaxation, but not
     vice versa.
     """
 
     moment_s: FixedColumn
-    """int64[E]: now, then the ends of running jobs."""
+    """int64[E]: the current time, then the ends of running jobs, in seconds."""
     capacity: FixedMatrix
-    """int64[E, K]: each capacity from each time on."""
+    """int64[E, K]: each capacity from each time."""
     demand: FixedMatrix
-    """int64[J, K]: the minimum amount of each capacity that each job takes."""
+    """int64[J, K]: the least amount of each capacity that each job takes."""
 
 
 class BranchAndBoundState(SharedStruct):
@@ -138,7 +138,7 @@ class BranchAndBoundState(SharedStruct):
 
 
 def empty_plan_instant(amounts: IntArray, parts: int = 0) -> PlanInstantState:
-    """Allocate an instant of a cluster, with amounts shaped like `amounts` (int64[N, R]) and `parts` parts."""
+    """Allocate an instant with `parts` parts. Its amounts have the shape of `amounts`, int64[N, R]."""
     nodes, left, floor = len(amounts), np.zeros_like(amounts), np.zeros_like(amounts)
     return PlanInstantState(
         left, floor, np.zeros(nodes, np.bool_), np.full(nodes, -1, np.int64), np.zeros(parts, np.int64)

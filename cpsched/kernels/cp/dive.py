@@ -14,7 +14,7 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 @subroutine
 def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
-    """Return the highest position from which `dy` positions below `ceiling` are free on `node`; -1 if none."""
+    """Return the highest position from which `dy` positions below `ceiling` are free on `node`, or -1 if none is."""
     moment = plan.moment
     older, plan_y, plan_dy, floor = moment.older, plan.y, plan.dy, moment.floor[node, r]
     y = ceiling - dy
@@ -32,7 +32,10 @@ def highest_gap(plan: CpPlan, node: int, r: int, ceiling: int, dy: int) -> int:
 
 @subroutine
 def place_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int) -> bool:
-    """Place `part` in the highest gap of `node` in each resource. If one has no gap, return False and place nothing."""
+    """Place `part` in the highest gap of `node` in each resource.
+
+    If any resource has no gap, return False and place nothing.
+    """
     moment, capacity = plan.moment, facts.machine.capacity
     for r in range(capacity.shape[1]):
         dy = amount_taken_on_node(facts.table, slot, facts.machine, node, 1, r)
@@ -48,10 +51,11 @@ def place_part(facts: CpInstance, plan: CpPlan, slot: int, part: int, node: int)
 
 @subroutine
 def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> bool:
-    """Place job `j`, with each part on the highest node that still fits it (the paper's largest value).
+    """Place job `j`, each part on the highest node on which it still fits (the paper's largest value).
 
-    `room_of` is the number of its units that fit on each node now, see `recount_room`. If not all parts fit, return
-    False and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's amounts.
+    `room_of` is the number of its units that fit on each node now (see `recount_room`). If any part does not fit,
+    return False and place no part. The free amounts of the instant do not change: `take_job` subtracts the job's
+    amounts.
     """
     slot = facts.jobs[j]
     whole = facts.table.sharing[slot] & EXCLUSIVE
@@ -76,18 +80,18 @@ def place_job(facts: CpInstance, plan: CpPlan, room_of: FixedColumn, j: int) -> 
 def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) -> int:
     """Fill `plan` with the first leaf of the paper's search (pcp20 section 3), without a solver.
 
-    Among the jobs that can start first, the first in `order` (in the paper: highest priority) starts immediately. Each
-    of its units takes the highest legal positions. So no job starts before a job that was placed earlier, and amounts
-    that are free when a job starts stay free. Hence, one sweep over the ends of jobs finds the plan of the paper's
-    dive.
+    Of the jobs that can start first, the first in `order` (in the paper: highest priority) starts immediately. Each
+    of its units takes the highest legal positions. No job then starts before a job that was placed earlier, and amounts
+    that are free when a job starts remain free. Therefore, one sweep over the ends of jobs finds the plan of the
+    paper's dive.
 
     `only_now` stops the sweep at the first instant. Return the number of jobs that start now. Jobs without a plan have
     start -1.
     """
     J, N = len(facts.jobs), len(facts.machine.free)
 
-    # For each kind of unit, keep how many units fit on each node, and the sum: a job that requests more than the sum is
-    # skipped without examining the nodes. Each step updates only the nodes that it touched.
+    # For each kind of unit, count the units that fit on each node, and the sum. A job that requests more than the sum
+    # is skipped without examining the nodes. Each step updates only the nodes that it touched.
     shapes, kind_of = unit_kinds(facts)
     moment = plan.moment
     go_to_now(facts, moment)
@@ -122,7 +126,7 @@ def dive(facts: CpInstance, plan: CpPlan, order: FixedColumn, only_now: bool) ->
 
 @kernel
 def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the jobs of `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
+    """Return the jobs in `plan` that start now, as the columns of `Starts`: slots, offsets, nodes, units."""
     J = len(facts.jobs)
     slots, offsets = np.empty(J, np.int64), np.zeros(J + 1, np.int64)
     nodes, units = np.empty(len(plan.node), np.int64), np.empty(len(plan.node), np.int64)
@@ -132,7 +136,8 @@ def starts_now(facts: CpInstance, plan: CpPlan) -> tuple[IntArray, IntArray, Int
             continue
         begin = filled
         for part in range(plan.first[j] + plan.parts[j] - 1, plan.first[j] - 1, -1):
-            # Entries are sorted by node. Parts are placed from the highest node to the lowest, so most are appended.
+            # Entries are sorted by node. Parts are placed from the highest node to the lowest, so most entries are
+            # appended.
             at_node = filled
             while at_node > begin and nodes[at_node - 1] > plan.node[part]:
                 at_node -= 1

@@ -1,4 +1,4 @@
-"""Guide the solver's search: find the job that can start first, and places for its parts."""
+"""Guide the solver's search: find the next job that can start, and places for its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def count_free_units(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def first_moment(step: CpSearchState, at_s: FixedColumn) -> int:
-    """Return the smallest `at_s` of a job that is not placed; `UNBOUNDED` if all jobs are placed."""
+    """Return the smallest `at_s` of an unplaced job, or `UNBOUNDED` if all jobs are placed."""
     tau = UNBOUNDED
     for j in range(len(at_s)):
         if not step.placed[j]:
@@ -43,12 +43,12 @@ def new_search_state(facts: CpInstance, order: IntArray) -> CpSearchState:
 
 @kernel
 def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Return the unplaced job that can start first, ties by `step.order`; -1 if there is none.
+    """Return the unplaced job that can start first, or -1 if there is none. `step.order` breaks ties.
 
     - No placed job starts later than the earliest start of any other job.
     - A job that does not fit together with the placed jobs does not fit until one of them, or a running job, ends. It
       is postponed to that time, see `step.postponed_to_s`.
-    - Start and places of the returned job are written to the plan.
+    - The start and places of the returned job are written to the plan.
     - The result is -1 if all jobs are placed, or if no other job can ever start.
     """
     J = len(facts.jobs)
@@ -66,7 +66,7 @@ def find_next_startable_job(facts: CpInstance, plan: CpPlan, step: CpSearchState
         shapes[kind_of[j]] = facts.jobs[j]
     recount_room(facts, plan.moment, shapes, room, rooms)
     while True:
-        # A job that does not fit at this instant waits for the next end of a job.
+        # A job that does not fit at this instant is postponed to the next end of a job.
         later = next_end(facts, plan, present, next_running)
         for j in step.order:
             if placed[j] or at_s[j] > tau:
@@ -107,9 +107,9 @@ def next_possible_start(facts: CpInstance, plan: CpPlan, step: CpSearchState) ->
 
 @subroutine
 def set_instant_to_current_job(facts: CpInstance, plan: CpPlan, step: CpSearchState) -> int:
-    """Set the plan's instant to the start of the current job, including its parts that already have a place.
+    """Set the plan's instant to the start of the current job, including the parts that have a place.
 
-    Return how many of its units have no place yet.
+    Return the number of its units that have no place yet.
     """
     set_plan_instant(facts, plan, step.placed, plan.start_s[step.j])
     moment, wanted = plan.moment, facts.table.units[facts.jobs[step.j]]
@@ -124,7 +124,7 @@ def set_instant_to_current_job(facts: CpInstance, plan: CpPlan, step: CpSearchSt
 
 @kernel
 def find_next_part_place(facts: CpInstance, plan: CpPlan, step: CpSearchState, top: int) -> int:
-    """Return the highest node, at most `top`, with room for one more part of the current job; -1 if there is none.
+    """Return the highest node up to `top` with room for another part of the current job, or -1 if there is none.
 
     Write the place of this part to the plan.
     """
@@ -143,7 +143,7 @@ def find_next_part_place(facts: CpInstance, plan: CpPlan, step: CpSearchState, t
 
 @kernel
 def highest_gap_below(facts: CpInstance, plan: CpPlan, step: CpSearchState, below: tuple[int, int, int]) -> int:
-    """Return the highest free position for one more part of the current job; -1 if there is none.
+    """Return the highest free position for another part of the current job, or -1 if there is none.
 
     `below` contains a node, a resource, and the position below which the part must lie.
     """

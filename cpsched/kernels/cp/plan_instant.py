@@ -1,4 +1,4 @@
-"""The cluster at one instant of a plan, and the kinds of units among the considered jobs."""
+"""The cluster at one instant in a plan, and the kinds of units that the considered jobs request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def unit_kinds(facts: CpInstance) -> tuple[IntArray, IntArray]:
 
 @subroutine
 def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
-    """Set `moment` to the current state of the cluster, with no planned job placed and no node touched."""
+    """Set `moment` to the current state of the cluster, with no planned jobs placed and no nodes marked as touched."""
     N, R = facts.machine.free.shape
     left, floor, newest, touched = moment.left, moment.floor, moment.newest, moment.touched
     for node in range(N):
@@ -54,7 +54,7 @@ def go_to_now(facts: CpInstance, moment: PlanInstantState) -> None:
 
 @subroutine
 def end_running(facts: CpInstance, moment: PlanInstantState, first: int, until_s: int) -> int:
-    """Release the running jobs from index `first` on that end by `until_s`; return the next job's index."""
+    """Release the running jobs that end by `until_s`, starting at index `first`. Return the next job's index."""
     left, floor, touched = moment.left, moment.floor, moment.touched
     while first < len(facts.running) and facts.end_s[facts.running[first]] <= until_s:
         slot = facts.running[first]
@@ -115,7 +115,7 @@ def recount_room(facts: CpInstance, moment: PlanInstantState, shapes: FixedColum
 
 @subroutine
 def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int) -> int:
-    """Return the next end of a running job from index `next_running` on or of a job in `present`."""
+    """Return the next end of a running job (starting at index `next_running`) or of a job in `present`."""
     end_s = UNBOUNDED
     if next_running < len(facts.running):
         end_s = facts.end_s[facts.running[next_running]]
@@ -127,7 +127,7 @@ def next_end(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int)
 
 @subroutine
 def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running: int, tau: int) -> int:
-    """End all running jobs, and all jobs in `present`, that end by `tau`; return the index of the next running job."""
+    """End all running jobs, and all jobs in `present`, that end by `tau`. Return the index of the next running job."""
     for j in range(len(facts.jobs)):
         if present[j] and plan.start_s[j] + facts.table.estimate_s[facts.jobs[j]] <= tau:
             present[j] = False
@@ -139,7 +139,7 @@ def end_jobs_until(facts: CpInstance, plan: CpPlan, present: Flags, next_running
 def set_plan_instant(facts: CpInstance, plan: CpPlan, placed: Flags, tau: int) -> int:
     """Set the plan's instant to `tau` with the jobs in `placed`, which must all start by then.
 
-    Mark nodes that differ from now as touched. Return the index of the running job that ends next.
+    Mark the nodes that differ from the current state as touched. Return the index of the running job that ends next.
     """
     moment = plan.moment
     newest, older = moment.newest, moment.older

@@ -1,7 +1,7 @@
-"""The dispatching problem without places: a relaxation whose best plan bounds the cost of every real plan.
+"""A relaxation of the dispatching problem that ignores places. Its best plan bounds the cost of every real plan.
 
-Places make the problem hard. Without them, a branch and bound over start times is cheap. If the dive finds places for
-the best plan of the relaxation at the same cost, no better plan exists.
+Places make the problem hard. Without places, a branch and bound over start times is cheap. If the dive finds places for
+the relaxation's best plan at the same cost, no better plan exists.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def could_hold(facts: CpInstance, slot: int, node: int) -> bool:
 
 @subroutine
 def room_when_empty_on(facts: CpInstance, slot: int, node: int) -> int:
-    """Return how many units of job `slot` fit on `node` when nothing runs."""
+    """Return the number of units of job `slot` that fit on `node` when no job runs."""
     return units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
 
 
 @subroutine
 def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
-    """Return how many units of job `slot` fit into `left` on a node, ignoring sharing rules.
+    """Return the number of units of job `slot` that fit into `left` on a node, ignoring sharing rules.
 
     For a job that requests whole nodes, return 1 if the node is free.
     """
@@ -44,13 +44,13 @@ def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
 
 @subroutine
 def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
-    """Return the minimum room, in units of job `kind`, that job `slot` takes over all placements."""
+    """Return the least room, in units of job `kind`, that job `slot` takes in any placement."""
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
 
-    # A job that requests whole nodes takes all room of each node. `each` is the least room of such a node.
+    # A job that requests whole nodes takes all room of each node. `each` is the least room on such a node.
     each, most = UNBOUNDED, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
@@ -63,13 +63,13 @@ def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
     if whole:
         return int(each * ((facts.table.units[slot] + most - 1) // most))
 
-    # Each unit of any other job takes the place of at least as many units of the kind as fit into its amounts.
+    # Each unit of any other job takes the room of at least as many units of the kind as fit into its amounts.
     return int(min(each, units_that_fit_row(facts.table, kind, facts.table.per_unit, slot)) * facts.table.units[slot])
 
 
 @subroutine
 def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
-    """Return the minimum amount of resource `r` that job `slot` takes over all placements."""
+    """Return the least amount of resource `r` that job `slot` takes in any placement."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
@@ -82,7 +82,7 @@ def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
 
 @subroutine
 def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn) -> IntArray:
-    """Return each job's minimum demand for room of each kind of unit, then for each resource: int64[J, K + R]."""
+    """Return each job's minimum demand for the room for each kind of unit, then for each resource: int64[J, K + R]."""
     J, K, R = len(facts.jobs), len(shapes), facts.machine.capacity.shape[1]
     demand = np.zeros((J, K + R), np.int64)
     of_kind, units = np.empty(K, np.int64), facts.table.units
@@ -103,13 +103,13 @@ def minimum_demands(facts: CpInstance, shapes: FixedColumn, kind_of: FixedColumn
 def capacities_over_time(
     facts: CpInstance, moment: PlanInstantState, shapes: FixedColumn, K: int
 ) -> tuple[IntArray, IntArray]:
-    """Return now and the ends of running jobs (int64[E]), and each capacity from each time on (int64[E, K + R]).
+    """Return the current time and the ends of running jobs (int64[E]), and each capacity from then (int64[E, K + R]).
 
     The capacities are the room for each of the first `K` kinds in `shapes`, then the amount of each resource.
     """
     N, R = facts.machine.capacity.shape
 
-    # Count only the nodes that some considered job may use.
+    # Count only the nodes that at least one considered job may use.
     go_to_now(facts, moment)
     useful, touched, left = np.zeros(N, np.bool_), moment.touched, moment.left
     for node in range(N):
@@ -146,9 +146,9 @@ def capacities_over_time(
 def build_relaxation_columns(
     facts: CpInstance, moment: PlanInstantState, rooms: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the columns of a `CumulativeRelaxation`, without capacities that cannot run short.
+    """Return the columns of a `CumulativeRelaxation`. Omit capacities that suffice for all jobs.
 
-    If `rooms` is false, the capacities are only the amounts of the resources: the pools of cp19's scheduling model.
+    If `rooms` is false, the capacities are only the resource amounts: the pools in cp19's scheduling model.
     """
     J = len(facts.jobs)
     shapes, kind_of = unit_kinds(facts)
@@ -156,7 +156,7 @@ def build_relaxation_columns(
     demand = minimum_demands(facts, counted, kind_of)
     moment_s, capacity = capacities_over_time(facts, moment, shapes, len(counted))
 
-    # A capacity that suffices for all jobs even now, when it is smallest, delays no job.
+    # A capacity that suffices for all jobs now, when it is smallest, never delays a job.
     short = np.empty(demand.shape[1], np.int64)
     count = 0
     for k in range(demand.shape[1]):

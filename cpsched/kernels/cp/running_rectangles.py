@@ -1,4 +1,4 @@
-"""The resources that running jobs use, as boxes over position and time, for the solver's models."""
+"""The resources used by running jobs, as boxes over position and time for the solver's models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Boxes = tuple[IntArray, IntArray, IntArray]
 
 @kernel
 def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int, horizon_s: int) -> Boxes:
-    """Return boxes of resource `r` used by running jobs or out of service: first positions, sizes, ends.
+    """Return boxes for the amounts of resource `r` in use or out of service: first positions, sizes, ends.
 
     - `axis`: the index of each node on the position axis (-1 if the node is omitted), and the number of positions per
       node.
-    - All boxes begin now. The box of a job ends when the job ends, in seconds; amounts out of service end at
+    - All boxes begin now. A job's box ends when the job ends, in seconds. Amounts out of service end at
       `horizon_s`.
     - The boxes of one node form a staircase, with the box that ends last at the bottom.
     """
@@ -31,7 +31,7 @@ def running_rectangles(facts: CpInstance, axis: tuple[FixedColumn, int], r: int,
     y, dy, end_s = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     count = 0
 
-    # From the top of a node's stack down, each running job takes the piece below the job that ends before it.
+    # From the top of a node's stack down, each running job occupies the piece below the job that ends before it.
     height = np.empty(len(machine.free), np.int64)
     for node in range(len(machine.free)):
         height[node] = machine.capacity[node, r] - max(machine.free[node, r], 0)

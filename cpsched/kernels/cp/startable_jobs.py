@@ -12,12 +12,12 @@ from cpsched.kernels.fit_rules import UNBOUNDED, units_fitting_on_node
 from cpsched.model import IntArray
 
 MAX_CACHED_REQUESTS = 64
-"""Number of distinct requests whose room is cached during a pass over the queue; others are recounted."""
+"""Number of distinct requests whose room is cached during a pass over the queue. Others are recounted."""
 
 
 @kernel
 def room_when_empty(facts: CpInstance, slot: int) -> IntArray:
-    """Return how many units of job `slot` fit on each node when nothing runs: int64[N]."""
+    """Return the number of units of job `slot` fit on each node when nothing runs: int64[N]."""
     room = np.empty(len(facts.machine.capacity), np.int64)
     for node in range(len(room)):
         room[node] = units_fitting_on_node(facts.table, slot, facts.machine, facts.machine.capacity, node)
@@ -29,7 +29,7 @@ def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArra
     """Return the first `most` slots of `queue` whose jobs could start now if no other job started (cp19 section 3)."""
     N, R = facts.machine.free.shape
 
-    # Most jobs of a long queue request more than all nodes together have free, and are skipped at once.
+    # Most jobs in a long queue request more than the total free amounts, and are skipped immediately.
     pool = np.zeros(R, np.int64)
     for n in range(N):
         for r in range(R):
@@ -70,7 +70,7 @@ def startable_slots(facts: CpInstance, queue: FixedColumn, most: int) -> IntArra
 def ever_startable_slots(facts: CpInstance, queue: FixedColumn, moment: PlanInstantState) -> IntArray:
     """Return the slots of `queue` whose jobs could each start once all running jobs have ended.
 
-    Amounts that are out of service stay out of service.
+    Amounts that are out of service remain out of service.
     """
     go_to_now(facts, moment)
     end_running(facts, moment, 0, UNBOUNDED)
