@@ -13,7 +13,7 @@ class ManualPages(BuildHookInterface[Any]):
     """A build hook that Hatchling calls for each wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the pages and register them; an editable install has none."""
+        """Write the pages and register them. An editable install has no pages."""
         if version == "editable":
             return
         sys.path[:0] = [str(Path(self.root, folder)) for folder in ("", "sim", "bridge")]

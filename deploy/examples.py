@@ -1,4 +1,4 @@
-"""Write this folder's example settings files from the settings models (`make example-settings`)."""
+"""Generate the example settings files in this folder from the settings models (`make example-settings`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEPLOY = Path(__file__).resolve().parent
 _WIDTH = 120
 _EMPTY = '""'
 _OF_PBS: dict[str, Any] = {"left_queue": "leftq", "bin": "/opt/pbs/bin"}
-"""Options set in the example: control mode requires the first, and PBS packages install into the second."""
+"""Options set in the example. Control mode requires the first, and PBS packages install into the second."""
 
 
 def every_setting() -> str:
@@ -35,7 +35,9 @@ def beside_pbs() -> str:
 
 
 def _lines(section: Section, indent: str = "") -> Iterator[str]:
-    """Yield each setting below its description, and each section below its first sentence."""
+    """Yield the lines of each setting, preceded by its description, and of each section, preceded by its first
+    sentence.
+    """
     plain: dict[str, Any] = section.model_dump(mode="json")
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -61,7 +63,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 FILES = {DEPLOY / "bridge.example.yaml": every_setting, DEPLOY / "bridge.pbs.example.yaml": beside_pbs}
-"""Each file and the function that returns its content."""
+"""The function that returns the content of each file."""
 
 
 if __name__ == "__main__":

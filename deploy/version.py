@@ -1,9 +1,9 @@
-"""Compute the version of this source tree, which grows with every commit, so that newer wheels replace older ones.
+"""Compute the version of this source tree. It increases with every commit, so newer wheels replace older ones.
 
 - The commit tagged `v0.1.0`: 0.1.0.
 - Any other commit: 0.1.0.dev20261125134501+g0123abcd, the commit's time in UTC and its hash.
 - A source distribution: the version recorded in it.
-- A copy of the tree without git: 0.1.0.dev0+tree.0123abcd4567, with a digest of the packages; these versions are not
+- A copy of the tree without git: 0.1.0.dev0+tree.0123abcd4567, with a digest of the packages. These versions are not
   ordered.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = "0.1.0"
-"""The next release, which CHANGELOG.md and CITATION.cff also state."""
+"""The next release, also stated in CHANGELOG.md and CITATION.cff."""
 PACKAGES = ("cpsched", "sim/cpsched_sim", "bridge/cpsched_bridge")
 
 

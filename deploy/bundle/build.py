@@ -5,13 +5,13 @@ python3 deploy/bundle/build.py OUT [--only wheels | folder] [--wheel FILE]
 The bundle is for the Python version that runs this program and for this machine's architecture. It is written to OUT:
 
 - `NAME/`: the wheels, `install.py`, `README.md`, `bundle.json` with the host's requirements, and `SHA256SUMS`;
-- `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. The same wheels give byte-identical archives.
+- `NAME.tar.gz` and `NAME.tar.gz.sha256`: the same in one file. Identical wheels give byte-identical archives.
 
 NAME contains the versions of cpsched and Python and the platform, such as cpsched-0.1.0-cp311-manylinux_2_28_x86_64.
 pip downloads the wheels from its configured index. `--wheel FILE` is cpsched's own wheel, which is built by default.
 
-`--only wheels` only downloads the dependencies. `--only folder` continues from there, without a network, and writes no
-archive. This way, a container image keeps the dependencies in a separate layer.
+`--only wheels` only downloads the dependencies. `--only folder` continues from there without a network, and does not
+write an archive. A container image can then contain the dependencies in a separate layer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OLD_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
-"""Platform tags older than PEP 600, which do not contain the glibc version, with that version."""
+"""The glibc version of each platform tag older than PEP 600. These tags do not contain the version."""
 MADE_AT_S = 1580601600
 """Modification time of every archive member: 2 February 2020, as in hatchling's wheels."""
 
@@ -84,7 +84,7 @@ def platform_of(wheel: str) -> tuple[str, tuple[int, int]] | None:
 
 
 def needs_of(version: str, python: tuple[int, int], wheels: Iterable[str]) -> Needs:
-    """Return the requirements of all wheels together. Raise `Wrong` unless they are for exactly one architecture."""
+    """Return the combined requirements of all wheels. Raise `Wrong` unless they are for exactly one architecture."""
     platforms = [found for wheel in wheels if (found := platform_of(wheel))]
     machines = {machine for machine, _ in platforms}
     if len(machines) != 1:
@@ -184,7 +184,7 @@ def archived(folder: Path) -> Path:
 
 
 def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return an archive member without traces of the packer's user, time and umask."""
+    """Return an archive member without the builder's user, time and umask."""
     member.uid = member.gid = 0
     member.uname = member.gname = "root"
     member.mtime = MADE_AT_S
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Build the bundle and return 0, or print an error and return 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to build in")
-    parser.add_argument("--only", choices=("wheels", "folder"), help="run only this step, and write no archive")
+    parser.add_argument("--only", choices=("wheels", "folder"), help="run only this step, and do not write an archive")
     parser.add_argument("--wheel", type=Path, help="cpsched's own wheel; default: build it")
     chosen = parser.parse_args(arguments)
     out = chosen.out.resolve()

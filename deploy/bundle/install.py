@@ -7,7 +7,7 @@ written, the host is checked against the bundle's requirements, and each file ag
 the reason is printed and the exit code is 1.
 """
 
-# No syntax newer than Python 3.6, so that an older Python reaches its error message.
+# Use no syntax newer than Python 3.6, so that an older Python prints the error message.
 
 import hashlib
 import json
@@ -39,14 +39,14 @@ def dotted(numbers):
 
 
 def damaged(bundle):
-    """Return the first damaged or missing file with the problem, or None if all files are intact."""
+    """Return the first damaged or missing file and the problem, or None if all files are intact."""
     for line in (bundle / "SHA256SUMS").read_text().splitlines():
         expected, _, name = line.partition("  ")
         path = bundle / name
         if not path.is_file():
             return f"{name}: is missing"
         if hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-            return f"{name}: its checksum differs from the one in SHA256SUMS"
+            return f"{name}: its checksum differs from that in SHA256SUMS"
     return None
 
 
@@ -74,7 +74,7 @@ def install(folder, version):
     if (folder / "bin" / "cpsched").exists():
         steps.append(
             [*pip, "--no-deps", "--force-reinstall", *wheels]
-        )  # it may be a different build of the same version
+        )  # the installed wheel may be a different build of the same version
     for step in steps:
         code = subprocess.call(step, env=quiet)
         if code:

@@ -1,6 +1,7 @@
 """Write the Grafana dashboards as JSON from tables of panels: `python deploy/grafana/build.py`.
 
-It uses Grafana's foundation SDK. Grafana loads the JSON files, so only changes to a dashboard need this program.
+This program uses Grafana's foundation SDK. It is needed only to change a dashboard, because Grafana loads the JSON
+files.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Panel:
     lines: tuple[tuple[str, str], ...]
     stacked: bool = False
     bounds: tuple[float, ...] = ()
-    """For single figures: the thresholds for yellow and red."""
+    """For a single value: the thresholds for yellow and red."""
     words: tuple[tuple[str, str, str], ...] = ()
-    """For single figures: value, text, colour."""
+    """For a single value: (value, text, colour)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard: single figures at the top, then rows of panels."""
+    """A dashboard: single values at the top, followed by rows of panels."""
 
     uid: str
     title: str
@@ -54,17 +55,17 @@ class Board:
 
 
 def shares(metric: str, label: str, more: str = HERE) -> str:
-    """Return the rate of a metric by a label."""
+    """Return an expression for the rate of a metric by label."""
     return f"sum by ({label}) (rate({metric}{{{more}}}{RATE}))"
 
 
 def quantile(share: float, metric: str, more: str = HERE, label: str = "") -> str:
-    """Return a quantile of a histogram."""
+    """Return an expression for a quantile of a histogram."""
     return f"histogram_quantile({share}, sum by (le{label}) (rate({metric}_bucket{{{more}}}{RATE})))"
 
 
 def mean(metric: str, more: str = HERE, label: str = "") -> str:
-    """Return the mean of the values observed by a histogram or a summary."""
+    """Return an expression for the mean of the values observed by a histogram or a summary."""
     by = f"by ({label}) " if label else ""
     return f"sum {by}(rate({metric}_sum{{{more}}}{RATE}))\n/ (sum {by}(rate({metric}_count{{{more}}}{RATE})) > 0)"
 
@@ -78,7 +79,7 @@ AT_A_GLANCE = (
             f'mode="advise"}} or cpsched_mode{{{HERE}, mode="shadow"}})',
             "{{instance}}"),),
           words=(("0", "paused", "red"), ("1", "shadow", "blue"), ("2", "advise", "green"), ("3", "control", "green"))),
-    Panel("Since the last good cycle", "CpschedNoGoodCycle fires above one minute.", "s",
+    Panel("Since the last successful cycle", "CpschedNoGoodCycle fires above one minute.", "s",
           ((f"time() - cpsched_last_success_timestamp_seconds{{{HERE}}}", "{{instance}}"),), bounds=(10, 60)),
     Panel("Failed cycles", "Share of failed cycles over ten minutes.", "percentunit",
           ((f"cpsched:failed_cycles:ratio10m{{{HERE}}}", "{{instance}}"),), bounds=(0.01, 0.05)),
@@ -88,7 +89,7 @@ AT_A_GLANCE = (
           ((f"max(cpsched_oldest_pending_seconds{{{THERE}}})", "age"),), bounds=(3 * 86400, 7 * 86400)),
     Panel("Held by the bridge", "Jobs that the bridge may hold.", "short",
           ((f"sum(cpsched_held_jobs{{{HERE}}})", "jobs"),)),
-    Panel("Failed starts", "Share of starts over ten minutes that Slurm refused or did not execute.", "percentunit",
+    Panel("Failed starts", "Share of starts over ten minutes that Slurm rejected or did not execute.", "percentunit",
           ((f"max(cpsched:failed_starts:ratio10m{{{HERE}}}) or vector(0)", "share"),), bounds=(0.02, 0.1)),
     Panel("Alerts", "Firing alerts about the bridge.", "short",
           (('count(ALERTS{alertname=~"Cpsched.*", alertstate="firing"}) or vector(0)', "firing"),), bounds=(1, 2)),
@@ -106,7 +107,7 @@ SCHEDULING = Board(
             Panel("Oldest by partition", "Age of the oldest pending job that the bridge decides on.", "s",
                   ((f"max by (partition) (cpsched_oldest_pending_seconds{{{THERE}}})", "{{partition}}"),)),
         )),
-        ("What jobs get", (
+        ("Service to jobs", (
             Panel("Wait", "Queue time of started jobs: median and 95th percentile.", "s",
                   ((quantile(0.5, "cpsched_job_wait_seconds", THERE), "median"),
                    (quantile(0.95, "cpsched_job_wait_seconds", THERE), "95 %"))),
@@ -129,18 +130,18 @@ SCHEDULING = Board(
                   "percentunit",
                   ((f"1 - sum by (resource) (cpsched_resource_free{{{HERE}}})\n"
                     f"/ (sum by (resource) (cpsched_resource_capacity{{{HERE}}}) > 0)", "{{resource}}"),)),
-            Panel("Running and starting", "Running jobs, and jobs that were released but have not been seen running "
+            Panel("Running and starting", "Running jobs, and jobs that were released but have not been observed running "
                   "yet.", "short",
                   ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
                    (f"sum(cpsched_starting_jobs{{{HERE}}})", "starting"))),
-            Panel("Left to Slurm", "Unmodelled jobs as a share of all pending jobs.", "percentunit",
+            Panel("Unmanaged jobs", "Unmanaged jobs as a share of all pending jobs.", "percentunit",
                   ((f"cpsched:left_to_slurm:ratio{{{HERE}}}", "{{instance}}"),)),
         )),
     ),
 )  # fmt: skip
 
 DECISIONS = Board(
-    "cpsched-decisions", "cpsched: Decisions", "Cost of cycles, paths of decisions, and failures.",
+    "cpsched-decisions", "cpsched: Decisions", "Cost of cycles, decision paths, and failures.",
     AT_A_GLANCE,
     (
         ("Time", (
@@ -151,7 +152,7 @@ DECISIONS = Board(
                    (f"max(cpsched_cycle_interval_seconds{{{HERE}}})", "between two cycles"))),
             Panel("A cycle by phase", "Mean duration of each phase.", "s",
                   ((mean("cpsched_cycle_phase_duration_seconds", HERE, "phase"), "{{phase}}"),), stacked=True),
-            Panel("From decision to running", "Time until a started job is seen running.", "s",
+            Panel("From decision to running", "Time until a started job is observed running.", "s",
                   ((quantile(0.5, "cpsched_decision_to_running_seconds"), "median"),
                    (quantile(0.95, "cpsched_decision_to_running_seconds"), "95 %"))),
         )),
@@ -183,7 +184,7 @@ DECISIONS = Board(
         ("Failures", (
             Panel("Cycles by result", "Cycles per second.", "ops",
                   ((shares("cpsched_cycles_total", "result"), "{{result}}"),), stacked=True),
-            Panel("Events", "Events per second by kind, as in the journal.", "ops",
+            Panel("Events", "Events per second, by kind as in the journal.", "ops",
                   ((shares("cpsched_events_total", "kind"), "{{kind}}"),)),
             Panel("Commands", "Commands per second by kind and result; a command for several jobs counts once per job.",
                   "ops",
@@ -205,7 +206,7 @@ DECISIONS = Board(
 
 
 def directed(share: float, metric: str, direction: str) -> str:
-    """Return a quantile for one direction."""
+    """Return an expression for a quantile in one direction."""
     return quantile(share, metric, f'{HERE}, direction="{direction}"')
 
 
@@ -233,13 +234,13 @@ PREDICTIONS = Board(
             Panel("Early starts", "Lead relative to the first expected start: median and 95th percentile.", "s",
                   ((directed(0.5, "cpsched_start_time_error_seconds", "early"), "median"),
                    (directed(0.95, "cpsched_start_time_error_seconds", "early"), "95 %"))),
-            Panel("Early or late", "Starts per second of jobs with an expected start.", "ops",
+            Panel("Early or late", "Starts per second for jobs with an expected start.", "ops",
                   ((shares("cpsched_start_time_error_seconds_count", "direction"), "{{direction}}"),), stacked=True),
             Panel("An hour late or more", "Share of starts over six hours. CpschedPromisesSlip fires above 25 %.",
                   "percentunit", ((f"cpsched:late_starts:ratio6h{{{HERE}}}", "{{instance}}"),)),
         )),
         ("Intervals", (
-            Panel("Intervals", "Starts per second of jobs with a forecast interval, by outcome.",
+            Panel("Intervals", "Starts per second for jobs with a forecast interval, by outcome.",
                   "ops", ((shares("cpsched_start_intervals_total", "outcome"), "{{outcome}}"),), stacked=True),
             Panel("Held", "Share of 80 % intervals that contained the start, over one day. CpschedIntervalsMiss fires "
                   "below 60 %.", "percentunit",
@@ -255,7 +256,7 @@ BOARDS = (SCHEDULING, DECISIONS, PREDICTIONS)
 
 
 def targets(panel: Panel) -> list[prometheus.Dataquery]:
-    """Return the queries of a panel."""
+    """Return the queries for a panel."""
     return [
         prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(chr(ord("A") + i)).datasource(DATASOURCE)
         for i, (expression, legend) in enumerate(panel.lines)
@@ -263,7 +264,7 @@ def targets(panel: Panel) -> list[prometheus.Dataquery]:
 
 
 def figure(panel: Panel, width: int) -> stat.Panel:
-    """Return a panel with a single figure."""
+    """Return a panel with a single value."""
     made = stat.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
     made = made.height(4).span(width).color_mode(BigValueColorMode.BACKGROUND).targets(targets(panel))
     steps = [models.Threshold(value=None, color="green")]
@@ -276,7 +277,7 @@ def figure(panel: Panel, width: int) -> stat.Panel:
 
 
 def lines(panel: Panel, width: int) -> timeseries.Panel:
-    """Return a panel of lines over time."""
+    """Return a panel with lines over time."""
     made = timeseries.Panel().title(panel.title).description(panel.description).unit(panel.unit).datasource(DATASOURCE)
     made = made.height(8).span(width).min(0).fill_opacity(30 if panel.stacked else 5).targets(targets(panel))
     made = made.legend(
@@ -289,7 +290,7 @@ def lines(panel: Panel, width: int) -> timeseries.Panel:
 
 
 def widths(panels: int) -> list[int]:
-    """Return the widths of panels, at most three per row, each row filled."""
+    """Return the widths of panels that fill each row, with at most three panels per row."""
     found: list[int] = []
     while panels:
         beside = 2 if panels in (2, 4) else min(3, panels)

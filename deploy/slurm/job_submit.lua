@@ -167,7 +167,7 @@ local function words(comment, keep)
    return kept
 end
 
--- Return a comment with the plugin's words first, so that programs that read only its beginning see them. If the
+-- Return a comment with the plugin's words first, so that programs that read only its beginning find them. If the
 -- comment is too long, the end of the user's text is cut off, never one of the plugin's words. Slurm would ignore an
 -- empty text and keep the old words, so an empty comment is a single space.
 local function comment_of(markers, user_words)
@@ -342,7 +342,7 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
          -- notify the plugin. Slurm itself records who holds the job, and lets an owner release only the owner's hold.
          if job_rec.restart_cnt == 0 or has(comment, WAIT) then
             if not has(comment, USER_HELD) then
-               return refuse("this job waits for the cluster's scheduler, which starts it when its turn comes")
+               return refuse("this job waits for the cluster's scheduler, which will start it")
             end
             job_desc.priority = 0 -- the owner's hold ends, and the job now waits for the bridge
          end

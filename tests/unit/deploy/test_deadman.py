@@ -374,7 +374,7 @@ def test_does_not_ask_ledger_about_other_holds(deadman: DeadMan, case: str) -> N
 def test_unreadable_ledger_is_reported_and_rest_released(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("1", admin_comment="", reason="JobHeldAdmin"), Job("2")], ledger_works=False)
     told = deadman.run()
-    assert "release by the ledger failed: storage error" in told.words
+    assert "release from the ledger failed: storage error" in told.words
     assert (told.status, kept(told)) == (1, {"1"})
 
 
