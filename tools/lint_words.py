@@ -1,9 +1,9 @@
-"""Fail on the retired words of tools/words.yaml: `python tools/lint_words.py [--prune] [--all] [PATH ...]`.
+"""Fail on the retired words in tools/words.yaml: `python tools/lint_words.py [--prune] [--all] [PATH ...]`.
 
-It reads Markdown outside of code blocks, notebooks' text, Python docstrings, comments and string literals, and comments
-of YAML, TOML, shell, Lua, Make and systemd files. Names are ignored: code in backticks, and strings of one word.
-`--all` also reads the files in the list `unclean`, and `--prune` removes clean files from that list. The last line
-reports long sentences of Markdown, which do not fail the check.
+This program checks Markdown outside code blocks, notebook text, Python docstrings, comments and string literals, and
+comments in YAML, TOML, shell, Lua, Make and systemd files. Names are ignored: code in backticks, and strings of one
+word. `--all` also checks the files in the list `unclean`, and `--prune` removes clean files from that list. The last
+line reports long Markdown sentences, which do not fail the check.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RECORDED = re.compile(r"^(studies/|docs/releases/|tests/(data|golden|corpus/data
 COMMENTED = {".yaml", ".yml", ".toml", ".sh", ".lua", ".mk", ".service", ".timer", ".conf", ""}
 STRINGS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 LONG = 25
-"""Maximum number of words in a sentence."""
+"""Maximum number of words in a sentence before it is reported as long."""
 
 
 def main() -> int:
-    """Print the findings; return the exit code."""
+    """Print the findings. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--prune", action="store_true")
@@ -50,20 +50,20 @@ def main() -> int:
         lines = TABLE.read_text(encoding="utf-8").splitlines(keepends=True)
         TABLE.write_text("".join(line for line in lines if line.strip()[2:] not in clean), encoding="utf-8")
     elif clean:
-        print(f"{TABLE.relative_to(ROOT)}: these have no retired word, and --prune removes them: {', '.join(clean)}")
+        print(f"{TABLE.relative_to(ROOT)}: these have no retired words, and --prune removes them: {', '.join(clean)}")
     print(long_sentences(list(found)))
     return int(any(checked.values()) or bool(clean and not given.prune))
 
 
 def files(paths: list[str]) -> list[str]:
-    """Return the files of the repository to check."""
+    """Return the files in the repository to check."""
     listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
     named = (path for path in listed.stdout.splitlines() if path not in OURS and not RECORDED.match(path))
     return [path for path in named if (ROOT / path).is_file()]
 
 
 def retired(path: str, rules: list[tuple[re.Pattern[str], str]], allowed: list[str]) -> Iterator[str]:
-    """Return a line for each retired word of a file."""
+    """Yield a message for each retired word in a file."""
     for number, line in prose(path):
         line = re.sub(r"(?<!`)`[^`]+`(?!`)", "", line)  # names
         for text in allowed:
@@ -73,7 +73,7 @@ def retired(path: str, rules: list[tuple[re.Pattern[str], str]], allowed: list[s
 
 
 def prose(path: str) -> Iterator[tuple[int, str]]:
-    """Return number and text of each line that a person reads."""
+    """Yield the number and text of each line of prose."""
     try:
         text = (ROOT / path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -94,12 +94,12 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
 
 
 def without_code(text: str) -> str:
-    """Return Markdown line by line, with empty lines in place of code blocks."""
+    """Return Markdown with the lines of code blocks replaced by empty lines."""
     return re.sub(r"^( *)```.*?^\1```", lambda hit: "\n" * hit[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
 
 
 def long_sentences(paths: list[str]) -> str:
-    """Return how many Markdown sentences are long, and where the longest one is."""
+    """Return the number of long Markdown sentences, and the location of the longest one."""
     sentences = [
         (len(sentence.split()), path)
         for path in paths

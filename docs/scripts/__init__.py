@@ -1,1 +1,1 @@
-"""Reference pages of the site, generated from the code whenever mkdocs builds it; none of them is committed."""
+"""Reference pages, which are generated from the code whenever mkdocs builds the site and are not committed."""

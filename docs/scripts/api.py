@@ -1,4 +1,4 @@
-"""The public Python API: mkdocstrings renders each name that `cpsched` and `cpsched_sim` export."""
+"""The page of the public Python API. mkdocstrings renders each name that `cpsched` and `cpsched_sim` export."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import cpsched_sim
 from docs.scripts.markdown import document
 
 INTRODUCTION = """\
-These names are stable: a release that changes one says so in the changelog. Everything else is internal. A name is
+These names are stable: the changelog lists every change to them. Everything else is internal. A name is
 loaded when it is first used."""
 
 
 def page() -> str:
-    """Return the page; each name is an instruction to mkdocstrings."""
+    """Return the page, which contains a mkdocstrings directive for each name."""
     parts = []
     for package in (cpsched, cpsched_sim):
         parts.append(f"## `{package.__name__}`")

@@ -1,4 +1,4 @@
-"""The commands of the program `cpsched`, read from the command line itself. Needs Typer alone."""
+"""The commands of the program `cpsched`, read from its Typer application. This module requires only Typer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cpsched_bridge.program.command_help import EXAMPLES, exit_codes
 
 METAVARS = {"<str>": "TEXT", "<path>": "PATH", "<float>": "NUMBER", "<float range>": "NUMBER", "<int>": "INTEGER",
             "<int range>": "INTEGER", "<list[str]>": "TEXT"}  # fmt: skip
-"""Placeholders of Typer -> those of the pages."""
+"""The placeholders on the pages, by Typer's placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +26,22 @@ class Command:
     summary: str
     details: str
     arguments: tuple[tuple[str, str], ...]
-    """Name and meaning of each."""
+    """The name and meaning of each argument."""
     options: tuple[tuple[str, str], ...]
 
     @property
     def example(self) -> str:
-        """An example of the command."""
+        """An example of its use."""
         return EXAMPLES[self.name]
 
     @property
     def exit_codes(self) -> dict[int, str]:
-        """The exit codes of the command, with their meaning."""
+        """The command's exit codes with their meanings."""
         return exit_codes(self.name)
 
 
 def commands() -> Iterator[Command]:
-    """Return every command that the help shows, in its order."""
+    """Yield every command that the help shows, in the same order."""
     program = typer.main.get_command(app)
     yield from _below(program, (), "", program.make_context("cpsched", [], resilient_parsing=True))
 
@@ -70,5 +70,5 @@ def _command(command: Any, name: str, group: str, above: Any) -> Command:
 
 
 def _plain(text: str) -> str:
-    """Return a help text without the escapes that keep Rich from reading it as markup."""
+    """Return a help text without the escapes that prevent Rich from parsing it as markup."""
     return text.replace(":[none][/none]", ":").replace("\\[", "[")

@@ -1,4 +1,4 @@
-"""The page of commands."""
+"""The page with the commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from docs.scripts.command_tree import Command, commands
 from docs.scripts.markdown import code, document, table
 
 INTRODUCTION = """\
-With `--json` stdout holds exactly one JSON value, see [JSON](reference-json.md). `-h` and `--help` print the help of a
-command. The environment variable `CPSCHED_CONFIG` may name the settings file in place of `--config`."""
+With `--json`, stdout contains exactly one JSON value (see [JSON](reference-json.md)). `-h` and `--help` print a
+command's help. The environment variable `CPSCHED_CONFIG` may set the path of the settings file instead of `--config`."""
 
 
 def page() -> str:
-    """Return the page: a section for each group of the help, with its commands."""
+    """Return the page, which has a section for each group of commands in the help."""
     parts = ["Every command ends with one of these exit codes.", _exits(EXIT_CODES), INTRODUCTION]
     for group, members in groupby(sorted(commands(), key=lambda each: each.group), key=lambda each: each.group):
         parts += [f"## {group}", *map(_section, members)]

@@ -1,4 +1,4 @@
-"""The hook of mkdocs.yml: adds the pages that are not committed."""
+"""A hook for mkdocs.yml that adds the pages that are not committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def changelog() -> str:
-    """Return the changelog with links as the site has them."""
+    """Return the changelog with links adapted to the site."""
     return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
@@ -37,11 +37,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "changelog.md": changelog,
     "tutorial.md": tutorial,
 }
-"""File name of a page -> the function that returns its Markdown."""
+"""For each page's file name, the function that returns its Markdown."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add each page to the files of the site."""
+    """Add each page to the site's files."""
     for name, page in PAGES.items():
         files.append(File.generated(config, name, content=page()))
     return files

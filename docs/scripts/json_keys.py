@@ -1,4 +1,7 @@
-"""The keys of JSON output: of version 1 of the HTTP API from its models, of commands from help and recorded output."""
+"""The keys in JSON output.
+
+Those of version 1 of the HTTP API come from its models, and those of the commands from help texts and recorded output.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from docs.scripts.command_tree import commands
 from docs.scripts.markdown import code, document, table
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "corpus" / "data" / "facts" / "json.txt"
-"""One line per value, `json/COMMAND/KEY/... = VALUE`, of every command that has `--json` and needs no bridge."""
+"""One line per value, `json/COMMAND/KEY/... = VALUE`, for every command that has `--json` and needs no bridge."""
 COMMANDS = {
     "accuracy intervals": "accuracy --intervals", "promises": "accuracy start-times", "study dry": "study --dry-run",
     "benchmark dry": "benchmark --dry-run",
@@ -19,21 +22,21 @@ COMMANDS = {
         "simulate", "compare", "accuracy", "study", "whatif", "tune", "dispatchers", "predictors", "metrics",
     )},
 }  # fmt: skip
-"""Name of a recorded output -> the command."""
+"""The command for each name of a recorded output."""
 INTRODUCTION = """\
-With `--json` a command prints one JSON value on stdout. A command that fails prints
-`{"error": {"kind": ..., "message": ..., "file": ..., "line": ...}}`; `file` and `line` locate a fault of a plug-in and
+With `--json`, a command prints one JSON value on stdout. A command that fails prints
+`{"error": {"kind": ..., "message": ..., "file": ..., "line": ...}}`; `file` and `line` locate a fault in a plug-in and
 are null otherwise. In a key, `[]` stands for the elements of a list, and `NAME` for a name from the data, such as a
 policy's. A later release may add keys. The keys of `/api/v1` never change their meaning within version 1."""
 BRIDGE = """\
-These commands read the bridge's files. Times with `_unix_s` are Unix time of the host, `_ago_s` counts back from now,
-other times ending in `_s` are seconds of the cluster's clock."""
+These commands read the bridge's files. Times ending in `_unix_s` are the host's Unix time, and times ending in `_ago_s`
+count back from now. Other times ending in `_s` are seconds on the cluster's clock."""
 
 Tree = dict[str, Any]
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page with the keys."""
     recorded = _recorded()
     parts = [INTRODUCTION, "## Commands of the bridge", BRIDGE]
     rows = [(code(f"cpsched {each.name}"), _keys_in_help(each.details)) for each in commands()]
@@ -51,7 +54,7 @@ def _keys_in_help(details: str) -> str:
 
 
 def _api() -> Iterator[str]:
-    """Return a section for each path, then one for each value."""
+    """Yield a section for each path, then one for each type of value."""
     found = api_v1.build_openapi_document()
     for path, methods in found["paths"].items():
         rows = [
@@ -92,7 +95,7 @@ def _recorded() -> dict[str, Tree]:
 
 
 def _collapsed(tree: Tree) -> Tree:
-    """Return the tree with one element for each list, and for each mapping whose keys are names from the data."""
+    """Return the tree with a single element for each list, and for each mapping whose keys are names from the data."""
     children = {key: _collapsed(each) if isinstance(each, dict) else each for key, each in tree.items()}
     if children and all(key.isdigit() for key in children):
         return {"[]": _merged(children.values())}

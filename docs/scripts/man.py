@@ -1,4 +1,4 @@
-"""Manual pages, from the commands' own help: `python -m docs.scripts.man DIRECTORY`."""
+"""Generate manual pages from the commands' help: `python -m docs.scripts.man DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docs.scripts.command_tree import Command, commands
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Return file name and content of the page of each command, and of the program."""
+    """Yield the file name and content of the manual page for the program and for each command."""
     found = list(commands())
     items = [(page_name(each), each.summary) for each in found]
     parts = ("COMMANDS", items), ("EXIT STATUS", _shown(EXIT_CODES))
@@ -21,12 +21,12 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def page_name(command: Command) -> str:
-    """Return the name of a command's page."""
+    """Return the name of a command's manual page."""
     return f"cpsched-{command.name.replace(' ', '-')}"
 
 
 def write(directory: Path) -> list[Path]:
-    """Write all pages; return their paths."""
+    """Write all pages. Return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     return [path for name, text in pages() if (path := directory / name).write_text(text, encoding="utf-8")]
 
@@ -57,7 +57,7 @@ def _page(name: str, summary: str, usage: str, *lists: tuple[str, object], text:
 
 
 def _text(text: str) -> str:
-    """Return a text that roff prints as it is: no escapes, no line that begins with a control character."""
+    """Escape a text so that roff prints it unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line or ".PP" for line in escaped.splitlines())
 

@@ -1,4 +1,4 @@
-"""Parts of a generated page."""
+"""Functions that format the parts of generated Markdown pages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ UNITS = {
     "s": "s", "seconds": "s", "min": "min", "h": "h", "days": "days", "mib": "MiB", "bytes": "bytes", "w": "W",
     "watts": "W", "ratio": "1", "jobs": "jobs", "users": "users",
 }  # fmt: skip
-"""Last word of a name -> the unit that it stands for."""
+"""The unit for the last word of a name."""
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; bars in cells are escaped."""
+    """Return a table. Bars in cells are escaped."""
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
 def code(text: object) -> str:
-    """Return `text` in code style; an empty text stays empty."""
+    """Return `text` in code style, or an empty text unchanged."""
     return f"`{text}`" if f"{text}" else ""
 
 
@@ -29,16 +29,16 @@ def codes(texts: Iterable[object]) -> str:
 
 
 def document(title: str, *parts: str) -> str:
-    """Return a page."""
+    """Return a page with a title and the non-empty parts."""
     return "\n\n".join([f"# {title}", *filter(None, parts)]) + "\n"
 
 
 def unit_of(name: str) -> str:
-    """Return the unit that the name of a setting or a metric ends in; empty if there is none."""
+    """Return the unit at the end of a setting's or metric's name, or ""."""
     return UNITS.get(re.split(r"[._]", name.removesuffix("_total"))[-1], "")
 
 
 def _cell(value: object) -> str:
-    """Return one line in which bars and tags outside of code are escaped."""
+    """Return the value as one line, with bars and tags outside code escaped."""
     parts = " ".join(str(value).split()).split("`")
     return "`".join(part if at % 2 else part.replace("|", "\\|").replace("<", "&lt;") for at, part in enumerate(parts))

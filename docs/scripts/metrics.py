@@ -1,4 +1,4 @@
-"""The metrics that the bridge serves to Prometheus, from the table that the exporter is made of."""
+"""The page with the metrics that the bridge serves to Prometheus, generated from the exporter's table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from cpsched_bridge.telemetry.metric_families import FORMER_NAMES, METRICS, Metr
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
 INTRODUCTION = """\
-The bridge serves these metrics at `/metrics`; the settings under `metrics` give address and port. No metric has a label
-per job, user, account or node. *Series* is the largest number of series that a metric can have. The process metrics
-`process_*` are served as well. [Monitoring](monitoring.md) has alerts and dashboards.
+The bridge serves these metrics at `/metrics`. The settings under `metrics` define the address and port. No metric has a
+label per job, user, account or node. *Series* is the largest number of series that a metric can have. The process
+metrics `process_*` are also served. [Monitoring](monitoring.md) describes alerts and dashboards.
 
-A metric that was renamed is also served under its former name for one release."""
+A renamed metric is also served under its former name for one release."""
 
 
 def page() -> str:
-    """Return the page, in order of name."""
+    """Return the page, with the metrics in order of name."""
     rows = sorted(
         (
             code(served_as(row)),
@@ -33,6 +33,6 @@ def page() -> str:
 
 
 def served_as(row: MetricFamily, name: str | None = None) -> str:
-    """Return the name that Prometheus shows for a metric, or for another name of it."""
+    """Return the name that Prometheus shows for a metric, or for `name`, another name of the metric."""
     name = row.name if name is None else name
     return f"{name}_total" if name and row.kind == "counter" else name

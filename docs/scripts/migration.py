@@ -1,4 +1,4 @@
-"""Former names, from the tables by which the program still accepts them."""
+"""The page of former names, generated from the tables with which the program still accepts them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from docs.scripts.metrics import served_as
 
 INTRODUCTION = """\
 Release 0.1.0 renamed settings, commands, metrics, modules and classes. Former names work for two minor releases, with a
-warning where something can print one; former metrics are served for one release. A name is never used again for another
+warning where one can be printed. Former metrics are served for one release. A name is never reused for another
 thing."""
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page with all former names."""
     renamed = [
         (code(old), code(new.new), ", ".join(f"{code(before)}: {code(now)}" for before, now in new.values.items()))
         for old, new in RENAMED_SETTINGS.items()
@@ -33,7 +33,7 @@ def page() -> str:
         "Former names",
         INTRODUCTION,
         "## Settings",
-        "`cpsched config` accepts a former name and prints what to write. A former value is replaced as well.",
+        "`cpsched config` accepts a former name and prints the current one. A former value is also replaced.",
         table(("former", "present", "values, former: present"), renamed),
         "A retired setting is ignored with a warning.",
         table(("retired", "in release", "instead"), retired),

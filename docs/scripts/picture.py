@@ -1,6 +1,7 @@
-"""`python -m docs.scripts.picture`: the demo's live view as SVG, from a real run of the bridge as it is by default.
+"""`python -m docs.scripts.picture`: write the demo's live view as SVG, from a real run of the bridge with default
+settings.
 
-`make picture` calls it. Each run gives another picture, so no test compares it.
+`make picture` runs this module. Each run produces a different picture, so no test compares it.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from cpsched_bridge.telemetry import log_setup
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
 JOBS, SEED, WIDTH, HEIGHT, MANY = 2000, 1, 80, 20, 100
 WEB_FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Rich would fetch one from elsewhere."""
+"""The web font that Rich would load from another host."""
 
 
 class Photographer:
-    """Keeps the picture of the last cycle with starts in which `MANY` jobs waited."""
+    """A recorder of the last cycle with starts in which at least `MANY` jobs waited."""
 
     def __init__(self, view: DemoLiveView) -> None:
         self.view = view
         self.svg = ""
 
     def __call__(self, report: CycleReport) -> None:
-        """Take in a cycle, after the view did."""
+        """Record a cycle after the view has processed it."""
         if not report.starts or len(report.waiting) < MANY:
             return
         out = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
@@ -41,7 +42,7 @@ class Photographer:
 
 
 def main() -> None:
-    """Run the morning and write the picture."""
+    """Run the demo and write the picture."""
     log_setup.configure_logging("text", level=40)
     site, twin = make_clusters(JOBS, SEED)
     policy = make_demo_policy(PolicySettings().dispatcher, 0.02)

@@ -1,4 +1,4 @@
-"""Dispatchers, predictors and evaluation metrics, from the registries that the command line reads."""
+"""The page of dispatchers, predictors and evaluation metrics, generated from the registries."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cpsched_sim.clairvoyant_predictors import PREDICTORS
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
 INTRODUCTION = """\
-`--set NAME=VALUE` gives a parameter on the command line, `policy.dispatcher_settings` and `policy.predictor_settings`
-in the settings file. Where dispatchers of one class differ in a default, their names follow it.
-`cpsched dispatchers`, `cpsched predictors` and `cpsched metrics` print the same tables, with the plug-ins that are
-installed. [Dispatchers](dispatchers.md) and [Predictors](predictors.md) explain which one to choose."""
+`--set NAME=VALUE` sets a parameter on the command line, `policy.dispatcher_settings` and `policy.predictor_settings`
+in the settings file. If dispatchers of the same class have different defaults, their names follow the default.
+`cpsched dispatchers`, `cpsched predictors` and `cpsched metrics` print the same tables, including installed
+plug-ins. [Dispatchers](dispatchers.md) and [Predictors](predictors.md) explain which one to choose."""
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page with all tables."""
     orders = [(code(row.name), row.sentence, code(row.key), code(row.tie or "")) for row in ORDERS.values()]
     objectives = [(code(row.name), row.sentence, code(row.formula)) for row in OBJECTIVES.values()]
     metrics = [
@@ -40,13 +40,13 @@ def page() -> str:
         table(("objective", "meaning", "cost of a job"), objectives),
         *_registry("Predictors", PREDICTORS.builtins()),
         "## Evaluation metrics",
-        "W is the wait, D the run time, F = W + D the response time, r the processors of a job.",
+        "W is a job's wait, D its run time, F = W + D its response time, and r its number of processors.",
         table(("name", "heading", "unit", "formula", "direction", "source"), metrics),
     )
 
 
 def _registry(title: str, registrations: Iterable[Registration]) -> Iterator[str]:
-    """Return a table of names, then for each class its parameters."""
+    """Yield a table of names, then the parameters of each class."""
     found = sorted(registrations, key=lambda row: (row.factory.__qualname__, row.name))
     names = [(code(row.name), row.summary, row.source) for row in sorted(found, key=lambda row: row.name)]
     yield f"## {title}"
@@ -60,7 +60,7 @@ def _registry(title: str, registrations: Iterable[Registration]) -> Iterator[str
 
 
 def _lists(docstring: str) -> str:
-    """Return a docstring in which a blank line precedes each list."""
+    """Return a docstring with a blank line before each list."""
     paragraphs = (
         each if each.startswith("- ") else each.replace("\n- ", "\n\n- ", 1) for each in docstring.split("\n\n")
     )

@@ -1,4 +1,4 @@
-"""The settings of the bridge, section by section, from the models that check the settings file."""
+"""The page of the bridge's settings, section by section, generated from the models that validate the settings file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched_bridge.settings import Section, Settings
 from docs.scripts.markdown import code, document, table, unit_of
 
 INTRODUCTION = """\
-Settings of the file that `--config` names, by default `/etc/cpsched/bridge.yaml`. Leave out a setting to keep its
+The settings in the file given by `--config`, by default `/etc/cpsched/bridge.yaml`. Omit a setting to use its
 default. `cpsched config` prints each effective value with its source: the file, the adapter, the policy or the default.
 An unknown setting is an error."""
 BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
@@ -22,7 +22,7 @@ KINDS = {bool: "true or false", int: "integer", float: "number", str: "text", ty
 
 
 def page() -> str:
-    """Return the page: the sections of the file, then the options of each adapter."""
+    """Return the page: the sections of the file, followed by the options of each adapter."""
     adapters = {name: import_module(f"cpsched_bridge.adapters.{name}").Options for name in ("slurm", "pbs", "mock")}
     options = (part for name, model in adapters.items() for part in _sections(model, "options.", f"`{name}` adapter"))
     return document("Settings", INTRODUCTION, *_sections(Settings, "", "Top level"), *options)
@@ -61,7 +61,7 @@ def _values(field: FieldInfo) -> str:
 
 
 def _spelled(annotation: object) -> str:
-    """Return a type as the settings file spells its values."""
+    """Return a type as text, with values as they are written in the settings file."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return " or ".join(map(code, members))
