@@ -1,4 +1,4 @@
-"""Misbehaving dispatchers, referred to by name where another process builds a dispatcher."""
+"""Misbehaving dispatchers. Tests refer to them by name if another process builds the dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Misbehaving plug-ins of every kind, referred to by name. A comment marks the line to report to their author."""
+"""Misbehaving plug-ins of every kind. Tests refer to them by name. A comment marks the line to report to the author."""
 
 import ctypes
 import sys

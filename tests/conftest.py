@@ -1,6 +1,7 @@
 """Hypothesis profiles of this suite: `pytest --hypothesis-profile quick`, as in `make test`.
 
-Under it a property tries a quarter of its examples; `make bounds` and the unit tests of `make coverage` try all.
+With this profile, a property tries a quarter of its examples; `make bounds` and the unit tests of `make coverage` try
+all.
 
 The command tree of an app is built once instead of for each `CliRunner().invoke`, which took nine tenths of the time of
 a command that rejects its settings.

@@ -1,4 +1,4 @@
-"""The simulated cluster of the bridge's tests, with fault injection, a clock and a dispatcher."""
+"""The simulated cluster for the bridge's tests, with fault injection, a clock and a dispatcher."""
 
 from __future__ import annotations
 

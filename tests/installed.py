@@ -1,4 +1,4 @@
-"""Make a folder look like installed packages: modules, and entry points."""
+"""Make a folder look like installed packages with modules and entry points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time limits of tests for what happens at once on an idle machine."""
+"""Time limits for events that take no noticeable time on an idle machine."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Count what an object references, by any attribute: for tests that nothing grows without bound."""
+"""Count the objects that an object references through any attribute, for tests that nothing grows without bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of ledger and journal as another program reads and changes them, and with disk faults.
+"""The files of the ledger and the journal as read and changed by another program, and with disk faults.
 
 Only `damaged_while_open`, `full_disk`, `no_room` and `setting` access a store's internals.
 """

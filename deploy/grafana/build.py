@@ -130,8 +130,8 @@ SCHEDULING = Board(
                   "percentunit",
                   ((f"1 - sum by (resource) (cpsched_resource_free{{{HERE}}})\n"
                     f"/ (sum by (resource) (cpsched_resource_capacity{{{HERE}}}) > 0)", "{{resource}}"),)),
-            Panel("Running and starting", "Running jobs, and jobs that were released but have not been observed running "
-                  "yet.", "short",
+            Panel("Running and starting", "Running jobs, and jobs that were released but have not been observed "
+                  "running yet.", "short",
                   ((f"sum(cpsched_running_jobs{{{HERE}}})", "running"),
                    (f"sum(cpsched_starting_jobs{{{HERE}}})", "starting"))),
             Panel("Unmanaged jobs", "Unmanaged jobs as a share of all pending jobs.", "percentunit",

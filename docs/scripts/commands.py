@@ -10,7 +10,8 @@ from docs.scripts.markdown import code, document, table
 
 INTRODUCTION = """\
 With `--json`, stdout contains exactly one JSON value (see [JSON](reference-json.md)). `-h` and `--help` print a
-command's help. The environment variable `CPSCHED_CONFIG` may set the path of the settings file instead of `--config`."""
+command's help. The environment variable `CPSCHED_CONFIG` may give the path of the settings file instead of
+`--config`."""
 
 
 def page() -> str:

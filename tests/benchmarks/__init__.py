@@ -1,4 +1,4 @@
-"""Benchmarks of speed and memory, printed with the reference figures; nothing is asserted."""
+"""Benchmarks of speed and memory. The results are printed with reference values. Nothing is asserted."""
 
 from __future__ import annotations
 

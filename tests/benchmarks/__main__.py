@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [NAME]...`: run all or the named benchmarks, each in its own process.
+"""`python -m tests.benchmarks [NAME]...`: run all benchmarks, or the named ones, each in its own process.
 
 A benchmark is a module of this package with a `main(words)`; `SUITES` lists them in running order.
 """

@@ -1,10 +1,10 @@
 """Node-hours lost to preemption, by Slurm's choice of victims and by least work: `python -m tests.benchmarks.victims`.
 
-Half of the jobs of each trace, drawn at random, are of a scavenger QOS. The others may preempt them. Each seed has its
-own windows of a trace, which are replayed at three loads with each choice. CPSCHED_TRACES is the folder of the traces.
-Printed per trace: lost node-hours, mean waits of the jobs that preempted and of all that may, and mean response times
-of scavengers (stopped ones run again in full), by Slurm's choice and by ours, with the ratio in percent and its 95 %
-interval over the windows.
+Half of the jobs in each trace, drawn at random, have a scavenger QOS. The other jobs may preempt them. Each seed has
+its own windows of a trace, which are replayed at three loads with each choice. CPSCHED_TRACES is the folder of the
+traces. Printed per trace: lost node-hours, mean waits of the jobs that preempted and of all that may, and mean response
+times of scavengers (stopped ones run again in full), by Slurm's choice and by ours, with the ratio in percent and its
+95 % interval over the windows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Play histories until the bridge has been killed `--kills` times; exit code 1 if one of them goes wrong.
+"""Run histories until the bridge has been killed `--kills` times. The exit code is 1 if a history fails.
 
 python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving] [--advised]
 """

@@ -1,4 +1,4 @@
-"""SQLite at which a process can die, and which can be full or read-only."""
+"""SQLite connections that can fail, or at which a process can be killed: a full or read-only disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories drawn from a seed: steps refer to things by number, so that any part of a history is a history, too."""
+"""Histories drawn from a seed. Steps refer to objects by number, so that any part of a history is also a history."""
 
 from __future__ import annotations
 

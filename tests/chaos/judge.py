@@ -1,4 +1,4 @@
-"""Compare ledger and cluster, using the words of the ledger and the truth of the site, not the bridge's code."""
+"""Compare the ledger with the cluster, using the ledger's terms and the site's actual state, not the bridge's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shorten a failing history as long as it still fails."""
+"""Shorten a failing history while it still fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster with the truth about each job: its holder, the requests for it, and its outcome."""
+"""A cluster with the actual state of each job: its holder, the requests for it, and its outcome."""
 
 from __future__ import annotations
 

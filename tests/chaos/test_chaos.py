@@ -1,4 +1,4 @@
-"""A hundred kills with everything going wrong around them."""
+"""Check the bridge through a hundred kills among random faults."""
 
 from collections import Counter
 

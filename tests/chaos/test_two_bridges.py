@@ -1,4 +1,4 @@
-"""Two bridges over one site, killed, stopped, asleep and sent to take over at random: one of them is in control."""
+"""Two bridges on one site are randomly killed, stopped, suspended and made to take over: one of them is in control."""
 
 from __future__ import annotations
 

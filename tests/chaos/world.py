@@ -1,4 +1,4 @@
-"""Play a history: a bridge on a site, its deaths and restarts, its files, and the judge's check of each."""
+"""Run a history: a bridge on a site, its crashes and restarts, its files, and the check after each step."""
 
 from __future__ import annotations
 

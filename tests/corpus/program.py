@@ -1,4 +1,4 @@
-"""Run `cpsched` in this process as a user would, and convert its answers to facts."""
+"""Run `cpsched` in this process as a user would, and convert its output to facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README and the site say nothing that does not run: their code blocks are run, page by page, from top to bottom.
+"""Run the code blocks in README and on the site, page by page, from top to bottom.
 
 - `python` blocks of a page share their names, as in a notebook.
 - `bash` blocks of a page run in one folder, which is empty at first; `cpsched` is the working tree's: a new process

@@ -1,4 +1,4 @@
-"""The page on data formats agrees with what the program does with the files of the tests."""
+"""The page on data formats agrees with the program's behaviour on the test files."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""The notebook of the site runs from top to bottom, and shows a table or a picture where it says so.
+"""The site's notebook runs from top to bottom, and displays a table or a picture where expected.
 
-Its cells are run as they are, in one namespace; what a cell ends in is shown as a notebook would show it.
+Its cells run unchanged in one namespace. The last value of a cell is displayed as in a notebook.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Pages keep to their budgets, and name only what exists."""
+"""Pages stay within their word limits, and refer only to things that exist."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The tables that people wrote on the researcher's pages agree with the code."""
+"""The hand-written tables on the researchers' pages agree with the code."""
 
 import re
 

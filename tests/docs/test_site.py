@@ -1,4 +1,4 @@
-"""The site builds without a warning, which includes all links between its pages; what is generated is complete."""
+"""The site builds without warnings, which covers all links between pages. The generated pages are complete."""
 
 import re
 import subprocess

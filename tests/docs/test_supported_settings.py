@@ -1,4 +1,4 @@
-"""The matrix of supported releases and limits is what the conformance runs recorded and the code models."""
+"""The table of supported releases and limits agrees with the recorded conformance runs and the code."""
 
 import json
 import re

@@ -1,1 +1,3 @@
-"""Damaged and hostile files through the real command line: only the project's own errors, and no hang."""
+"""Damaged and hostile files, passed to the real command line: it must raise only the project's own errors, and not
+hang.
+"""

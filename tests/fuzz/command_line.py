@@ -1,4 +1,4 @@
-"""Run a command in this process like the program, with a deadline, and check how it ended."""
+"""Run a command in this process with a deadline, and check how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Valid files of every kind, small enough that a case takes milliseconds; the base of mutations."""
+"""Valid files of every kind, from which mutations are made. They are so small that a case takes milliseconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mutations of valid files of every kind, through the real command line.
+"""Pass mutations of valid files of every kind to the real command line.
 
-CI runs some thousand cases that are the same every time; `make fuzz` runs more, and others each time
-(CPSCHED_FUZZ_CASES for each of the tests below).
+CI runs about a thousand fixed cases. `make fuzz` runs more cases, which differ each time (CPSCHED_FUZZ_CASES sets the
+number for each of the tests below).
 """
 
 import os

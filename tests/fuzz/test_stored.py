@@ -1,6 +1,6 @@
-"""Random damage to every file of a bridge: no command ends in a traceback, and every held job is released.
+"""Damage every file of a bridge at random: no command ends in a traceback, and every held job is released.
 
-CI runs a few of each kind, the same every time; CPSCHED_FUZZ_DAMAGES=2000 runs as many for each file.
+CI runs a few fixed cases of each kind. CPSCHED_FUZZ_DAMAGES=2000 sets the number for each file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PCP'20 on generated Eurora jobs: the same starts on the same nodes as when it was the only one of its family."""
+"""PCP'20 on generated Eurora jobs: the starts and nodes equal those of the original implementation."""
 
 from hashlib import md5
 

@@ -1,4 +1,4 @@
-"""KTH-SP2 against the reference figures of the field's list schedulers, all digits (debs24; SWF filtered as there)."""
+"""KTH-SP2 compared with published results of list schedulers, to all digits (debs24, with the same SWF filter)."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""The twin of Slurm's scheduler: what a real Slurm chose, and figures of the day they were written."""
+"""The twin of Slurm's scheduler, compared with recorded choices of a real Slurm and with recorded results."""
 
 import csv
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""RLScheduler's published bounded slowdowns (SC 2020, table V): every printed digit, in its own loop."""
+"""RLScheduler's published bounded slowdowns (SC 2020, table V), reproduced to every printed digit in its own loop."""
 
 import hashlib
 import struct

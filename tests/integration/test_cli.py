@@ -1,4 +1,4 @@
-"""The program as people run it: a bridge process beside a site in another process."""
+"""The program as users run it: a bridge process, and a site in another process."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
-"""Every row of the crash table in docs/cycle.md: the bridge dies there, and the next cycle does what the row says.
+"""Check each row in the crash table in docs/cycle.md: the bridge crashes there, and the next cycle recovers as stated.
 
-Death is an exception that nothing in the bridge catches. A new bridge then opens the same ledger beside the same site.
+A crash is an exception that nothing in the bridge catches. A new bridge then opens the same ledger for the same site.
 """
 
 from __future__ import annotations

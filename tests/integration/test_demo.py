@@ -1,4 +1,4 @@
-"""The demo, short: it runs where there is no terminal, ends with a sentence, and can be stopped in the middle."""
+"""A short demo: it runs without a terminal, ends with a summary, and can be interrupted."""
 
 import io
 import os

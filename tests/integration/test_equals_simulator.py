@@ -1,4 +1,4 @@
-"""With the event-aligned clock, the bridge over the mock is the simulator: same starts, same nodes, and it replays."""
+"""With the event-aligned clock, a bridge with the mock adapter equals the simulator: same starts and same nodes."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""README's second block: a dispatcher in ten lines, simulated on a trace, with a pandas frame of the jobs."""
+"""The second code block in README: a dispatcher in ten lines, simulated on a trace, with a pandas frame of the jobs."""
 
 from dataclasses import replace
 

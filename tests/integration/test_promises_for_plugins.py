@@ -1,4 +1,4 @@
-"""`pytest --cpsched-dispatcher my.module:Class`: the property suite, for those who have only the package."""
+"""`pytest --cpsched-dispatcher my.module:Class`: the property suite for users who have only the installed package."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""More search effort must not make results worse where run times are known: the plan is then what happens."""
+"""More search effort does not make results worse if run times are known, because the plan is then carried out."""
 
 from statistics import mean
 

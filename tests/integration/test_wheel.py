@@ -1,4 +1,4 @@
-"""The wheel: it carries what an administrator needs, and nothing of the tests."""
+"""The wheel contains what an administrator needs, and no tests."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""One Prometheus for all tests here, with five bridges on simulated clusters, each with its own fault.
+"""A Prometheus for all tests in this folder, with five bridges on simulated clusters, each with a different fault.
 
-The rules are those of `deploy/prometheus`, with every duration divided by 15.
+The rules are those in `deploy/prometheus`, with every duration divided by 15.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`make demo-monitoring`: a simulated cluster, the bridge, Prometheus, Alertmanager, and Grafana if it is there.
+"""`make demo-monitoring`: a simulated cluster, the bridge, Prometheus, Alertmanager, and Grafana if it is installed.
 
-Everything listens on loopback; state is in a temporary folder; Ctrl-C ends all of it.
+Everything listens on loopback; state is in a temporary folder; Ctrl-C ends all processes.
 """
 
 from __future__ import annotations

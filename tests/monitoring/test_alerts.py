@@ -1,4 +1,4 @@
-"""Rules and alerts: in Prometheus' own tests, and beside real bridges that have real faults."""
+"""Check rules and alerts with Prometheus's own unit tests, and with real bridges that have real faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every expression of every panel, rule and alert, asked of a Prometheus that has scraped bridges for minutes."""
+"""Evaluate every expression in panels, rules and alerts on a Prometheus that has scraped bridges for minutes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A simulated PBS server: jobs, queues, vnodes, PBS's own scheduler, and the accounting log.
 
-It refuses exactly what OpenPBS 23.06 refuses. `qrun` can start a held job, exceed a limit, or use a vnode that is full
-or offline; such a start is recorded in `wrongs`.
+It rejects exactly the requests that OpenPBS 23.06 rejects. `qrun` can start a held job, exceed a limit, or use a vnode
+that is full or offline; such a start is recorded in `wrongs`.
 """
 
 from __future__ import annotations

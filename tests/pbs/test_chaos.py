@@ -1,4 +1,4 @@
-"""Kills at random commands among faults and people: each job runs once, by the judge of the accounting log."""
+"""Kills at random commands, among faults and users' actions: according to the accounting log, each job runs once."""
 
 import os
 import random

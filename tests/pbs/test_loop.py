@@ -1,4 +1,4 @@
-"""The whole bridge beside a stand-in for PBS: what the next cycle does about whatever happens."""
+"""The whole bridge with a stand-in for PBS: the next cycle after each kind of event."""
 
 import random
 from collections import Counter

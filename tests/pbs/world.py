@@ -1,4 +1,4 @@
-"""Play a history: a bridge on a PBS stand-in, its deaths, users' and operators' actions, failing commands."""
+"""Run a history: a bridge on a PBS stand-in, its crashes, users' and operators' actions, and failing commands."""
 
 from __future__ import annotations
 

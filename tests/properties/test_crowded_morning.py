@@ -1,4 +1,4 @@
-"""Groups of nodes that are carried from round to round through a crowded morning: split, merged and renumbered.
+"""Node classes that are carried from round to round on a busy cluster: split, merged and renumbered.
 
 `make bounds` runs this with every index checked.
 """

@@ -1,4 +1,4 @@
-"""Queues so long that groups without nodes are left out of a plan, and that not every job gets a planned start."""
+"""Queues so long that a plan omits classes without nodes, and does not plan a start for every job."""
 
 import dataclasses
 

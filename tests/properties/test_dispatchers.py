@@ -1,4 +1,4 @@
-"""What every dispatcher of the catalogue promises, on random clusters, queues and traces."""
+"""The properties of every registered dispatcher, on random clusters, queues and traces."""
 
 import dataclasses
 from functools import cache

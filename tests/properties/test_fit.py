@@ -1,4 +1,6 @@
-"""The judge on good, broken and nonsensical decisions: it names faults, never raises, and the compiled one agrees."""
+"""The verifier on valid, invalid and nonsensical decisions: it reports faults, never raises, and equals its compiled
+version.
+"""
 
 import numpy as np
 from hypothesis import given, settings

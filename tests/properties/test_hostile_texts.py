@@ -1,10 +1,10 @@
-"""Whatever users write into their jobs: reading Slurm's commands gives each job its own values, or says that it cannot.
+"""Hostile text in users' jobs: reading Slurm's commands gives each job its own values, or reports that it cannot.
 
-A job's record is compared with the one that is read without odd texts.
+A job's record is compared with the record that is read without odd text.
 
-- No value of any job is another one's, or made up.
-- Jobs of users who write nothing odd are read in full.
-- Of the own job, an owner can forge three settings (`details`), each of which only leaves it to Slurm.
+- No value of a job comes from another job or is invented.
+- The jobs of users without odd text are read in full.
+- Owners can forge three settings of their own job (`details`). Each of them only makes the job unmanaged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compiled kernels against a slow, plain reference that shares no code with them, on random input."""
+"""The compiled kernels compared with a slow, plain reference that shares no code with them, on random input."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The compiled search against the slow, plain reference: any order that it settles on is decoded as list scheduling."""
+"""The compiled search compared with the slow, plain reference: its final order is decoded as by list scheduling."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
-"""Whatever one user submits, the jobs of others start as without that user: exactly where there is room for all.
+"""The jobs of other users start as they would without one user's jobs: exactly so if there is room for all.
 
-On shared nodes, two things bound the cost of a failed start for others: the time until it is undone, and the number of
-failed starts.
+On shared nodes, two things bound the cost of a failed start for other users: the time until the start is undone, and
+the number of failed starts.
 """
 
 from __future__ import annotations

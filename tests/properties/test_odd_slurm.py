@@ -1,4 +1,4 @@
-"""Whatever a site may legally call its things, Slurm's answers are read to the values that were meant."""
+"""Legal but odd names at a site: Slurm's output is parsed to the intended values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PCP'20 on random instances: feasible, never worse than its first dive, and optimal where this can be proved."""
+"""PCP'20 on random instances: feasible, never worse than its first dive, and optimal if this can be proved."""
 
 from __future__ import annotations
 

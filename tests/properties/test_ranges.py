@@ -1,4 +1,4 @@
-"""Ranges of nodes against single nodes: which nodes a job gets, what is taken back, what is written."""
+"""Ranges of nodes compared with single nodes: the nodes of a job, undone moves, and the written result."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""No start takes what a reservation holds, whatever is chosen among what an observation offers."""
+"""No start uses cores of a reservation, whichever of the offered nodes are selected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of Slurm's scheduler against a plain one, and against the textbook's that it becomes at a limit."""
+"""The twin of Slurm's scheduler compared with a plain one, and with textbook schedulers in limiting cases."""
 
 import dataclasses
 

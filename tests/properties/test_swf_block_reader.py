@@ -1,4 +1,4 @@
-"""Reading SWF by blocks gives what reading it line by line gives: jobs, notes, and the error for a broken line."""
+"""Reading SWF block by block and line by line gives the same jobs, notes, and error for an invalid line."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Readers give back what was written, whatever it was, and never fail in any other way than they say."""
+"""Readers return what was written, and fail only with their documented errors."""
 
 import string
 import tempfile

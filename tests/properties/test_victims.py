@@ -1,6 +1,6 @@
-"""Victims for one start: enough room, never more or dearer than instead of them, and the cheapest if searched fully.
+"""Victims for one start: enough room, no unnecessary victims, and the cheapest set if the search is complete.
 
-The verifier and the reference share no code with the search: they count units on each node in plain Python, and try
+The verifier and the reference share no code with the search. They count units on each node in plain Python, and try
 every set of jobs.
 """
 

@@ -1,7 +1,7 @@
-"""Figures on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
+"""Measurements on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
 
-Prints how long a burst of released jobs takes until all run, and the cost of a cycle with a long queue: one of jobs
-that cannot start, and one of jobs of many sizes that are planned and started while others end. Nothing is asserted.
+Print the time until all jobs in a burst of released jobs run, and the cost of a cycle with a long queue: once with jobs
+that cannot start, and once with jobs of many sizes that are planned and started while others end. Nothing is asserted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Mode advise on a real Slurm: the advised order is the order of starts; nothing is left but numbers, and no job
-is ever held.
+"""Advise mode on a real Slurm: jobs start in the advised order, only priorities are changed, and no job is ever held.
 
-Jobs here want all nodes for themselves, so that one runs at a time. The dispatcher wants the shortest walltime first,
-and the jobs come in with the longest first.
+Each job requests all nodes, so that one runs at a time. The dispatcher prefers the shortest walltime, and the jobs are
+submitted with the longest first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers for users on a real Slurm: when a job would start, how it then starts, and who may see it."""
+"""Answers for users on a real Slurm: when a job would start, whether it starts so, and who may see the answer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Jobs of any number of tasks: each runs as planned, or is Slurm's at once.
+"""Jobs with any number of tasks: each runs as planned, or is unmanaged from the beginning.
 
-There are 80 jobs, or as many as CPSCHED_TASKS_JOBS says.
-The requests are drawn at random from the options that say how a job is split: tasks, nodes, CPUs per task, memory per
-node and per CPU, `--ntasks-per-node`, `--mincpus`, `--exclusive`, `--distribution`, and all kinds of `--gpus`. What
-Slurm itself would never start is not submitted: `sbatch --test-only` on the empty cluster says which that is.
+There are 80 jobs, or the number in CPSCHED_TASKS_JOBS. The requests are drawn at random from the options that define
+how a job is split: tasks, nodes, CPUs per task, memory per node and per CPU, `--ntasks-per-node`, `--mincpus`,
+`--exclusive`, `--distribution`, and all kinds of `--gpus`. Jobs that Slurm itself would never start (`sbatch
+--test-only` on the empty cluster) are not submitted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SIGKILL of the bridge: no job is lost, started twice or held without a holder; without a restart Slurm takes over."""
+"""SIGKILL of the bridge: no job is lost, started twice or held for ever. Without a restart, Slurm takes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may go wrong around a bridge, each during its work; afterwards it is consistent, and has reported the fault."""
+"""Faults around a bridge, each while it works. Afterwards, the bridge is consistent and has reported the fault."""
 
 from __future__ import annotations
 

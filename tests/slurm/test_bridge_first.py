@@ -1,4 +1,4 @@
-"""The simplest way through: a user submits, the plugin holds, the bridge decides, the job runs there and ends."""
+"""The simplest case: a user submits a job, the plug-in holds it, and the bridge starts it on the decided nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""300 mixed jobs of ordinary users, placed by the bridge: where decided, all of them, and no other hold changed."""
+"""300 mixed jobs from ordinary users, placed by the bridge: all run where decided, and no other hold changes."""
 
 from __future__ import annotations
 

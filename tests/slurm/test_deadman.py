@@ -1,4 +1,4 @@
-"""The dead-man timer, with no bridge anywhere: the jobs that wait for it go back to Slurm, and no others."""
+"""The dead-man timer without a bridge: it releases exactly the jobs that are held for the bridge."""
 
 import time
 from collections.abc import Iterator

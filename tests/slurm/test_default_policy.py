@@ -1,7 +1,7 @@
-"""The policy that a bridge has by default, in the process of its own that it has there, decides on a live Slurm.
+"""The bridge's default policy, in its own process, makes decisions on a live Slurm.
 
-Other live tests take `easy`, which is quick to begin and decides in the bridge's own process; and where a policy fails,
-the fallback decides, jobs go through all the same, and only an event reports it.
+Other live tests use `easy`, which starts quickly and runs in the bridge's process. If a policy fails, the fallback
+decides and jobs still start, so only an event reports the failure.
 """
 
 from __future__ import annotations

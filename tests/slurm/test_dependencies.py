@@ -1,4 +1,4 @@
-"""Jobs that depend on others, held by the bridge: they start soon after what they wait for, and never before."""
+"""Jobs with dependencies, held by the bridge: they start soon after their dependencies are met, and never before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Slurm itself does, and the bridge relies upon: each fact on the real cluster, without a bridge.
+"""The behaviour of Slurm on which the bridge relies: each fact on the real cluster, without a bridge.
 
-When one of these fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
-then the adapter. Commands go as the bridge's own user (Slurm operator) wherever the bridge would send them.
+If a test fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
+then the adapter. Commands that the bridge would send run as the bridge's own user (a Slurm operator).
 """
 
 import time

@@ -1,4 +1,6 @@
-"""A controller that dies while jobs flow: the bridge goes on with the backup, and then with the first again."""
+"""A controller that dies while jobs run: the bridge continues with the backup controller, and later with the first
+one.
+"""
 
 from __future__ import annotations
 

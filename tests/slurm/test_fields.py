@@ -1,7 +1,7 @@
-"""The fields that this release prints: each must stand in a list of the adapter's (`scontrol_field_uses`).
+"""The fields that this release prints: each must be in one of the adapter's lists (`scontrol_field_uses`).
 
-A new release may print new ones. Then say in the list what the adapter makes of the field: an object with a field that
-no list has is left to Slurm.
+A new release may print new fields. Add each to the list that states how the adapter uses it. An object with an unlisted
+field is unmanaged.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""A node that cannot begin a job, and a controller that was killed: jobs that Slurm holds are reported as Slurm's."""
+"""A node that cannot launch a job, and a killed controller: jobs that Slurm holds are reported as held by Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of users and QOS, as most sites have them: what Slurm itself does."""
+"""User and QOS limits, as at most sites: the behaviour of Slurm itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How starts fare where slurmctld limits the calls of a user: none fails, none is lost, and none takes for ever."""
+"""Starts while slurmctld limits a user's calls: no start fails, is lost, or takes for ever."""
 
 import pytest
 

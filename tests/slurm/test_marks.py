@@ -1,6 +1,6 @@
-"""Who may write what on a job: the ground on which the marks of job_submit.lua stand, and tries to forge them.
+"""Who may change which field of a job: the basis of the marks set by job_submit.lua, and attempts to forge them.
 
-`docs/safety.md` states the rule. A field counts as proof only where every ordinary user is refused.
+`docs/safety.md` states the rule. A field counts as proof only if Slurm rejects changes to it by every ordinary user.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Jobs that cannot start, of more than thirty kinds, beside another user's ordinary ones.
+"""Jobs that cannot start, of more than thirty kinds, together with another user's ordinary jobs.
 
-There are a hundred, or as many as CPSCHED_HOPELESS_JOBS says. The ordinary ones all run, and the bridge stays in
-control. Slurm takes jobs that it will never start where EnforcePartLimits is NO, its default, and where the submit
-plugin holds what it would otherwise refuse.
+There are a hundred such jobs, or the number in CPSCHED_HOPELESS_JOBS. All ordinary jobs run, and the bridge stays in
+control. Slurm accepts jobs that it will never start if EnforcePartLimits is NO (the default), and if the submit plug-in
+holds a job that it would otherwise reject.
 """
 
 from __future__ import annotations

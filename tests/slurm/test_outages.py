@@ -1,4 +1,4 @@
-"""Parts of the cluster that go away and come back while jobs flow: first under Slurm alone, then beside the bridge."""
+"""Parts of the cluster that fail and recover while jobs run: first under Slurm alone, then with the bridge."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A node leaves slurm.conf while jobs have the bridge's node lists on them, and slurmctld restarts.
+"""A node is removed from slurm.conf while jobs have the bridge's node lists, and slurmctld restarts.
 
-Slurm gives up every job whose `ReqNodeList` names such a node. `docs/safety.md` says so, and how to take a node out:
-the first test holds that page to its word. The second shows that a bridge which is started again takes such lists off,
-the third that a job which its owner holds loses its list, too.
+Slurm fails every job whose `ReqNodeList` contains such a node. `docs/safety.md` describes this, and how to remove a
+node. The first test checks that page. The second test shows that a restarted bridge removes such lists, and the third
+that a job held by its owner also loses its list.
 """
 
 from __future__ import annotations

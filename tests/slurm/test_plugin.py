@@ -1,4 +1,6 @@
-"""job_submit.lua on the real controller: what arrives held, who may release it, and how holds are distinguished."""
+"""job_submit.lua on the real controller: which jobs are held at submission, who may release them, and the kinds of
+holds.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Preemption by Slurm in control mode: preemptors start as today, and victims of ours run again."""
+"""Preemption by Slurm in control mode: preemptors start as without the bridge, and preempted jobs run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that come back: requeued by hand, in storms, and as tasks of arrays, beside siblings that run."""
+"""Requeued jobs: by hand, in large numbers, and as array tasks with running siblings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reserved cores stay free of other jobs, and no job waits for ever for what Slurm alone can give."""
+"""Reserved cores stay free of other jobs, and no job waits for ever for resources that only Slurm can allocate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of several partitions is started in one of them, and has all of them again when it is pending again."""
+"""A job with several partitions starts in one of them, and has all of them again if it returns to the queue."""
 
 from __future__ import annotations
 

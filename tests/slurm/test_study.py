@@ -1,4 +1,4 @@
-"""A study whose workers are jobs of the test cluster, by dask-jobqueue; one of them is cancelled in mid-study."""
+"""A study whose workers are jobs on the test cluster (dask-jobqueue). One worker is cancelled during the study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topology that stands only in topology.yaml (Slurm 25.05 and later), as each transport reads it."""
+"""A topology that is defined only in topology.yaml (Slurm 25.05 and later), read by each transport."""
 
 from __future__ import annotations
 

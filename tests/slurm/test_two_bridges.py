@@ -1,4 +1,4 @@
-"""Two bridges with state directories of their own beside one Slurm: one is in control, the other says so and waits."""
+"""Two bridges with separate state directories on one Slurm: one is in control, and the other is on standby."""
 
 from __future__ import annotations
 

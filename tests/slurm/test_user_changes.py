@@ -1,4 +1,4 @@
-"""What users do to their own pending jobs while the bridge holds them, and what odd jobs do to those of others."""
+"""Users change their own pending jobs while the bridge holds them, and odd jobs affect those of other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many nodes: only on the cluster of `deploy/cluster wide N` (skipped on the four-node one)."""
+"""Many nodes. The tests run only on the cluster of `deploy/cluster wide N`, and are skipped on the four-node cluster."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Live tests, skipped with the reason without an otherwise unused PBS."""
+"""Fixtures for the live tests, which are skipped with a reason unless there is an otherwise unused PBS."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Points of advice on a real server: who may write them, what PBS does by them, and a bridge in mode advise."""
+"""Advice on a real server: who may set job priorities, how PBS uses them, and a bridge in advise mode."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The bridge in control of a queue of a real PBS server; a judge reads the server's accounting log."""
+"""The bridge in control of a queue on a real PBS server. The server's accounting log is checked."""
 
 import json
 import os

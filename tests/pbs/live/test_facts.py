@@ -1,4 +1,4 @@
-"""What the adapter and its stand-in rely upon, held against a real server: no bridge takes part."""
+"""Check the facts on which the adapter and its stand-in rely against a real server, without a bridge."""
 
 import json
 import time

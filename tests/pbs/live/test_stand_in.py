@@ -1,4 +1,4 @@
-"""What the stand-in refuses, and with which words, held against a real server in the same state."""
+"""Compare the stand-in's rejections and messages with those of a real server in the same state."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every setting has its value and where the value comes from."""
+"""Every setting is shown with its value and the source of the value."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Processes of the bridge's own: what a child does first, and what the bridge can do to it."""
+"""The bridge's child processes: their start, and the bridge's control over them."""
 
 from __future__ import annotations
 

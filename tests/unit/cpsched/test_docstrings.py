@@ -1,4 +1,4 @@
-"""The worked examples in the docstrings say what really comes out."""
+"""The examples in docstrings produce the stated results."""
 
 import doctest
 import importlib

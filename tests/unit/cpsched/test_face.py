@@ -1,4 +1,4 @@
-"""What `import cpsched` and `import cpsched_sim` give, and what they cost."""
+"""The names that `import cpsched` and `import cpsched_sim` provide, and the cost of the imports."""
 
 import pkgutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Times, spans, amounts and figures as people read them."""
+"""Times, durations, amounts and numbers as readable text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The garbage collector rests while jobs are read, and only then."""
+"""The garbage collector is paused only while jobs are read."""
 
 import gc
 

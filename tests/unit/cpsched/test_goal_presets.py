@@ -1,4 +1,4 @@
-"""Goals: names and weights become an objective, a score and limits; what makes no sense is refused."""
+"""Goals: names and weights become an objective, a score and limits. Meaningless goals are rejected."""
 
 import pytest
 

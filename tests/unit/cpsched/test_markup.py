@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG: nothing that a user wrote is markup."""
+"""HTML and SVG elements: no user text is interpreted as markup."""
 
 from cpsched.markup import Markup, make_element
 

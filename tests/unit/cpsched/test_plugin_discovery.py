@@ -1,4 +1,4 @@
-"""Plug-ins: found by name or path in every API; a broken one is one line, and breaks nothing."""
+"""Plug-ins are found by name or path in every API. A broken plug-in is one line of output and affects nothing else."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""A policy in words: what is written is read back, settings find their owner, old journals are read."""
+"""A policy as text: it is parsed as written, settings are assigned to their owner, and old journals are readable."""
 
 import json
 from collections.abc import Mapping

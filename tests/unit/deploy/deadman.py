@@ -1,4 +1,4 @@
-"""cpsched-deadman as a process, in front of stand-ins for squeue, scontrol and cpsched that play a small cluster."""
+"""cpsched-deadman as a process, with stand-ins for squeue, scontrol and cpsched that simulate a small cluster."""
 
 from __future__ import annotations
 

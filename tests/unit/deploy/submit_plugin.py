@@ -1,4 +1,4 @@
-"""job_submit.lua in a Lua interpreter of its own, with a stand-in for the table that slurmctld gives to the script."""
+"""job_submit.lua in a separate Lua interpreter, with a stand-in for the table that slurmctld passes to the script."""
 
 from __future__ import annotations
 

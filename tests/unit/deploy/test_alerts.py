@@ -1,4 +1,4 @@
-"""Rules and alerts under deploy/prometheus: they speak of metrics that the bridge has, and each alert has a runbook."""
+"""Rules and alerts in deploy/prometheus: they use existing metrics, and each alert has a runbook."""
 
 import re
 from pathlib import Path

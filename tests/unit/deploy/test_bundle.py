@@ -1,4 +1,4 @@
-"""The bundle for hosts without a network: what it says it is for, and what its `install.py` refuses."""
+"""The bundle for hosts without a network: its stated requirements, and the checks of its `install.py`."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_damaged_bundle_installs_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(install, "BUNDLE", folder)
     assert install.damaged(folder) is None
     (folder / "wheels" / WHEELS[2]).write_text("another")
-    assert install.damaged(folder) == f"wheels/{WHEELS[2]}: its checksum differs from the one in SHA256SUMS"
+    assert install.damaged(folder) == f"wheels/{WHEELS[2]}: its checksum differs from that in SHA256SUMS"
     needs = json.loads((folder / "bundle.json").read_text()) | {"glibc": [2, 5]}
     (folder / "bundle.json").write_text(json.dumps(needs))
     assert install.main([str(tmp_path / "new")]) == 1

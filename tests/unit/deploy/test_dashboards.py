@@ -1,4 +1,4 @@
-"""The Grafana dashboards: as the program makes them, complete, and of metrics that the bridge has."""
+"""The Grafana dashboards equal the generator's output, are complete, and use existing metrics."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The dead-man script in front of stand-in commands: when it acts, on which jobs, and what it says of it."""
+"""The dead-man script with stand-in commands: when it acts, on which jobs, and its messages."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_asks_ledger_for_own_jobs_with_other_bridge(deadman: DeadMan) -> None:
     deadman.put(jobs=[Job("7"), asked], claims=[CLAIM.format(1), CLAIM.format(2)])
     told = deadman.run()
     assert "cpsched release-all --force" in told.commands
-    assert "by the ledger: the bridge no longer holds any job" in told.words
+    assert "from the ledger: the bridge no longer holds any job" in told.words
     assert kept(told) == {"7", "9"}
 
 
@@ -361,7 +361,7 @@ def test_asks_ledger_about_possible_own_admin_holds(deadman: DeadMan) -> None:
     told = deadman.run()
     assert "cpsched release-all --force" in told.commands
     assert "released 1 held jobs" in told.words
-    assert "by the ledger: the bridge no longer holds any job" in told.words
+    assert "from the ledger: the bridge no longer holds any job" in told.words
     assert told.commands.index("cpsched release-all --force") > told.commands.index("scontrol release 2")
 
 

@@ -1,4 +1,4 @@
-"""The settings files under deploy/ load, and the example is the defaults."""
+"""The settings files in deploy/ can be loaded, and the example contains the defaults."""
 
 from pathlib import Path
 

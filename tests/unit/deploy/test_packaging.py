@@ -1,4 +1,4 @@
-"""The version of a tree; and recipes for package managers, which name the release and the Pythons of this tree."""
+"""The version of a source tree, and recipes for package managers, which state this tree's release and Python versions."""
 
 import ast
 import re

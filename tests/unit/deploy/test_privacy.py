@@ -1,4 +1,4 @@
-"""What leaves the bridge's host carries no user data: the endpoint for Prometheus is not secret."""
+"""No user data leaves the bridge's host through the Prometheus endpoint, which is not secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""job_submit.lua, branch by branch: what arrives held, who may release it, and that marks cannot be forged."""
+"""job_submit.lua, branch by branch: which jobs are held, who may release them, and that marks cannot be forged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units for PBS, as systemd itself reads them."""
+"""The units for PBS, as parsed by systemd itself."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What the tests of the simulator share."""
+"""Fixtures and helpers that the simulator's tests share."""
 
 from __future__ import annotations
 

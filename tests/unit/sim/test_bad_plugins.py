@@ -1,4 +1,4 @@
-"""Whatever a plug-in does: no figures, an exit code, the author's own file and line, and with --json an object."""
+"""Faults of plug-ins: no results, an exit code, the plug-in's file and line, and a JSON object with --json."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Own data on the command line: system files, columns, zones."""
+"""The user's own data on the command line: system files, columns and time zones."""
 
 import json
 import os

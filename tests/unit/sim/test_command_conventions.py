@@ -1,4 +1,4 @@
-"""How commands end: errors in one line and one shape, nothing computed is lost, nothing half-written is left."""
+"""How commands end: one-line errors, no loss of computed results, and no partial files."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What commands say while kernels are compiled, `cpsched warm-up`, and the time that it is not counted as."""
+"""Progress messages while kernels are compiled, `cpsched warm-up`, and measurements that exclude compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole trace at once: never worse than the list schedules that it begins at, and every job runs."""
+"""Planning a whole trace: never worse than the initial list schedules, and every job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison starts from unused instances, also for instances simulated with before."""
+"""A comparison uses unused copies, even of instances that have been simulated before."""
 
 import threading
 

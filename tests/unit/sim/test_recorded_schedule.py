@@ -1,4 +1,4 @@
-"""What a trace records beside what a replay says."""
+"""A trace's recorded schedule compared with a replay."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""A hint comes where a setting bites, and nowhere else."""
+"""Hints are shown only if a setting affects the result."""
 
 import json
 

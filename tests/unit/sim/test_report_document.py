@@ -1,4 +1,4 @@
-"""Reports and what a notebook shows of results: texts are shown as they are, in Markdown and in HTML."""
+"""Reports and notebook output: text is displayed literally, in Markdown and in HTML."""
 
 from xml.etree import ElementTree
 

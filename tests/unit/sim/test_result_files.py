@@ -1,4 +1,4 @@
-"""Results are never overwritten, mixed or left without the settings that they were made by."""
+"""Results are never overwritten, mixed, or stored without the settings that produced them."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""A maintenance of the simulated site: its nodes get no jobs while it lasts."""
+"""Maintenance of the simulated site: no jobs start on its nodes while it lasts."""
 
 import pytest
 

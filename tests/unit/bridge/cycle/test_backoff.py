@@ -1,4 +1,4 @@
-"""The backoff queue, step by step; `tests/properties/test_nobody_pays.py` holds the whole of it to its promise."""
+"""The backoff queue, step by step. `tests/properties/test_nobody_pays.py` checks the property as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports on backed-off jobs: a round's asides, metrics, `status` and `why`."""
+"""Reports on backed-off jobs in the round, in metrics, and in `status` and `why`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whatever a dispatcher or a predictor does: one failed cycle, counted and journalled, and the loop goes on."""
+"""Any fault of a dispatcher or predictor causes one failed cycle, which is counted and journalled.
+
+The loop continues.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Points for an order: bounds, few changes, head room, and hours in which priorities move underneath."""
+"""Boosts for an order: bounds, few changes, headroom, and hours in which the other priorities change."""
 
 from __future__ import annotations
 

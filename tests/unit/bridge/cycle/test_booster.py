@@ -1,4 +1,4 @@
-"""Mode advise in the loop: the advice given, the owner of points, and how all of them are withdrawn."""
+"""Advise mode in the loop: the boosts sent, their owner, and the withdrawal of all boosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop against a cluster that misbehaves in every way the ports allow."""
+"""The loop with a cluster that fails in every way that the ports permit."""
 
 import sqlite3
 from itertools import count

@@ -1,4 +1,4 @@
-"""When the bridge pauses itself, and for which users it never does; whose commands a cycle sends."""
+"""When the bridge pauses itself, whose failures never pause it, and whose commands a cycle sends."""
 
 from __future__ import annotations
 

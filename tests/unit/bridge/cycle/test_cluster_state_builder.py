@@ -1,4 +1,4 @@
-"""The scene of an observation, whatever the adapter says."""
+"""The cluster state built from an observation, for any output of the adapter."""
 
 from dataclasses import replace
 

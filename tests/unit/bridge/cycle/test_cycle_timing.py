@@ -1,4 +1,4 @@
-"""The rest between cycles: how long it is, in which slices, and when systemd hears of it."""
+"""The pause between cycles: its length, its parts, and the notifications to systemd."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What is written down before and after each command, by what came of it."""
+"""The records written before and after each command, by its outcome."""
 
 from dataclasses import replace
 

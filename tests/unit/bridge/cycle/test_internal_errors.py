@@ -1,4 +1,7 @@
-"""A bug of the bridge itself: counted, logged with its traceback, and the loop goes on with the jobs still in hand."""
+"""A bug in the bridge itself is counted and logged with its traceback.
+
+The loop continues with the jobs that it holds.
+"""
 
 import pytest
 import structlog

@@ -1,4 +1,4 @@
-"""A dispatcher in a process of its own: same decisions, and nothing that it does there reaches the bridge."""
+"""A dispatcher in a separate process makes the same decisions, and its faults do not affect the bridge."""
 
 import dataclasses
 import os

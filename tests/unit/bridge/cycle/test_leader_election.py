@@ -1,4 +1,6 @@
-"""Two bridges beside one cluster: the first stays in control, the other steps back, says so, and takes over later."""
+"""Two bridges on one cluster: the first stays in control, and the other is on standby, reports this, and takes over
+later.
+"""
 
 from dataclasses import replace
 

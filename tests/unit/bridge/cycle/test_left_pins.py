@@ -1,4 +1,4 @@
-"""Pins that a former run has left are taken off while the bridge still begins; nothing else happens then."""
+"""Pins from an earlier run are removed while the bridge starts up, before it does anything else."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""A round of the bridge within the site's limits: what starts, what waits and why, what is written down."""
+"""A round of the bridge within the site's limits: starts, waits with their reasons, and records."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How the loop ends and begins again: stops, kept jobs, interrupts, a pause that ends, and what a report counts."""
+"""How the loop ends and starts again: stops, retained jobs, interrupts, the end of a pause, and counts in reports."""
 
 import sqlite3
 import threading

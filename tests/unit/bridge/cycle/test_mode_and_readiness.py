@@ -1,4 +1,4 @@
-"""Which mode a bridge is in, and what keeps it paused: a person, its circuit breaker, trouble that passes."""
+"""The bridge's mode, and the causes of a pause: the operator, the circuit breaker, or a temporary fault."""
 
 import pytest
 

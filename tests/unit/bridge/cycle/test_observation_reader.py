@@ -1,4 +1,4 @@
-"""The first reading looks back at what ended meanwhile; later ones ask again only for what could not be had."""
+"""The first observation includes jobs that ended meanwhile. Later ones repeat only the queries that failed."""
 
 from __future__ import annotations
 

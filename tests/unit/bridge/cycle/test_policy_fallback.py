@@ -1,4 +1,4 @@
-"""Where the configured policy hangs or fails, the fallback decides in the same cycle."""
+"""If the configured policy hangs or fails, the fallback decides in the same cycle."""
 
 import time
 

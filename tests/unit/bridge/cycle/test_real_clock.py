@@ -1,4 +1,4 @@
-"""The loop's clock in real time: what signals do to it, and that they do it no longer when the loop is over."""
+"""The loop's clock in real time: the effect of signals, which ends with the loop."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""The bridge in its journal and metrics: beginnings, ends, gaps, stuck jobs, checks."""
+"""The bridge's journal and metrics: starts, ends, gaps, stuck jobs and checks."""
 
 import sqlite3
 

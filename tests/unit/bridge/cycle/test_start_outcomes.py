@@ -1,4 +1,4 @@
-"""Which starts succeeded, which failed, what may be behind those, and what is reported."""
+"""Which starts succeeded or failed, the possible causes, and the reports."""
 
 from __future__ import annotations
 

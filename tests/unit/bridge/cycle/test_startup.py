@@ -1,4 +1,4 @@
-"""Work before the first decision is reported, holds no job, and counts against no limit."""
+"""Work before the first decision is reported, holds no jobs, and does not count against any limit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A storage error at every single write of a bridge's life: the cycle fails, nothing is lost, nothing done twice."""
+"""A storage error at each write in a bridge's life: the cycle fails, and nothing is lost or done twice."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""An adapter and a policy are found by the words of the settings file, as everything else is."""
+"""The settings file's names of the adapter and the policy are resolved like all other names."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""Every command shows an example that works, and exit codes; shells complete names."""
+"""Every command's help has a working example and exit codes, and shells complete names."""
 
 import shlex
 from itertools import takewhile

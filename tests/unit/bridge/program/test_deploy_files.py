@@ -1,4 +1,4 @@
-"""`cpsched deploy-files`: every file is written with its text, and nothing of an administrator's is lost."""
+"""`cpsched deploy-files`: every file is written with its content, and no file of the administrator is lost."""
 
 import re
 from pathlib import Path

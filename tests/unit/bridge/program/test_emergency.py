@@ -1,4 +1,4 @@
-"""What an administrator does in an emergency works without a byte of free space, and says so where nothing was done."""
+"""Emergency commands work without free disk space, and report if they did nothing."""
 
 import contextlib
 import errno

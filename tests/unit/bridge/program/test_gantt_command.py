@@ -1,4 +1,4 @@
-"""Finished schedules: read back as they were written, and drawn between two times."""
+"""Finished schedules: reading them as written, and drawing them between two times."""
 
 import xml.etree.ElementTree as ElementTree
 

@@ -1,4 +1,4 @@
-"""A page of the site becomes one for those who have no clone."""
+"""Pages of the site are converted for users without a clone of the repository."""
 
 from cpsched_bridge.program.deploy_files import adapt_page_for_installation
 

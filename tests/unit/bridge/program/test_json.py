@@ -1,4 +1,4 @@
-"""What `--json` of the commands prints, as whole values, beside one bridge that did something of each kind."""
+"""The complete `--json` output of the commands, for a bridge that has recorded one event of each kind."""
 
 import json
 from dataclasses import asdict

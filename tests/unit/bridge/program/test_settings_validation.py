@@ -1,4 +1,4 @@
-"""`doctor` and `bridge` refuse the same settings files, in the same words: file, line, field, value, rule."""
+"""`doctor` and `bridge` reject the same settings files with the same messages: file, line, field, value, rule."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What `squeue --start` says is recorded as it is, by a fake squeue that prints `answer`."""
+"""The output of `squeue --start` is recorded unchanged. A fake squeue prints `answer`."""
 
 import gzip
 import os

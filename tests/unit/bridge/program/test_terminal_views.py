@@ -1,4 +1,4 @@
-"""What users call their jobs is shown as it is: never interpreted, never in the way of what is shown."""
+"""Users' job names are displayed unchanged: they are not interpreted and do not disturb the display."""
 
 import dataclasses
 

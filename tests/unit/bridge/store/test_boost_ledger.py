@@ -1,4 +1,4 @@
-"""The book of advice: what it remembers, and what becomes of a damaged or missing file."""
+"""The boost ledger: its contents, and the handling of a damaged or missing file."""
 
 from __future__ import annotations
 

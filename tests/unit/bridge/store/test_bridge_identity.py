@@ -1,4 +1,4 @@
-"""A bridge's name stays with its state directory, and with no copy of it."""
+"""A bridge's name belongs to its state directory, but not to a copy of the directory."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Damaged files are renamed, reported and replaced; nothing is deleted, and no exception is raised."""
+"""Damaged files are renamed, reported and replaced. Nothing is deleted, and no exception is raised."""
 
 import os
 import socket

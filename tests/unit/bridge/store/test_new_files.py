@@ -1,4 +1,4 @@
-"""A newly created file is like any other, and a failed attempt leaves no connection and no file."""
+"""A newly created file is like any other, and a failed attempt leaves no open connection or file behind."""
 
 import sqlite3
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The state directory: whether a bridge has worked there, whether one may look, and whose files are in it."""
+"""The state directory: whether a bridge has used it, who may read it, and who owns its files."""
 
 from __future__ import annotations
 

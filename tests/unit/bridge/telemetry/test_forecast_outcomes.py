@@ -1,4 +1,4 @@
-"""Promises and predictions, followed over the cycles of a bridge in control of a fake cluster."""
+"""Expected starts and predictions, observed over the cycles of a bridge in control of a fake cluster."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an outlook has learned outlives a restart, whatever is in the file."""
+"""The learned state of forecasts survives a restart, whatever the file contains."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The messages that clients can cause, however often they try."""
+"""The rate limit on log messages that clients can cause."""
 
 import logging
 from asyncio import CancelledError

@@ -1,4 +1,4 @@
-"""What a Host header may say, in all its odd forms."""
+"""The permitted Host headers, in all their odd forms."""
 
 import pytest
 

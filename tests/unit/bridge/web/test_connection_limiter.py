@@ -1,4 +1,4 @@
-"""Who is let in, and who has to go."""
+"""Which connections are accepted, and which are closed."""
 
 import asyncio
 import errno

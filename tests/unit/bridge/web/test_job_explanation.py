@@ -1,4 +1,4 @@
-"""What a job's owner reads: plain sentences, with links to what they name."""
+"""The explanation for a job's owner: plain sentences, with links to the objects that they mention."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What is served over HTTP by a running endpoint."""
+"""The content that a running endpoint serves over HTTP."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Kernels whose helpers are compiled only as a part of them: the same answers, and no effect on other functions."""
+"""Kernels whose subroutines are compiled only as parts of them: the same results, and no effect on other functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookups cached while kernels compile equal Numba's own."""
+"""Lookups that are cached while kernels compile equal Numba's own."""
 
 from __future__ import annotations
 

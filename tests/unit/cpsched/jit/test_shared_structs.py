@@ -1,4 +1,4 @@
-"""Handles: Python and kernels see the same fields by the same names."""
+"""Shared structs: Python and kernels access the same fields by the same names."""
 
 import copy
 import dataclasses

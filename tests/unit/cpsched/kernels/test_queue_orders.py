@@ -1,4 +1,4 @@
-"""Sorting in kernels, held against NumPy's: as plain Python here, compiled in the decisions of the golden tests."""
+"""Sorting in kernels compared with NumPy: as plain Python here, and compiled in the golden tests."""
 
 from types import SimpleNamespace
 

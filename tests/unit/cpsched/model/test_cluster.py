@@ -1,4 +1,4 @@
-"""Weights of nodes as values of a cluster."""
+"""Node weights as values of a cluster."""
 
 import numpy as np
 import pytest

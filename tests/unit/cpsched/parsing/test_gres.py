@@ -1,4 +1,4 @@
-"""Generic resources in Slurm's spelling; the names that Slurm lets a site choose, and what it refuses."""
+"""Generic resources in Slurm's syntax: the names that Slurm lets a site choose, and the names that it rejects."""
 
 from __future__ import annotations
 

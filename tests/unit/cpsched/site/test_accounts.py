@@ -1,4 +1,4 @@
-"""Who is in which account: where a user names none, and which association a job of a partition has."""
+"""Accounts of users: the default account, and the association of a job in a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which limits a job counts against: a table of Slurm's rules, one site each."""
+"""The limits that apply to a job: a table of Slurm's rules, with one site each."""
 
 from __future__ import annotations
 

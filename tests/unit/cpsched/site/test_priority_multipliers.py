@@ -1,4 +1,4 @@
-"""What a priority is worth to an objective."""
+"""The effect of a priority on an objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preemption in a replay: who stops whom, what it costs, and that no job is lost."""
+"""Preemption in a replay: which jobs preempt which, the cost, and that no job is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site's policy in a replay: its order is kept, its limits hold at every moment, its shares are approached."""
+"""A site's policy in a replay: jobs start in its order, its limits always hold, and its shares are approached."""
 
 from __future__ import annotations
 

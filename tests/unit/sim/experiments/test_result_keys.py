@@ -1,4 +1,4 @@
-"""A result is named by its inputs and by the code."""
+"""A result's key depends on its inputs and on the code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Forecasts and recorded estimates of `squeue --start` are measured against the same recorded starts."""
+"""Forecasts and recorded `squeue --start` estimates are compared with the same recorded starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Intervals hold what they are of about as often as they say."""
+"""Intervals contain the true value about as often as they state."""
 
 from itertools import combinations
 

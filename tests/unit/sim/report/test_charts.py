@@ -1,4 +1,4 @@
-"""Plots in Python: a picture that a notebook shows, with matplotlib's figure in it."""
+"""Plots in Python: an image for notebooks that contains a matplotlib figure."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fair share on trees that are small enough to work out by hand."""
+"""Fair share on trees that are small enough to compute by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of who got what, on a handful of jobs."""
+"""Measures of fairness on a handful of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of studies write dispatchers of the same names, each into a folder of its own."""
+"""Fixtures for tests that write dispatchers with the same names to separate folders."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A study on a disk that is really full, with dispatchers that leave or fork, and beside another study."""
+"""A study on a full disk, with dispatchers that exit or fork, and at the same time as another study."""
 
 import json
 import os

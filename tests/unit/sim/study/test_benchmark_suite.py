@@ -105,7 +105,7 @@ def test_missing_trace_is_skipped_with_its_recipe(small):
     assert {case.labels["trace"] for case in found.cases} == {"lublin"}
     (small / "four.swf").write_text("another file")
     (told,) = build_study_cases(make_benchmark_study()).notes
-    assert f"has a different digest, {file_sha256(small / 'four.swf')}; to get it" in told
+    assert f"has a different digest, {file_sha256(small / 'four.swf')}; to obtain it" in told
     assert build_study_cases(make_benchmark_study(quick=True)).notes == ()
 
 

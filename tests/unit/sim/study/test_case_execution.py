@@ -1,4 +1,4 @@
-"""One case from plain values to plain values."""
+"""One case, from its plain input values to its plain results."""
 
 import hashlib
 import io

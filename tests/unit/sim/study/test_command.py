@@ -1,4 +1,4 @@
-"""`cpsched study` as people call it."""
+"""`cpsched study` as users call it."""
 
 import json
 

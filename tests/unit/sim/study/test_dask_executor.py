@@ -1,4 +1,4 @@
-"""A study on two Dask workers, one of which is killed: every case has a result, the same bytes as without Dask."""
+"""A study on two Dask workers, one of which is killed: every case has the same result as without Dask."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""A cluster that a function makes for a study: it is asked for once, and closed whatever comes."""
+"""A cluster created by a function for a study: the function is called once, and the cluster is always closed."""
 
 import sys
 from types import SimpleNamespace

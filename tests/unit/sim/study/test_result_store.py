@@ -1,4 +1,4 @@
-"""What is kept of a study: whole or not at all, whatever the disk does, and never more than what holds today."""
+"""Stored results of a study: complete or absent whatever the disk does, and reused only while valid."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A study's file: every mistake by line and field, every case under the digest of all that it depends on."""
+"""A study file: every error has a line and a field, and every case a digest of all its inputs."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""What the report says of a study, and what it leaves beside its results."""
+"""A study's report, and the other files in its results folder."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A planted digit is found, wherever it stands."""
+"""A changed digit is found in any part of the results."""
 
 import hashlib
 import json

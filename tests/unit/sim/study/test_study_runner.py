@@ -1,4 +1,4 @@
-"""Running a study: each case once, whatever happens to another one; the same bytes wherever it was decided."""
+"""Running a study: each case runs once, independent of failures of others, with the same bytes in every process."""
 
 import json
 import signal

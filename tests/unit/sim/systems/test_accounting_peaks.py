@@ -1,4 +1,4 @@
-"""A cluster as its accounting shows it."""
+"""A cluster estimated from its accounting data."""
 
 import pytest
 from hypothesis import given

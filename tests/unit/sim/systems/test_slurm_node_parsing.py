@@ -1,4 +1,4 @@
-"""What Slurm prints of its nodes."""
+"""Parsing the nodes that Slurm prints."""
 
 from pathlib import Path
 

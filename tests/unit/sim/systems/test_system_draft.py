@@ -1,4 +1,4 @@
-"""System files from what Slurm has configured."""
+"""System files drafted from Slurm's configuration."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Synthetic rows of the Parquet tables that are read, after their published descriptions."""
+"""Synthetic rows for the Parquet formats, based on their published descriptions."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""Which column is what: by the header line, or as the owner of the file says."""
+"""The meaning of columns: from the header line, or as set by the user."""
 
 import pytest
 

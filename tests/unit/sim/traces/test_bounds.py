@@ -1,4 +1,4 @@
-"""Sizes and numbers that no trace has: each is refused at its line, and the message stays short."""
+"""Implausible sizes and numbers: each is rejected at its line with a short message."""
 
 import gzip
 

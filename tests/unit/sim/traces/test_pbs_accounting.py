@@ -1,4 +1,4 @@
-"""PBS's accounting log: lines as a server writes them, and what becomes of each."""
+"""PBS's accounting log: lines as a server writes them, and the result of each."""
 
 import gzip
 from datetime import UTC, datetime

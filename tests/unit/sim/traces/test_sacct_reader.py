@@ -535,7 +535,7 @@ def test_further_header_must_match_columns_given_by_position(tmp_path):
     (tmp_path / "jobs.txt").write_text(f"{row('7')}\n{NAMED}\n{row('8')}\n{other}\n")
     reader = iter(SacctReader(tmp_path / "jobs.txt", dialect=TraceDialect(words)))
     assert [next(reader).id, next(reader).id] == [7, 8]
-    with pytest.raises(InvalidTrace, match=r":4: columns: .*: must be the first line's"):
+    with pytest.raises(InvalidTrace, match=r":4: columns: .*: must match the first line"):
         next(reader)
 
 

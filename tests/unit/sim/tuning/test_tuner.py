@@ -1,4 +1,4 @@
-"""The tuner chooses on one half and judges on the other; what it says is what the judging half shows."""
+"""The tuner chooses settings on one half of the windows, and reports their results on the other half."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Windows of the last weeks: what is judged, what else is replayed, and the notes on what was left out."""
+"""Windows of the last weeks: the judged jobs, the other replayed jobs, and notes on omitted jobs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Figures over windows are those of all their jobs; intervals hold what they are of."""
+"""Metrics over windows are computed over all their jobs, and intervals contain the true value."""
 
 import math
 

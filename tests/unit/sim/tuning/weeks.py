@@ -1,4 +1,4 @@
-"""Weeks made up for the tests of tuning: a small machine, users who ask for more than they run."""
+"""Synthetic weeks for the tests of tuning: a small machine, and users who overestimate run times."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Windows over a change of the clock, and hosts whose clocks are not the site's."""
+"""Windows across a clock change, and hosts whose clocks differ from the site's."""
 
 import json
 import time

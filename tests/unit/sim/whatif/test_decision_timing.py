@@ -1,4 +1,4 @@
-"""A bridge's own pace: when rounds come, how late starts are, and which cases have which."""
+"""A bridge's decision timing: the times of rounds, the lag of starts, and the cases that have them."""
 
 import numpy as np
 import pytest

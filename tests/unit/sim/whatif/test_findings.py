@@ -156,7 +156,7 @@ def test_reports_gain_above_twin_error(window):
 
 
 @pytest.mark.parametrize(
-    ("days", "users", "why"), [(13, "abcdefg", "13.0 days of 7 users"), (15, "abcd", "15.0 days of 4 users")]
+    ("days", "users", "why"), [(13, "abcdefg", "13.0 days and 7 users"), (15, "abcd", "15.0 days and 4 users")]
 )
 def test_few_days_or_users_are_not_significant(tmp_path, days, users, why):
     facts, really = facts_and_real(a_window(tmp_path, hourly(days, users)))

@@ -1,4 +1,4 @@
-"""Licences of synthetic accounting: totals, and which jobs wait for which."""
+"""Licences in synthetic accounting data: their totals, and the jobs that wait for them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replays are found again by all that they depend on, and by nothing else."""
+"""Stored replays are reused if and only if all their inputs are the same."""
 
 import numpy as np
 

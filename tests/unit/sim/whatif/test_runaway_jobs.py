@@ -1,4 +1,4 @@
-"""Jobs that the accounting has as running or waiting, though they cannot be."""
+"""Jobs that accounting data lists as running or waiting although they cannot be."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Use by account beside shares, within a window."""
+"""Usage by account compared with shares, within a window."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What changed between two collects, and nodes that were not there at first."""
+"""Changes between two collections, and nodes that were added later."""
 
 import json
 

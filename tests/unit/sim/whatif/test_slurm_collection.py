@@ -1,4 +1,4 @@
-"""What is collected from a stand-in of Slurm's commands, and what a folder of it becomes."""
+"""Collecting from a stand-in for Slurm's commands, and reading the resulting folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Why nodes are empty while jobs wait, sample by sample."""
+"""The causes of unused nodes while jobs wait, sample by sample."""
 
 import numpy as np
 import pytest

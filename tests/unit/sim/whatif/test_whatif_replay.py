@@ -1,4 +1,4 @@
-"""What a replay of a window does beyond an ordinary one."""
+"""Differences between the replay of a window and an ordinary replay."""
 
 from dataclasses import replace
 from pathlib import Path

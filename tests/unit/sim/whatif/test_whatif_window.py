@@ -1,4 +1,4 @@
-"""Which weeks are cut out of a file, and who is judged."""
+"""The weeks that are cut from a file, and the judged jobs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Workloads from pandas frames, and back."""
+"""Conversion of workloads from and to pandas frames."""
 
 import pandas
 import pytest

@@ -1,4 +1,4 @@
-"""Files that are no trace: what each seems to be, and which formats are read."""
+"""Files that are not traces: the guessed type, and the list of supported formats."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Published formats are recognised by every command that takes a trace."""
+"""Published formats are recognised by every command that accepts a trace."""
 
 import json
 

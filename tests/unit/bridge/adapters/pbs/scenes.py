@@ -1,4 +1,4 @@
-"""A PBS that is not there: records after a real server's answers, and the commands that change them."""
+"""A simulated PBS: records modelled on a real server's output, and the commands that change them."""
 
 from __future__ import annotations
 

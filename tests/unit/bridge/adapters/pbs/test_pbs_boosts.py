@@ -1,4 +1,4 @@
-"""PBS's list of jobs, and the commands for their points."""
+"""PBS's job list, and the commands that change job priorities."""
 
 from __future__ import annotations
 

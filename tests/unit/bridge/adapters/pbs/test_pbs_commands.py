@@ -1,4 +1,4 @@
-"""The commands as PBS gets them, word for word, and the words that no command takes."""
+"""The exact commands that PBS receives, and the arguments that no command accepts."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What cannot be read of one object takes that object out, by the texts of PBS's programs alone."""
+"""An object that cannot be parsed is omitted, and affects no other object."""
 
 from __future__ import annotations
 

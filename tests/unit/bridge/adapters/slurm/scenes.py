@@ -1,4 +1,4 @@
-"""A recorded cluster (Slurm 26.05, four nodes), and ways to change single facts of it."""
+"""A recorded cluster (Slurm 26.05, four nodes), and ways to change single facts about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How slurmctld's load is read from `sdiag`, and from which load on it had rather be asked less often."""
+"""Parsing slurmctld's load from `sdiag`, and the load from which the bridge sends fewer queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of nodes that may leave, and of jobs that name nodes which have left."""
+"""The doctor's findings about dynamic nodes, and about jobs that request removed nodes."""
 
 from __future__ import annotations
 

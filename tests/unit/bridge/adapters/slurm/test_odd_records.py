@@ -1,4 +1,4 @@
-"""One odd job or node of a site costs that job or node, never the cycle: recorded Slurm in the bridge's loop."""
+"""An odd job or node affects only itself, never the cycle: recorded Slurm output in the bridge's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a real cluster, with accounting, from pyslurm: each case becomes what its name says."""
+"""Records of a real cluster with accounting, from pyslurm: each case is parsed into what its name states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SiteFactor: how sprio's text becomes ranks, and which orders are sent to scontrol."""
+"""SiteFactor: the ranks derived from sprio's output, and the commands sent to scontrol."""
 
 from __future__ import annotations
 

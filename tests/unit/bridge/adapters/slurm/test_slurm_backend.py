@@ -1,4 +1,4 @@
-"""The backend behind the ports, with a child that is played by the test."""
+"""The backend, with a child process that the test simulates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ended jobs the bridge would have left to Slurm, by the records of the accounting database."""
+"""The ended jobs in the accounting database that the bridge would not have managed."""
 
 from __future__ import annotations
 

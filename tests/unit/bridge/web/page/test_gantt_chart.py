@@ -1,4 +1,4 @@
-"""The drawing: bars where they belong, groups where there are many nodes, and never more than a screen can show."""
+"""The chart: correct bars, groups if there are many nodes, and never more than a screen can show."""
 
 import re
 import xml.etree.ElementTree as ElementTree

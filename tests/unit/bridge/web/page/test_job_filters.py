@@ -1,4 +1,4 @@
-"""Which jobs and nodes a reader gets to see, and in which order."""
+"""The jobs and nodes that a reader sees, and their order."""
 
 import pytest
 

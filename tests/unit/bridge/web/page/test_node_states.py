@@ -1,4 +1,4 @@
-"""What is said of each node."""
+"""The description of each node's state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The status page as a browser without a script gets it."""
+"""The status page as served to a browser without scripts."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""What people have to look after, and what a wall shouts."""
+"""The alerts for operators, on the page and on the wall display."""
 
 import re
 

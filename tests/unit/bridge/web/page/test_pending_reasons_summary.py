@@ -1,4 +1,4 @@
-"""Why jobs wait, all of them, with what is in each kind."""
+"""The reasons why jobs wait, with the jobs for each kind of reason."""
 
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.telemetry.reason_kinds import KIND_TEXTS, REASON_KINDS

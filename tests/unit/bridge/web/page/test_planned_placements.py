@@ -1,4 +1,4 @@
-"""Intervals of expected starts, and questions of those who would submit something, over HTTP."""
+"""Intervals of expected starts, and estimates for requests that have not been submitted, over HTTP."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A reverse proxy's user sees only his own jobs: `page.user_header`."""
+"""A reverse proxy's user sees only their own jobs: `page.user_header`."""
 
 import http.client
 import json

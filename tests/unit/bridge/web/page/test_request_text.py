@@ -1,4 +1,4 @@
-"""What a job asked for, as people say it."""
+"""A job's request as readable text."""
 
 import pytest
 

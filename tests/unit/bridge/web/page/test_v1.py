@@ -1,4 +1,4 @@
-"""Version 1 of the API: its answers are what its own document says, and nothing else is an API."""
+"""Version 1 of the API: its responses match its OpenAPI document, and no other path is part of it."""
 
 import json
 

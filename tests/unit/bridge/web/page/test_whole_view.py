@@ -1,4 +1,4 @@
-"""One rich instant as the page, the API and `cpsched status` print it: the values of the view, whole.
+"""One complex cluster state as shown by the page, the API and `cpsched status`: all values of the view.
 
 Fields that are not named here, such as new ones, are not compared.
 """

@@ -1,4 +1,4 @@
-"""Interchangeable jobs: which they are, and that their order costs nothing."""
+"""Interchangeable jobs: which jobs they are, and that their order does not affect the cost."""
 
 from __future__ import annotations
 

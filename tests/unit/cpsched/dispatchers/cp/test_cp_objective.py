@@ -1,4 +1,4 @@
-"""Objectives by hand: weights, the moment from which a delay counts, constants, orders, and the solver's integers."""
+"""Objectives computed by hand: weights, the start of delays, constants, orders, and the solver's integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is made of: ends of running jobs, the horizon, the order in which nodes are tried, empty plans."""
+"""The parts of a model: ends of running jobs, the horizon, the order of nodes, and empty plans."""
 
 from __future__ import annotations
 

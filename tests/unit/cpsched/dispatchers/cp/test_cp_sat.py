@@ -1,4 +1,4 @@
-"""Start times on pools: the solver's plans beside those of every order, placed one after the other."""
+"""Start times on pools: the solver's plans, compared with list schedules in every order."""
 
 from __future__ import annotations
 

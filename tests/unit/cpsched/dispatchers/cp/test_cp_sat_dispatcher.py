@@ -1,4 +1,4 @@
-"""CP per objective: the plan of least cost on pools, a proved bound, and what happens where nodes do not play along."""
+"""CP by objective: the plan with the least cost on pools, a proved bound, and jobs that do not fit on nodes."""
 
 from __future__ import annotations
 

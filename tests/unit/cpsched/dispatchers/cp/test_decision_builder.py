@@ -1,4 +1,4 @@
-"""Who goes next in the guided search, on instances that can be checked by hand."""
+"""The next job in the guided search, on instances that can be checked by hand."""
 
 from __future__ import annotations
 

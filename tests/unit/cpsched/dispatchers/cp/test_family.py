@@ -1,4 +1,4 @@
-"""The family of cp19, mod17 and pcp20 on instances small enough to check by hand: what makes its members differ."""
+"""The family of cp19, mod17 and pcp20 on instances small enough to check by hand: the differences of its members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where no search can help: all start, a bound is met, a model has no solution; and the dives that are shaken."""
+"""Rounds without a search: all jobs start, a bound is met, or a model has no solution. Also perturbed dives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The problem without places beside plain references: what each job takes, what there is, and the best plan.
+"""The relaxation compared with plain references: demands, capacities, and the best plan.
 
 All kernels are called as plain Python, so that nothing is compiled here.
 """

@@ -1,4 +1,4 @@
-"""The search control without a solver: which search follows which, with how much, and what is known at the end."""
+"""The search control without a solver: the sequence of searches, their limits, and the final result."""
 
 from __future__ import annotations
 

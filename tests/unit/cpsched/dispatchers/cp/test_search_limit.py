@@ -1,4 +1,4 @@
-"""What a search may spend, and what is kept back so that a call ends when its limit does."""
+"""The budget of a search, and the reserve that lets a call end within its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds in which all units are alike: slots in place of positions, which proves the same and asks for no places."""
+"""Rounds in which all units are equal: slots instead of positions give the same proof without places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a plan to a decision: what an answer cost, who starts, who waits until when, and who starts alone."""
+"""From a plan to a decision: its cost, the jobs that start, and the jobs that wait and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running jobs as a staircase: the same as their boxes in diffn, and much smaller."""
+"""Running jobs as a staircase: equivalent to their boxes in a 2D no-overlap constraint, and much smaller."""
 
 from __future__ import annotations
 

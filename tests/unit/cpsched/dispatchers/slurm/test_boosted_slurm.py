@@ -1,4 +1,4 @@
-"""Slurm's passes in an advised order: how points keep it, when the adviser is asked, what new jobs meet."""
+"""Slurm's passes in an advised order: the boosts that maintain it, when advice is renewed, and new jobs."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""When slurmctld makes which pass."""
+"""The times at which slurmctld runs each pass."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a text of SchedulerParameters says, and what it may not say."""
+"""Parsing SchedulerParameters, and rejecting invalid text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One small machine for each parameter: what starts with it, and what starts without."""
+"""One small machine for each parameter: the starts with and without it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Walltimes of jobs that shrink to fit, and since when a job counts as waiting."""
+"""Walltimes of shrink-to-fit jobs, and the time from which a job counts as waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rich reading, compared as a whole: every amount, time and row that a decision is made on."""
+"""One complex observation, compared as a whole: every amount, time and row on which a decision is based."""
 
 from __future__ import annotations
 

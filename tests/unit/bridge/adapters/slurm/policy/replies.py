@@ -1,4 +1,4 @@
-"""What Slurm's commands print for a small site, in their form; tests change single words of it."""
+"""The output of Slurm's commands for a small site. Tests change single words of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a record counts for priority and for limits, fact by fact, and what stands in where one is missing."""
+"""The facts in a record that count for priority and limits, and the substitute for each missing fact."""
 
 from __future__ import annotations
 

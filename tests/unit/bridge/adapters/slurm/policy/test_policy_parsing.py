@@ -1,4 +1,4 @@
-"""Slurm's replies as a snapshot of a site's policy."""
+"""Slurm's output, parsed into a snapshot of a site's policy."""
 
 from __future__ import annotations
 

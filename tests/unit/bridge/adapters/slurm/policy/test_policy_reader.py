@@ -1,4 +1,4 @@
-"""When the policy is read, and that no answer means the last known one."""
+"""When the policy is read. If Slurm does not respond, the last known policy is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that may preempt: Slurm starts those that need it, and nothing else of ours takes their place."""
+"""Jobs that may preempt: Slurm starts those that need preemption, and the bridge starts no other job in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded jobs under a site's policy: priorities, limits, and the doctor's comparison with sprio."""
+"""Recorded jobs with a site's policy: priorities, limits, and the doctor's comparison with sprio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a start is raised above unmanaged jobs, and that it is reset."""
+"""The amount by which a start's priority is raised above unmanaged jobs, and its reset."""
 
 from __future__ import annotations
 

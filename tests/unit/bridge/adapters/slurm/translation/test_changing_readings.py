@@ -1,4 +1,4 @@
-"""One translator over changing readings equals a fresh one for each, and reports each end once."""
+"""One translator for changing observations equals a new one for each, and reports each end once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits on what is free now: on the nodes that a job may use, whole ones where it wants them."""
+"""The requests that fit in the free amounts: on the nodes that a job may use, and on whole nodes if it requests them."""
 
 from __future__ import annotations
 

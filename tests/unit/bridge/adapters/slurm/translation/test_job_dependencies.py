@@ -1,4 +1,4 @@
-"""Which dependencies are met, by the other jobs of a reading, as Slurm's own test of them would say."""
+"""The dependencies that are met, given the other jobs in an observation, as in Slurm's own test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placed job has on its nodes, as a request with its placement."""
+"""The amounts of a placed job on its nodes, as a request with a placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bridge's claim in a reservation: read, written, and no reservation for anything else."""
+"""A bridge's lease in a reservation: reading and writing it, and ignoring other reservations."""
 
 from __future__ import annotations
 

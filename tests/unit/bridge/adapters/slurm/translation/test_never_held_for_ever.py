@@ -1,4 +1,4 @@
-"""No job is held for ever because this project believes that it cannot run: such a job is Slurm's."""
+"""No job is held for ever because the bridge assumes that it cannot run: such a job is unmanaged."""
 
 from __future__ import annotations
 

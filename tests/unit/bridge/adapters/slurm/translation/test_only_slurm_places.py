@@ -1,4 +1,4 @@
-"""Topologies, GPUs in parts and preferences: jobs whose nodes Slurm may refuse are left to it."""
+"""Topologies, partial GPUs and preferences: jobs whose nodes Slurm may reject are unmanaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each of Slurm's reasons, with whom it lies."""
+"""Each of Slurm's pending reasons, and who must act on it."""
 
 from __future__ import annotations
 

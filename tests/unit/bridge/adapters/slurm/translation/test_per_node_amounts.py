@@ -1,4 +1,4 @@
-"""How a job is split over nodes: tables of what is asked, what each share takes, and what is left to Slurm."""
+"""How a job is split over nodes: tables of requests, the amounts of each part, and the unmanaged requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generic resources that jobs share (`no_consume`): they limit no job, but a node must have them."""
+"""Generic resources that jobs share (`no_consume`): they limit no job, but a job's nodes must have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that power saving has switched off: Slurm wakes them for jobs that start there, so they are chosen last."""
+"""Nodes that power saving has switched off: Slurm powers them up for jobs, so they are chosen last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm record as a job: walltime, nodes allowed, limits of the partition, and what was allocated."""
+"""A Slurm record as a job: walltime, permitted nodes, partition limits, and allocated resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded Slurm records into observations."""
+"""Recorded Slurm records, translated into observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pending records of a reading: which are decided on, in which order, which are left, and which are read again."""
+"""Pending records in an observation: which are managed, in which order, which are unmanaged, and which are read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations: what they close of nodes, and whose jobs are left to Slurm for them."""
+"""Reservations: the nodes that they close, and the jobs that are unmanaged because of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running jobs of a reading: as requested, as allocated by Slurm, and the report where the two differ."""
+"""Running jobs in an observation: as requested, as allocated by Slurm, and the report if the two differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a pending job, by what its record shows: the rule of `docs/safety.md`, in full."""
+"""Who holds a pending job according to its record: the complete rule in `docs/safety.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts as Slurm will carry them out: against a Slurm that takes them in any order."""
+"""Starts as Slurm will execute them, with a Slurm that processes them in any order."""
 
 from __future__ import annotations
 

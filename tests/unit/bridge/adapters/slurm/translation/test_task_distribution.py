@@ -1,4 +1,4 @@
-"""How Slurm splits tasks over a list of nodes: against what a real Slurm did, and against a plain search."""
+"""How Slurm splits tasks over a list of nodes, compared with a real Slurm and with a plain search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for scontrol that reads commands, and complains of words that it does not know, as the real one does."""
+"""A stand-in for scontrol that reads commands and, like the real program, rejects unknown words."""
 
 from __future__ import annotations
 

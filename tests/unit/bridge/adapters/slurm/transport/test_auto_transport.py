@@ -1,4 +1,4 @@
-"""Which transport `auto` takes, with a stand-in for pyslurm in its own process or none, and what it says of it."""
+"""The transport that `auto` selects and reports, with a stand-in for pyslurm in its own process, or without pyslurm."""
 
 from __future__ import annotations
 

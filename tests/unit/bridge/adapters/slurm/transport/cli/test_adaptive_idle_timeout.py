@@ -1,4 +1,4 @@
-"""How long slurmctld may be silent follows the pace seen."""
+"""The permitted silence of slurmctld depends on its observed speed."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Readings of a stand-in for Slurm's programs, in the form of each release."""
+"""Reading from a stand-in for Slurm's programs, in the output format of each release."""
 
 from __future__ import annotations
 

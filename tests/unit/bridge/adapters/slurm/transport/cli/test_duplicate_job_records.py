@@ -1,4 +1,4 @@
-"""Numbers of which several records stood in an answer: what is believed of them, and what that costs."""
+"""Job numbers with several records in the output: which record is used, and the cost."""
 
 from __future__ import annotations
 

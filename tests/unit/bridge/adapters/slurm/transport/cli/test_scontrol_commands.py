@@ -1,4 +1,4 @@
-"""The commands by scontrol: its input for each order, and that a job is checked before."""
+"""Commands through scontrol: its input for each command, and the check of the job before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, partitions and reservations as scontrol prints them: what cannot be used of one concerns that one alone."""
+"""Nodes, partitions and reservations as scontrol prints them: an unusable object affects only itself."""
 
 from __future__ import annotations
 

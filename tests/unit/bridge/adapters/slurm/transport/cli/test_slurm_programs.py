@@ -1,4 +1,4 @@
-"""Programs with a deadline: an answer counts whole or not at all."""
+"""Programs with a deadline: only complete output is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of Slurm's programs as values; an unknown word is never guessed."""
+"""Words printed by Slurm's programs, parsed as values. An unknown word is never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""squeue's form: nothing that a job holds ends a field, and an answer that is not whole is none."""
+"""squeue's output format: no text in a job ends a field, and incomplete output is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of running jobs: what scontrol prints of them, and that each job is asked for once."""
+"""Layouts of running jobs: scontrol's output for them, and that each job is queried once."""
 
 from __future__ import annotations
 

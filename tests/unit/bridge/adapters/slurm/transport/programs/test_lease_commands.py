@@ -1,4 +1,4 @@
-"""The reservation of a claim, with stand-ins for pyslurm and scontrol: one bridge at a time can make it."""
+"""The lease's reservation, with stand-ins for pyslurm and scontrol: only one bridge at a time can create it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls that slurmctld accepts: what the configuration says, what a command costs, and who waits for how long."""
+"""The calls that slurmctld accepts: the configuration, the cost of a command, and the waits."""
 
 from __future__ import annotations
 

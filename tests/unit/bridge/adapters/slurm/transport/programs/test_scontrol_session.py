@@ -1,4 +1,4 @@
-"""One scontrol that receives one change after the other; stand-ins behave like a broken one."""
+"""One scontrol process that receives several changes in sequence, with stand-ins for a faulty one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which waiting jobs are singletons, as squeue says it."""
+"""The waiting jobs that are singletons, as reported by squeue."""
 
 from __future__ import annotations
 

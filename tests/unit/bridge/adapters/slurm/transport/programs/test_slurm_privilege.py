@@ -1,4 +1,4 @@
-"""The bridge's Slurm user, from the accounting database or the controller; programs are stand-ins."""
+"""The privileges of the bridge's Slurm user, from the accounting database or the controller, with stand-in programs."""
 
 from __future__ import annotations
 

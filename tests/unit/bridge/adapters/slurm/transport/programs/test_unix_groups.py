@@ -1,4 +1,4 @@
-"""Which users are in none of some groups, as a host knows them that may not know much."""
+"""The users who are in none of some groups, on a host that may not know all users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the claim's reservation is made from, read through a stand-in for pyslurm."""
+"""The data from which the lease's reservation is created, read through a stand-in for pyslurm."""
 
 from __future__ import annotations
 

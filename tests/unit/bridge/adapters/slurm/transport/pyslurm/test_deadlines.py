@@ -1,4 +1,7 @@
-"""What the client makes of a child that answers, is late, has ended or cannot be started: a child of the test's own."""
+"""The client with a child process that responds, is late, has ended or cannot be started.
+
+The test provides the child.
+"""
 
 from __future__ import annotations
 

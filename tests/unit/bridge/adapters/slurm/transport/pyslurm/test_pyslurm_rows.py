@@ -1,4 +1,4 @@
-"""Objects of the library as records: what it cannot read of one concerns that one alone."""
+"""The library's objects as records: an unreadable object affects only itself."""
 
 from __future__ import annotations
 

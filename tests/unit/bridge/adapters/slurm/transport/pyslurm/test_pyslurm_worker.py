@@ -1,4 +1,4 @@
-"""What the pyslurm child makes of a request, in this process: the protocol's side of it, without a socket's delays."""
+"""Requests to the pyslurm child, run in this process: its side of the protocol without a socket."""
 
 from __future__ import annotations
 
