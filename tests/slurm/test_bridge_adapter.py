@@ -1,4 +1,4 @@
-"""The Slurm adapter on the real cluster: commands, undoing them, arrays, and failures of the child and the controller."""
+"""The Slurm adapter on the real cluster: commands, undoing them, arrays, and faults of child and controller."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_releases_jobs_known_only_to_ledger(slurm: Slurm) -> None:
         bridge.shell(f"cat >{bridge.state}/release && chmod +x {bridge.state}/release", stdin=f"#!/bin/sh\n{run}\n")
         settings = f"CPSCHED_HEARTBEAT={bridge.state}/none CPSCHED_DEADMAN_LEDGER='{bridge.state}/release release-all'"
         said = bridge.shell(f"{settings} bash /src/deploy/systemd/cpsched-deadman")
-    assert "by the ledger: the bridge no longer holds any job" in said
+    assert "from the ledger: the bridge no longer holds any job" in said
     assert not slurm.job(job).held
     assert slurm.job(admin).held
 

@@ -1,4 +1,4 @@
-"""Many nodes. The tests run only on the cluster of `deploy/cluster wide N`, and are skipped on the four-node cluster."""
+"""Many nodes: these tests run only on the cluster of `deploy/cluster wide N`, and are skipped on four nodes."""
 
 import time
 
