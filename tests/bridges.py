@@ -58,7 +58,7 @@ def a_bridge(
     systemd: SystemdNotifier | None = None,
     **settings: Any,
 ) -> OpenBridge:
-    """A bridge, by default in control mode, whose files are in `state_dir`."""
+    """Return a bridge, by default in control mode, with its files in `state_dir`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **settings})
     parts = BridgeComponents(
@@ -79,7 +79,7 @@ def a_bridge(
 
 
 def settle(bridge: Bridge, cluster: FakeCluster, cycles: int = 4) -> list[CycleReport]:
-    """Run cycles, each a second after the one before."""
+    """Run cycles, each one second after the previous one."""
     reports = []
     for _ in range(cycles):
         cluster.now_s += 1
@@ -88,12 +88,12 @@ def settle(bridge: Bridge, cluster: FakeCluster, cycles: int = 4) -> list[CycleR
 
 
 def narrow_advice() -> AbstractContextManager[Any]:
-    """Limit advice to few jobs and changes, so that both limits apply to a handful of jobs."""
+    """Limit advice to few jobs and changes, so that both limits matter with a handful of jobs."""
     return patch.object(booster, "PriorityBoostLimits", partial(PriorityBoostLimits, depth=5, changes=3))
 
 
 def a_report(now_s: int, *ended: EndedJob) -> CycleReport:
-    """Return the report of a cycle that saw an empty cluster, and that these jobs had ended."""
+    """Return the report of a cycle that observed an empty cluster, and that these jobs had ended."""
     cluster = a_cluster()
     seen = Observation(now_s, cluster, cluster.capacity)
     return CycleReport(1, "shadow", float(now_s), observation=seen, ended=list(ended))

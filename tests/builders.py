@@ -13,7 +13,7 @@ from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 
 def a_cluster(nodes: int = 4, cores: int = 4, memory: int | None = None, gpus: Sequence[int] = ()) -> Cluster:
-    """`nodes` nodes of `cores` cores, with memory where given, and `gpus[i]` GPUs on the i-th."""
+    """Return a cluster of `nodes` nodes with `cores` cores each, optional memory, and `gpus[i]` GPUs on node i."""
     resources = ["cores"] + (["memory"] if memory is not None else []) + (["gpus"] if gpus else [])
     rows = [
         [cores] + ([memory] if memory is not None else []) + ([gpus[i] if i < len(gpus) else 0] if gpus else [])
@@ -33,13 +33,13 @@ def a_job(
     node_set: int = 0,
     **facts: str,
 ) -> Job:
-    """A job; `per_unit` is a number (cores) or one amount per resource."""
+    """Return a job. `per_unit` is a number of cores, or one amount per resource."""
     amounts = (per_unit,) if isinstance(per_unit, int) else tuple(per_unit)
     return Job(id, submit_s, walltime_s, Request(units, amounts, distinct, exclusive, node_set), **facts)
 
 
 def a_running(job: Job, placement: Placement, start_s: int = 0) -> RunningJob:
-    """`job` running on `placement`."""
+    """Return `job` running on `placement`."""
     return RunningJob(job, start_s, placement)
 
 
@@ -50,7 +50,7 @@ def a_snapshot(
     now_s: int = 0,
     estimates: Mapping[int, int] | None = None,
 ) -> Snapshot:
-    """A snapshot whose `free` is the capacity minus running jobs; estimates default to the walltimes."""
+    """Return a snapshot. `free` is the capacity minus the running jobs, and estimates default to the walltimes."""
     free = cluster.capacity.copy()
     for r in running:
         for node, amounts in amounts_used(r.job.request, r.placement, cluster.capacity).items():
@@ -61,7 +61,7 @@ def a_snapshot(
 
 
 def plain(handle: SharedStruct) -> Any:
-    """Return the fields of a handle without compiled access, for plain Python."""
+    """Return a shared struct's fields without compiled access, for plain Python."""
     fields = handle.__getstate__().items()
     return SimpleNamespace(**{name: plain(each) if isinstance(each, SharedStruct) else each for name, each in fields})
 

@@ -69,7 +69,7 @@ STUBBORN = (
 
 @dataclass
 class FakeJob:
-    """A job of the simulated cluster: pending with a hold and a pin, running on a placement, or over."""
+    """A job of the simulated cluster: pending with a hold and a pin, running on a placement, or ended."""
 
     job: Job
     hold: Hold = Hold.PLUGIN
@@ -214,7 +214,7 @@ class FakeCluster:
         self.jobs[job_id].end_s = self.now_s
 
     def tell_again(self) -> None:
-        """Report each ended job once more."""
+        """Report each ended job again."""
         self._told.clear()
 
     def advance(self, seconds: int = 1) -> None:
@@ -250,7 +250,7 @@ class FakeCluster:
         return able and not fake.stubborn and not fake.stalled and self.now_s - fake.released_s >= self.launch_s
 
     def run_now(self, job_id: int, placement: Placement) -> None:
-        """Start a job by whatever actor."""
+        """Start a job, whoever requests it."""
         fake = self.jobs[job_id]
         fake.hold, fake.start_s, fake.placement = Hold.NONE, self.now_s, placement
         fake.starts += 1
@@ -327,7 +327,7 @@ class FakeCluster:
         return self._pending_before[fake.job.id]
 
     def _shown(self, fake: FakeJob) -> PendingJob:
-        """Return a reading's record of a waiting job."""
+        """Return the record of a waiting job in an observation."""
         kind = fake.stubborn if fake.hold is Hold.NONE else ""
         groups = groups_of(fake.job)
         return PendingJob(
@@ -464,7 +464,7 @@ class FakeCluster:
         self.inject(call, fault, times)
 
     def lose_answer(self, call: str, error: BackendError | None = None) -> None:
-        """Make the next `call` raise once it has taken effect."""
+        """Make the next `call` raise after it has taken effect."""
 
         def fault(work: Callable[[], object]) -> object:
             work()
@@ -487,7 +487,7 @@ class FakeCluster:
 
 
 class FirstFit(Dispatcher):
-    """Starts what fits, in order, on the first nodes with room; small enough to serve as a fake."""
+    """A minimal dispatcher that starts jobs in order on the first nodes with room."""
 
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         free, placements, waits = snapshot.free.copy(), {}, {}
@@ -505,7 +505,7 @@ class FirstFit(Dispatcher):
 
 @dataclass
 class FakePace:
-    """A clock that advances only on request; waits at most `cycles` times."""
+    """A clock that advances only on request. It waits at most `cycles` times."""
 
     cycles: int = 1
     at_s: float = 0.0

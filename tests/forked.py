@@ -74,7 +74,7 @@ class Forked:
 
 
 def _be(module: str, words: list[str], kept: set[int], environment: Mapping[str, str] | None) -> NoReturn:
-    """Become a process that starts with this module, without inherited files, handlers and streams."""
+    """Turn this process into one that starts with this module, without inherited files, handlers or streams."""
     status = 1
     try:
         gc.freeze()  # what is collected here must not close descriptors by their old numbers

@@ -41,7 +41,7 @@ NOT_IN_SDIST = ("studies", "docs/pictures")
 
 
 class Wrong(Exception):
-    """A fault of the release, in one line."""
+    """An error in the release, as one line."""
 
 
 def run(*command: str | Path, cwd: Path = OUT) -> str:

@@ -53,7 +53,7 @@ _CALLS = frozenset(
 
 
 def serve(backend: MockBackend, path: Path) -> None:
-    """Answer clients forever, one call at a time. The call of a client that dies is completed."""
+    """Serve clients for ever, one call at a time. The call of a client that dies is completed."""
     at_a_time = Lock()
     with Listener(str(path), "AF_UNIX") as listener:
         while True:
@@ -116,7 +116,7 @@ class RemoteBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Observe; a lost answer is harmless, as the count is stored here."""
+        """Return an observation. A lost response is harmless, because the count is stored here."""
         seen: Observation = self._ask("read", self._told)
         self._told += len(seen.ended)
         return seen

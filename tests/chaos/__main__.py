@@ -33,7 +33,7 @@ def tell(history: History) -> None:
 
 
 def main() -> int:
-    """Play histories, starting from a seed."""
+    """Run histories, starting from a seed."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1000, help="maximum number of kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the next has the next seed")

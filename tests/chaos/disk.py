@@ -16,14 +16,14 @@ _READS = ("select", "pragma")
 
 @dataclass
 class Disk:
-    """The state of the disk; `trouble` is empty, `full` or `read-only`."""
+    """The state of the disk. `trouble` is empty, `full` or `read-only`."""
 
     fuse: Fuse
     trouble: str = ""
     open: list[sqlite3.Connection] = field(default_factory=list)
 
     def touch(self, statement: str) -> None:
-        """Called before each statement."""
+        """Fail or die if it is time to. This is called before each statement."""
         self.fuse.burn()
         if self.trouble and not statement.lstrip().lower().startswith(_READS):
             raise sqlite3.OperationalError(ERRORS[self.trouble])
@@ -70,7 +70,7 @@ class Disk:
             sqlite3.connect = plain
 
     def drop(self) -> None:
-        """End the process; uncommitted data is lost."""
+        """End the process. Uncommitted data is lost."""
         for connection in self.open:
             with contextlib.suppress(sqlite3.ProgrammingError):  # it has been closed
                 sqlite3.Connection.rollback(connection)

@@ -37,7 +37,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event; the meaning of `a` and `b` (whom, where, when) depends on the step."""
+    """One event. The meaning of `a` and `b` (job, place, time) depends on the kind of step."""
 
     kind: str
     a: int = 0
@@ -58,7 +58,7 @@ class History:
 
     @property
     def kills(self) -> int:
-        """Return the number of kills of the bridge."""
+        """Return the number of times that the bridge is killed."""
         return sum(step.kind == "kill" for step in self.steps)
 
 
@@ -87,7 +87,7 @@ def beset(history: History) -> History:
 
 
 def leaving(history: History) -> History:
-    """Return the same world with nodes that leave the configuration while jobs start on them."""
+    """Return the same world with nodes that are removed from the configuration while jobs start on them."""
     rng = random.Random(f"{history.seed}, leaving")
     steps = list(history.steps)
     for _ in range(LEAVING):
@@ -112,7 +112,7 @@ def advised(history: History) -> History:
 
 
 def blinded(history: History) -> History:
-    """Return the same world with readings that miss a job of the bridge."""
+    """Return the same world with observations that lack one of the bridge's jobs."""
     rng = random.Random(f"{history.seed}, blinded")
     steps = list(history.steps)
     for _ in range(BLIND):

@@ -71,7 +71,7 @@ def pinned_too_long(site: Site, since_s: int, longest_s: int) -> list[str]:
 
 
 def after_handing_all_back(site: Site, known: frozenset[int]) -> list[str]:
-    """Return jobs of `known` that the bridge left held or pinned although it reports no obstacle."""
+    """Return jobs of `known` that are still held or pinned although the bridge reports no obstacle."""
     return [
         f"job {id} is released, and {_word(job)}"
         for id, job in site.jobs.items()

@@ -9,7 +9,7 @@ from tests.chaos.history import History
 
 
 def shrunk(history: History, goes_wrong: Callable[[History], bool], tries: int = 400) -> History:
-    """Return the shortest history found by leaving out parts of it, large ones first, with limited tries."""
+    """Return the shortest failing history found by omitting parts, largest first, in a limited number of tries."""
     size = len(history.steps) // 2
     while size and tries > 0:
         at, found = 0, False

@@ -27,12 +27,12 @@ GIVEN_UP = "been given up"
 
 
 class Death(BaseException):
-    """Ends a killed process; nothing catches it."""
+    """The exception that ends a killed process. No handler catches it."""
 
 
 @dataclass
 class Fuse:
-    """Counts boundaries; when it has burned down, the process dies and stays dead."""
+    """A counter of boundaries. At 0, the process dies and remains dead."""
 
     left: int | None = None
     dead: bool = False
@@ -49,7 +49,7 @@ class Fuse:
 
 @dataclass
 class SiteJob(FakeJob):
-    """The true state of a job. `held_by` is plugin, bridge, admin, owner or `nobody`."""
+    """The actual state of a job. `held_by` is plugin, bridge, admin, owner or `nobody`."""
 
     ours: bool = False
     """For an administrator's hold: whether it is the bridge's."""
@@ -99,7 +99,7 @@ class Site(FakeCluster):
 
     @property
     def shown_s(self) -> int:
-        """The time that the cluster shows."""
+        """Return the time on the cluster's clock."""
         return self.now_s + self.clock_off_s
 
     def arrive(self, job: Job, run_s: int, vain: str = "") -> None:
@@ -108,12 +108,12 @@ class Site(FakeCluster):
         self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
-        """Return one of the matching jobs, by a number of any size."""
+        """Return one of the matching jobs, selected by any number."""
         found = [job for job in self.jobs.values() if fits(job)]
         return found[number % len(found)] if found else None
 
     def finish(self, job: SiteJob, how: str) -> None:
-        """End a job; if it ran, the accounting has its record."""
+        """End a job. If it ran, add its accounting record."""
         self._account(job)
         job.over, job.end_s = how, self.now_s
         self.note(f"job {job.job.id} has {how}")
@@ -176,7 +176,7 @@ class Site(FakeCluster):
         return replace(super()._shown(fake), hold=marked.get(fake.held_by, fake.hold))
 
     def reading(self, since: int) -> Observation:
-        """Return the view of a bridge that knows this many ended jobs."""
+        """Return the observation for a bridge that knows this many ended jobs."""
         seen, unseen = self.read(), self.unseen
         self.unseen = None
         return replace(
@@ -281,7 +281,7 @@ class Site(FakeCluster):
 
 
 class SiteBackend(SupportsBoost):
-    """The ports over a site for one life of a bridge, with the reading it was given."""
+    """The ports to a site for one run of a bridge, with its last observation."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

@@ -41,7 +41,7 @@ LONG_PAUSED = 3
 
 @dataclass
 class Verdict:
-    """The result of a history: what is wrong, what happened, and how often."""
+    """The result of a history: the errors, and how often each event happened."""
 
     wrongs: list[str]
     log: list[str]
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass
 class World:
-    """The site, the disk, and a bridge that lives or starts with the next cycle."""
+    """The site, the disk, and a bridge that is running or starts with the next cycle."""
 
     history: History
     state_dir: Path
@@ -102,7 +102,7 @@ class World:
         self.site.fuse.left, self.site.fuse.dead = None, False
 
     def cycle(self) -> None:
-        """Run one cycle, a second after the previous one; then judge the ledger."""
+        """Run one cycle, one second after the previous one. Then check the ledger."""
         self.site.advance(1)
         self.pace.at_s += 1
         if self.site.unseen is None:
@@ -153,7 +153,7 @@ class World:
     # what happens ---------------------------------------------------------------------------------------------
 
     def play(self) -> Verdict:
-        """Play the whole history, then a long calm; return the verdict."""
+        """Run the whole history, then a long calm period. Return the result."""
         (self.state_dir / "beat").mkdir()
         with self.disk.under_sqlite():
             for step in self.history.steps:
@@ -265,7 +265,7 @@ class World:
         self.site.stalls += 1
 
     def _lose_sight(self, step: Step) -> None:
-        """Hide a job held by the bridge; other jobs do not matter."""
+        """Hide a job that the bridge holds. Other jobs do not matter."""
 
         def lose(job: SiteJob) -> None:
             self._lost.add(job.job.id)
@@ -280,7 +280,7 @@ class World:
         self.site.note(f"the clock is {self.site.clock_off_s} s off")
 
     def _step_the_clock(self) -> None:
-        """Step the clock; after a step back a late start is noticed later."""
+        """Step the clock. After a step back, a late start is noticed later."""
         self._good_since_s = self.site.now_s + 2 * LARGEST_STEP_S
 
     def _full(self, step: Step) -> None:
@@ -303,7 +303,7 @@ class World:
         self.site.fuse.left = step.a % (3 + step.b % 40)
 
     def _stop(self, step: Step) -> None:
-        """Stop in order, as systemd does; the next cycle starts a new bridge."""
+        """Stop the bridge as systemd does. The next cycle starts a new bridge."""
         self.site.unseen = None
         if self._bridge is None:
             return
@@ -380,7 +380,7 @@ class World:
     # the end --------------------------------------------------------------------------------------------------
 
     def _calm_down(self) -> None:
-        """End all faults: every job that can run must end."""
+        """End all faults. Every job that can run must then end."""
         self.site.note("calm")
         self.site.trouble.clear()
         self.site.stalls = 0
@@ -402,7 +402,7 @@ class World:
 
 
 def play(history: History) -> Verdict:
-    """Play a history in its own directory, in memory if possible."""
+    """Run a history in its own directory, in memory if possible."""
     memory = Path("/dev/shm")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:

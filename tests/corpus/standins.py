@@ -64,7 +64,7 @@ TIME = VirtualTime()
 
 
 class VirtualPace(RealClock):
-    """Waits take no time; after the last cycle `at_the_end` is called with the bridge still alive."""
+    """A pace without real waits. After the last cycle, `at_the_end` is called with the bridge still alive."""
 
     def monotonic_s(self) -> float:
         return float(TIME.now_s)
@@ -186,7 +186,7 @@ class SlurmSite(Programs):
             self._submit()
 
     def tick(self, now_s: int) -> None:
-        """Let jobs end, come and start."""
+        """End, submit and start jobs."""
         self.now_s = now_s
         for job in self.all:
             if job.on and job.end_s <= now_s:

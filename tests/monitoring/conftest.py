@@ -35,7 +35,7 @@ CYCLE = {"interval_s": 0.5, "max_backoff_s": 1.0}
 
 @dataclass
 class Stage:
-    """The bridges by fault, and their monitoring."""
+    """The bridges by fault, and the processes that monitor them."""
 
     monitoring: Monitoring
     bridges: dict[str, BridgeProcess]
@@ -52,7 +52,7 @@ class Stage:
         process.popen.kill()
 
     def first_told(self, bridge: str, seconds: float) -> set[str]:
-        """Return the first alerts of a bridge."""
+        """Return the first alerts about a bridge."""
         target = self.bridges[bridge].target
         found: set[str] = until(lambda: self.monitoring.told(target), seconds)
         return found

@@ -13,7 +13,7 @@ __all__ = ["Options", "connect"]
 
 
 class Refusing(MockBackend):
-    """Refuses every other start."""
+    """A simulated cluster that rejects every second start."""
 
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
         taken = {order.job.id: None for order in orders if order.job.id % 2}

@@ -72,7 +72,7 @@ def ask(url: str) -> Any:
 
 
 def until(what: Callable[[], Any], seconds: float, every_s: float = 0.25) -> Any:
-    """Return the first true answer of `what`; raise `TimeoutError` if none comes in time."""
+    """Return the first true result of `what`. Raise `TimeoutError` if there is none in time."""
     end_s = time.monotonic() + seconds
     while True:
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
@@ -98,7 +98,7 @@ class Process:
             return cls(popen, log)
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Ask it to end, then kill it."""
+        """Request the process to end, then kill it."""
         self.popen.terminate()
         try:
             self.popen.wait(seconds)
@@ -125,7 +125,7 @@ class BridgeProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait for its first good cycle."""
+        """Start the bridge, and wait for its first successful cycle."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "bridge.yaml"
         content = {"mode": "control", "adapter": "mock", "state_dir": str(self.folder / "state"), "durable": False}
@@ -164,7 +164,7 @@ class Monitoring:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start both, and wait until they answer."""
+        """Start both, and wait until they respond."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("rules.yaml", "alerts.yaml"):
             text = (DEPLOY / name).read_text()
@@ -200,7 +200,7 @@ class Monitoring:
         return found
 
     def told(self, target: str) -> set[str]:
-        """Return the alerts of a bridge that Alertmanager sends now: firing and not inhibited."""
+        """Return the alerts about a bridge that Alertmanager currently sends: firing and not inhibited."""
         active = f"http://127.0.0.1:{self.alertmanager_port}/api/v2/alerts?active=true&silenced=false&inhibited=false"
         return {each["labels"]["alertname"] for each in ask(active) if each["labels"].get("instance") == target}
 
@@ -211,7 +211,7 @@ class Monitoring:
 
 @contextlib.contextmanager
 def running(*parts: BridgeProcess | Monitoring) -> Iterator[None]:
-    """Start the parts in order; stop all of them at the end, also after a failure."""
+    """Start the parts in order. Stop all of them at the end, even after a failure."""
     with contextlib.ExitStack() as stack:
         for part in parts:
             stack.callback(part.stop)

@@ -81,7 +81,7 @@ def _printed(server: Server, argv: list[str]) -> str:
 
 
 def _altered(server: Server, some: Sequence[str], points: int) -> str:
-    """Alter each job separately: a refused one does not affect the others."""
+    """Alter each job separately. A rejected change does not affect the other jobs."""
     refused = None
     for id in some:
         try:
@@ -129,7 +129,7 @@ class Fault:
 
 @dataclass
 class StandIn(PbsProgramRunner):
-    """`PbsProgramRunner` over a stand-in server. The bridge may be killed at each command."""
+    """A `PbsProgramRunner` for a stand-in server. The bridge may be killed at each command."""
 
     server: Server
     fuse: Fuse = field(default_factory=Fuse)

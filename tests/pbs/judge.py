@@ -30,11 +30,11 @@ class Run:
 
     @property
     def vnodes(self) -> set[str]:
-        """Return its vnodes."""
+        """Return the run's vnodes."""
         return {name for chunk in self.chunks for name, _ in chunk}
 
     def on(self, vnode: str) -> Amounts:
-        """Return its amounts of one vnode."""
+        """Return the run's amounts on one vnode."""
         return sum((used for chunk in self.chunks for name, used in chunk if name == vnode), Counter())
 
 
@@ -68,7 +68,7 @@ class Judge:
         return self
 
     def once(self, jobs: Iterable[str]) -> list[str]:
-        """Return what is wrong, given that each of these jobs must have run to its end."""
+        """Return the errors, given that each of these jobs must have run to its end."""
         found = list(self.wrongs)
         for id in jobs:
             wanted = 1 + self.requeues[id]

@@ -30,7 +30,7 @@ Placed = tuple[tuple[str, Amounts], ...]
 
 
 class Refused(Exception):
-    """PBS refused a command: exit status and message."""
+    """A command that PBS rejected: its exit status and message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 @dataclass
 class Job:
-    """The true state of a job, an array ("7[].vm") or a subjob; times are seconds since 1970."""
+    """The actual state of a job, an array ("7[].vm") or a subjob. Times are in seconds since 1970."""
 
     id: str
     user: str
@@ -373,7 +373,7 @@ class Server:
                 self._finish_schedule()
 
     def meanwhile(self) -> None:
-        """Let PBS's own scheduler read, or start its choices, between two commands."""
+        """Let PBS's own scheduler read the state or start the jobs that it chose, between two commands."""
         if self.moments is None or self.down:
             return
         if self.about_to_start is not None:
@@ -403,7 +403,7 @@ class Server:
                 self.about_to_start.append((job.id, placed))
 
     def fitting(self, job: Job, beside: Sequence[tuple[str, Placed]] = ()) -> Placed:
-        """Return where a job fits now, together with others about to start; empty if nowhere."""
+        """Return the placement of a job that fits together with jobs about to start, or an empty one."""
         grouped = "group=rack" in job.place.split(":")
         racks = [{rack} for rack in sorted({vnode.rack for vnode in self.vnodes.values()})]
         tries = racks if grouped else [set().union(*racks)]

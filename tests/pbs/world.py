@@ -53,7 +53,7 @@ ADVISED_STEPS = (*STEPS, *("points",) * 3, *("change_mode",) * 2)
 
 @dataclass
 class World:
-    """A server, the commands, and a bridge that lives or starts with the next cycle."""
+    """A server, the commands, and a bridge that is running or starts with the next cycle."""
 
     state_dir: Path
     rng: random.Random
@@ -73,7 +73,7 @@ class World:
             self.server.formula = POINTS
 
     def play(self, steps: int, kinds: Sequence[str] = STEPS) -> list[str]:
-        """Take steps, then a calm period; return what is wrong at the end."""
+        """Run steps, then a calm period. Return the errors at the end."""
         for _ in range(steps):
             step = self.rng.choice(kinds)
             self.log.append(f"{self.server.now_s}: {step}")
@@ -100,7 +100,7 @@ class World:
         ]
 
     def calm(self) -> list[str]:
-        """End all faults; return what is wrong after every job has had its time."""
+        """End all faults. Return the errors after every job has had time to run."""
         self.server.down, self.commands.faults, self.commands.fuse.left = False, [], None
         for vnode in self.server.vnodes.values():
             vnode.offline = False
@@ -120,7 +120,7 @@ class World:
     # ------------------------------------------------------------------------------------------ the bridge
 
     def bridge(self) -> Bridge:
-        """Return the bridge, a new one if the last has died."""
+        """Return the bridge, or a new one if the last has died."""
         if self._bridge is None:
             backend = PbsBackend(self.commands, (QUEUE,), LEFT, reader=ServersClock(self.commands))
             self._bridge = a_bridge(
@@ -166,7 +166,7 @@ class World:
         self.commands.fuse.left = self.rng.randrange(12)
 
     def stop(self) -> None:
-        """Stop in order, like the service manager."""
+        """Stop the bridge as the service manager does."""
         if self._bridge is not None:
             try:
                 self._bridge.stop()
@@ -176,7 +176,7 @@ class World:
             self.bury()
 
     def fault(self) -> None:
-        """Leave a future command unanswered."""
+        """Let a future command receive no response."""
         first = self.rng.choice(("qstat", "pbsnodes", "qrun", "qrun", "qrun", "qmgr", "qmove", "qalter"))
         kind = self.rng.choice(("unreached", "timeout", "late"))
         self.commands.faults.append(Fault(lambda argv: argv[0] == first, kind))
@@ -231,7 +231,7 @@ class World:
         return "[" in job.id and any(each.holds for each in self.server.jobs.values() if "[]" in each.id)
 
     def offline(self) -> None:
-        """Take a vnode offline; one stays."""
+        """Take a vnode offline. One vnode remains online."""
         if sum(vnode.offline for vnode in self.server.vnodes.values()) < len(self.server.vnodes) - 1:
             self.rng.choice(list(self.server.vnodes.values())).offline = True
 

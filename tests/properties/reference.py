@@ -14,7 +14,7 @@ STRICT, GREEDY = -1, 0
 
 
 class Line:
-    """Free amounts by node and second, int64[N, T, R], from now on."""
+    """Free amounts by node and second from now, int64[N, T, R]."""
 
     def __init__(self, snapshot, horizon_s):
         table, cluster = snapshot.table, snapshot.cluster
@@ -31,7 +31,7 @@ class Line:
         return self.cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit)
 
     def units(self, request, node, begin, end):
-        """Return how many units fit the node in each second of [begin, end)."""
+        """Return the number of units that fit on the node in each second of [begin, end)."""
         if not self.cluster.node_sets[request.node_set, node]:
             return 0
         window = self.free[node, begin:end]

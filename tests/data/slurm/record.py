@@ -260,7 +260,7 @@ def running(slurm: Slurm) -> None:
 
 
 def trouble(slurm: Slurm) -> None:
-    """Nodes drained, draining, down, not answering, and under maintenance; requeued jobs; pins that cannot be met."""
+    """Nodes drained, draining, down, not responding, and under maintenance; requeued jobs; pins that cannot be met."""
     cases = {}
     cases["on_draining_node"] = slurm.sbatch("--nodelist=n1", "--time=10", script="sleep 500")
     cases["requeued_after_node_failure"] = slurm.sbatch("--nodelist=n2", "--time=10", script="sleep 500")

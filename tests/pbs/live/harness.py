@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class CommandFailed(Exception):
-    """PBS refused a command: exit status and message."""
+    """A command that PBS rejected: its exit status and message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"exit {status}: {words}")
@@ -65,7 +65,7 @@ def home() -> Path:
 
 
 def why_not() -> str | None:
-    """Return why there is no PBS to test on, or None."""
+    """Return why there is no PBS for the tests, or None."""
     if not os.environ.get("CPSCHED_PBS"):
         return "they want a PBS for themselves: make test-pbs"
     if shutil.which("qstat") is None or shutil.which("qrun") is None:
@@ -223,5 +223,5 @@ class LiveBridge:
             self._process = None
 
     def said(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the bridge's log."""
         return self.log_file.read_text(errors="replace")[-3000:] if self.log_file.exists() else ""

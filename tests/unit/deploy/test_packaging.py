@@ -1,4 +1,4 @@
-"""The version of a source tree, and recipes for package managers, which state this tree's release and Python versions."""
+"""The version of a source tree, and recipes for package managers, which state its release and Python versions."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The requests that fit in the free amounts: on the nodes that a job may use, and on whole nodes if it requests them."""
+"""The requests that fit in the free amounts, on permitted nodes, and on whole nodes if requested."""
 
 from __future__ import annotations
 

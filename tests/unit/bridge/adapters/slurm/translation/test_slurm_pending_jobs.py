@@ -1,4 +1,4 @@
-"""Pending records in an observation: which are managed, in which order, which are unmanaged, and which are read again."""
+"""Pending records in an observation: managed jobs in order, unmanaged jobs, and jobs to read again."""
 
 from __future__ import annotations
 
