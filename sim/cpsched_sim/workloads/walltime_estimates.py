@@ -1,4 +1,20 @@
-"""Assign walltimes that resemble users' estimates: a few round values, mostly far above the run time."""
+"""Assign walltimes that resemble users' estimates: a few round values, mostly far above the run time.
+
+D. Tsafrir, Y. Etsion, D. G. Feitelson: Modeling user runtime estimates, JSSPP 2005, with the published parameters:
+
+- *n* jobs use about 0.6536 n^0.5478 different values.
+- The value at time rank *x* (a share of the values, ascending) is (a - 1) x / (a - x) of the longest, where
+  a = 1 + 12.1 K^-0.6026 for *K* values.
+- The twenty most popular values cover 89 % of the jobs. The value at popularity rank *x* (2 to 20) is 14.05
+  e^(-0.1775 x) + 0.4625 %, the first has the remainder of the 89 %, and the values from rank 21 share the other 11 % in
+  proportion to x^-2.267.
+- No estimate is below the run time: jobs are processed from the longest run to the shortest, and each is assigned a
+  random remaining estimate that is long enough.
+
+Differences: values are multiples of five minutes if the longest is at least 16 hours, and of one minute otherwise. The
+longest value is the most popular. The nineteen other popular values are drawn from one nineteenth of the time ranks
+each, in random order of popularity. If no remaining estimate is long enough, the job requests the longest value.
+"""
 
 from __future__ import annotations
 
