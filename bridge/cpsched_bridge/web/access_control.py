@@ -1,8 +1,8 @@
 """Control access to the status page.
 
 A web site can make its own host name resolve to the reader's machine. Its scripts can then read this page under that
-name (DNS rebinding). Therefore, the page accepts only IP addresses, which no web site can claim, localhost, and
-configured names as its host.
+name (DNS rebinding). Therefore, the page accepts a request only if its host is an IP address, which no web site can
+claim, localhost, or a configured name.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from cpsched_bridge.web.http_responses import error_response
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*))(?::(?P<port>[0-9]{1,5}))?"
 )
-"""Pattern of an address or a name with an optional port, without a user, path, trailing dot, zone or space."""
+"""Pattern for an address or a name with an optional port, but no user, path, trailing dot, zone or space."""
 _HOST_NOT_ALLOWED = (
-    "page.hosts: this host name is not allowed; use an address of this machine or localhost, or add the name there\n"
+    "page.hosts: this host name is not allowed; use localhost or this machine's IP address, or add the name there\n"
 )
 Page = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class PageAccessControl:
-    """The access rules of the page. Requests run one at a time because they share the interpreter with the loop."""
+    """The page's access rules. Requests run one at a time because they share the interpreter with the main loop."""
 
     hosts: Sequence[str] = ()
     """Allowed host names in addition to IP addresses and localhost."""

@@ -36,21 +36,22 @@ class Value(BaseModel):
 class Job(Value):
     """A job's state and expected start."""
 
-    id: int = Field(description="Job id; -1 if the request has no number.")
-    label: str = Field(description="Name that users see, such as 123_4.")
+    id: int = Field(description="Job id; -1 if no job has the requested label.")
+    label: str = Field(description="Label shown to users, such as 123_4.")
     state: JobState
     now_s: int = Field(description="The cluster's time when it was observed.")
     sentences: list[str] = Field(description="The explanation as text; empty in a list of jobs.")
     reason: str = Field(default="", description="Short pending reason; empty if the job is not pending.")
     submit_s: int | None = None
     walltime_s: int | None = Field(default=None, description="Time limit.")
-    planned_s: int | None = Field(default=None, description="Planned start; null: no plan.")
+    planned_s: int | None = Field(default=None, description="Planned start; null if there is no plan.")
     likely_from_s: int | None = Field(
         default=None, description="Lower end of the 80 % interval for the start; null if not known yet."
     )
     likely_to_s: int | None = Field(default=None, description="Upper end of the 80 % interval for the start.")
     start_quantiles_s: list[int] = Field(
-        default_factory=list, description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: not known yet."
+        default_factory=list,
+        description="The 5, 10, 25, 50, 75, 90 and 95 % quantiles of the start; empty if not known yet.",
     )
     calibrated: bool = Field(
         default=False, description="Whether enough starts were observed to calibrate the interval."
@@ -64,7 +65,7 @@ class Job(Value):
 
 
 class Jobs(Value):
-    """The pending and running jobs that the reader may see: pending jobs first, in the order of the queue."""
+    """The pending and running jobs that the reader may see: pending jobs first, in queue order."""
 
     now_s: int = Field(description="The cluster's time when it was observed.")
     jobs: list[Job]
@@ -74,11 +75,11 @@ class Start(Value):
     """The expected start of a job."""
 
     asked: str = Field(description="The alternative request; empty for the request itself.")
-    planned_s: int | None = Field(description="Planned start that delays no other job; null: never.")
+    planned_s: int | None = Field(description="Planned start that delays no other job; null if it can never start.")
     likely_from_s: int | None = Field(description="Lower end of the 80 % interval for the start.")
     likely_to_s: int | None = Field(description="Upper end of the 80 % interval for the start.")
     start_quantiles_s: list[int] = Field(
-        description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: never."
+        description="The 5, 10, 25, 50, 75, 90 and 95 % quantiles of the start; empty if it can never start."
     )
     calibrated: bool = Field(description="Whether enough starts were observed to calibrate the interval.")
 
@@ -91,22 +92,22 @@ class When(Value):
 
 
 class CouldStart(Value):
-    """A size that could start now without delaying another job."""
+    """A job size that could start now without delaying another job."""
 
-    whole: bool = Field(description="Whether units are whole nodes; otherwise single cores on any node.")
+    whole: bool = Field(description="Whether a unit is a whole node; otherwise, it is a core on any node.")
     units: int
     walltime_s: int = Field(description="Maximum run time.")
 
 
 class Windows(Value):
-    """Sizes that could start now without delaying a pending job."""
+    """Job sizes that could start now without delaying a pending job."""
 
     now_s: int
     windows: list[CouldStart]
 
 
 class Error(Value):
-    """An error."""
+    """An error response."""
 
     error: str = Field(description="The message, one line.")
 
@@ -136,10 +137,10 @@ def to_job(found: JobExplanation, now_s: int) -> Job:
 def to_jobs(view: page_schema.StatusPageView, user: str = "") -> Jobs:
     """Return the jobs of `user`, or all jobs, as a version 1 value.
 
-    Raise `InvalidValue` if the jobs of a user are requested and the page hides names.
+    Raise `InvalidValue` if one user's jobs are requested and the page hides names.
     """
     if user and view.status.users_hidden:
-        raise InvalidValue("user", user, "cannot select jobs, because page.users is hide")
+        raise InvalidValue("user", user, "cannot select jobs by user because page.users is hide")
     kinds: tuple[tuple[JobStateName, Sequence[ExplainedJob]], ...] = (
         ("queued", view.queue), ("aside", view.aside), ("running", view.running),
     )  # fmt: skip
@@ -188,8 +189,8 @@ def build_openapi_document() -> dict[str, Any]:
         "info": {
             "title": "cpsched",
             "version": version("cpsched"),
-            "summary": "Expected starts of jobs, and sizes that could start now.",
-            "description": "Times are seconds of the cluster's clock, which is Unix time with Slurm. "
+            "summary": "Expected starts of jobs, and job sizes that could start now.",
+            "description": "Times are in seconds on the cluster's clock, which with Slurm is Unix time. "
             "All requests are read-only.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
@@ -218,24 +219,24 @@ _COUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 _JOB_PARAMETER = _make_parameter(
     "job", "path", "A job's id, or its label, such as 123_4.", {"type": "string"}, required=True
 )
-_USER_PARAMETER = _make_parameter("user", "query", "Only the jobs of this user.", {"type": "string"})
+_USER_PARAMETER = _make_parameter("user", "query", "Return only this user's jobs.", {"type": "string"})
 _TIME_PARAMETER = _make_parameter(
     "time",
     "query",
-    "Time limit in sbatch's form: minutes, H:M:S, D-H.",
+    "Time limit in sbatch format: minutes, H:M:S, or D-H.",
     {"type": "string", "pattern": _TIME_PATTERN},
     True,
 )
 _NODES_PARAMETER = _make_parameter("nodes", "query", "Number of nodes.", {**_COUNT_SCHEMA, "minimum": 1, "default": 1})
-_WHOLE_PARAMETER = _make_parameter("whole", "query", "1: exclusive nodes.", {"type": "integer", "enum": [0, 1]})
+_WHOLE_PARAMETER = _make_parameter("whole", "query", "1 requests exclusive nodes.", {"type": "integer", "enum": [0, 1]})
 _PARTITION_PARAMETER = _make_parameter(
-    "partition", "query", "Use only the nodes of this partition.", {"type": "string"}
+    "partition", "query", "Use only the nodes in this partition.", {"type": "string"}
 )
 _AMOUNTS_PARAMETER = {
     **_make_parameter(
         "amounts",
         "query",
-        "Amounts per node by the cluster's resource names: cores=16&memory_mib=4096&gpus=1. Default: one core.",
+        "Amounts per node, by the cluster's resource names: cores=16&memory_mib=4096&gpus=1. Default: one core.",
         {"type": "object", "additionalProperties": _COUNT_SCHEMA},
     ),
     "style": "form",
@@ -254,7 +255,7 @@ def _make_path(
     for code, words in (
         ("403", "The request does not name a user through a trusted proxy (`page.user_header`)."),
         ("421", "The host name is not in `page.hosts`."),
-        ("503", "The bridge has not read the cluster, or has no plan yet."),
+        ("503", "The bridge has not read the cluster yet, or has no plan yet."),
     ):
         found[code] = _make_response(words, Error)
     return {"get": {"operationId": name, "summary": answer.__doc__, "parameters": parameters, "responses": found}}

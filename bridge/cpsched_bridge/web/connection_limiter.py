@@ -1,8 +1,8 @@
 """Limit the number and rate of client connections, to protect the process's file descriptors.
 
 The kernel accepts a connection long before the program does, and asyncio accepts all connections, with one descriptor
-each. With this limiter, a client waits in the kernel's queue until there is capacity. If there is none, the least
-recently used connection is closed.
+each. With this limiter, a client waits in the kernel's queue until there is capacity. To make room, the limiter closes
+the least recently used connection.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ _MIN_CLIENTS = 4
 _FILES_DIVISOR = 4
 """Divisor of the open-file limit: clients may use a quarter of the files, and the loop the rest."""
 ACCEPTS_PER_BURST, ACCEPT_PAUSE_S = 16, 0.025
-"""Connections accepted between two pauses, and the pause in seconds. At most 640 per second take time from the loop."""
+"""Number of connections accepted between two pauses, and the length of a pause in seconds.
+
+At most 640 connections per second thus take time from the main loop.
+"""
 _OUT_OF_FILES_PAUSE_S = 1.0
 
 
 class LimitedConnection(Protocol):
-    """An open connection, from the limiter's point of view."""
+    """The interface to an open connection that the limiter needs."""
 
     @property
     def activity(self) -> tuple[bool, float]:
-        """Whether a request is being answered, and since when. The smallest value is closed first."""
+        """Whether a request is in progress, and since what time in seconds. The smallest value is closed first."""
         ...
 
     def close_idle(self) -> None:
@@ -48,7 +51,7 @@ def max_connections(open_files: int | None = None) -> int:
 
 
 class ConnectionLimiter:
-    """A limiter that accepts the connections of one listening socket in the running event loop.
+    """A limiter that accepts connections on one listening socket, in the running event loop.
 
     - `let_in` receives each accepted socket. The receiver must call `on_connect` and later `on_disconnect` with the
       socket's client, or only `on_disconnect` with None if the socket did not become a client.
@@ -107,7 +110,7 @@ class ConnectionLimiter:
             self._loop.remove_reader(self._listening)
 
     def _pause_accepting(self, seconds: float) -> None:
-        """Accept no connections for this number of seconds."""
+        """Stop accepting connections for this number of seconds."""
         self._stop_accepting()
         self._is_paused = True
         self._loop.call_later(seconds, self._resume_accepting)

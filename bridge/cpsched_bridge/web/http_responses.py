@@ -27,7 +27,7 @@ def error_response(request: Request, text: str, status: int) -> Response:
 
 
 def to_html_response(text: str, status: int = 200) -> Response:
-    """Return an HTML response that clients do not cache."""
+    """Return an HTML response that clients revalidate before reuse."""
     return HTMLResponse(text, status, headers=HEADERS)
 
 

@@ -18,13 +18,13 @@ from cpsched_bridge.telemetry.log_rate_limit import LogRateLimit, RateLimitedHan
 from cpsched_bridge.web.connection_limiter import BACKLOG, ConnectionLimiter, LimitedConnection
 
 REQUEST_TIMEOUT_S = 10.0
-"""Maximum seconds for a client to send a whole request, counted from the connection or the last response."""
+"""Maximum time in seconds for a client to send a whole request, measured from the connection or the last response."""
 RESPONSE_TIMEOUT_S = 60.0
-"""Maximum seconds to send a response, until the client has read all of it."""
+"""Maximum time in seconds for a client to read a whole response."""
 
 _START_TIMEOUT_S = 10.0
 _SWITCH_INTERVAL_S = 0.0005
-"""Interpreter's switch interval while a request waits. Python's default, 5 ms, would delay each of its steps."""
+"""Interpreter switch interval in seconds. Python's default of 5 ms would delay each step of a request."""
 
 CLIENT_LOG_LIMIT = LogRateLimit()
 """Rate limit for log messages caused by clients, shared by all endpoints of the process."""
@@ -78,7 +78,7 @@ class _TimedConnection(H11Protocol, LimitedConnection):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _set_deadline(self, seconds: float) -> None:
-        """Set the time limit of the next step."""
+        """Set the time limit for the next step."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._since_s = self.loop.time()
@@ -134,9 +134,9 @@ class _LimitedUvicornServer(uvicorn.Server):
 
 
 class HttpServer:
-    """A server for an ASGI application at an address. Port 0 selects a free port, which `url` contains.
+    """A server for an ASGI application on a host and port. Port 0 selects a free port, which `url` contains.
 
-    Error messages use `setting` as the name of the port's setting.
+    `setting` is the name of the port's setting in error messages.
     """
 
     def __init__(self, app: Any, host: str, port: int, setting: str = "metrics.port") -> None:
@@ -167,7 +167,7 @@ class HttpServer:
         self.url = f"http://{named}:{self._socket.getsockname()[1]}/"
 
     def close(self) -> None:
-        """Stop the server. Responses in progress have one more second."""
+        """Stop the server. Responses in progress get one more second."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()

@@ -1,6 +1,6 @@
 """Explain a job's state and pending reason for `cpsched why`, the status page and version 1 of the API.
 
-The input is a view of the page or a round in the journal. Sentences consist of text and links to jobs and nodes.
+The input is a view of the page or a round from the journal. Sentences consist of text and links to jobs and nodes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from cpsched_bridge.web import page_schema
 from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, StatusPageView, UnscheduledJobView
 
 NOT_CALIBRATED = "Not calibrated yet: too few jobs with a forecast have started since the bridge or its policy changed."
-"""Sentence for an interval that has not been corrected with outcomes."""
+"""Sentence about an interval that has not been calibrated with observed starts."""
 _MAX_NODES = 16
 _MAX_NAMED_JOBS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PageLink:
-    """A text that links to a job by id or to a node by name."""
+    """Text that links to a job by id or to a node by name."""
 
     words: str
     to: Literal["job", "node"]
@@ -178,7 +178,7 @@ def _describe_queued_job(job: QueuedJobView, view: StatusPageView) -> Iterator[S
         if not job.calibrated:
             yield [NOT_CALIBRATED]
     if job.expected_s is None and job.reason:
-        yield ["Its start is not known: the dispatcher has no plan for it yet."]
+        yield ["Its start is unknown: the dispatcher has no plan for it yet."]
     yield [_describe_run_time(job, view.status.predictor)]
 
 
@@ -189,7 +189,7 @@ def _describe_run_time(job: QueuedJobView, predictor: str) -> str:
 
 
 def _describe_blocking_jobs(job: QueuedJobView, view: StatusPageView) -> Iterator[Sentence]:
-    """Yield sentences on the jobs that `job` waits for: running jobs that must end, and jobs that start first."""
+    """Yield sentences about the jobs that `job` waits for: running jobs that must end, and jobs that start first."""
     ends = {runs.id: runs for runs in view.running if runs.id in job.behind}
     waiting = {each.id: each for each in view.queue if each.id in job.behind and each.id != job.id}
     if ends:
@@ -230,7 +230,7 @@ def _describe_running_job(job: RunningJobView, view: StatusPageView) -> Iterator
         f"It is expected to end {format_planned_time(job.expected_end_s, now_s)}; its time limit is {format_duration(job.walltime_s)}."  # noqa: E501
     ]
     if job.preemptors:
-        yield [f"It may be preempted by jobs of {job.preemptors}."]
+        yield [f"It may be preempted by jobs in {job.preemptors}."]
     if job.checkpoint_s is not None:
         yield [f"Its last checkpoint was {format_relative_time(job.checkpoint_s, now_s)}."]
 
@@ -246,20 +246,20 @@ def _link_nodes(nodes: Sequence[tuple[str, int]]) -> Iterator[str | PageLink]:
         yield f" and {format_count(len(nodes) - _MAX_NODES, 'more node')}"
 
 
-_UNMANAGED_TEXT = "It is left to the cluster's own scheduler, because the bridge does not model its request"
+_UNMANAGED_TEXT = "Only the cluster's own scheduler manages it, because the bridge does not model its request"
 _UNSCHEDULED_TEXTS = {
     "left_to_slurm": _UNMANAGED_TEXT,
     "unsupported": _UNMANAGED_TEXT,
-    "held_by_owner": "It does not start before its owner or the cluster releases it",
+    "held_by_owner": "It does not start until its owner or the cluster releases it",
     "ineligible": "It may not start yet",
-    BACKED_OFF_KIND: "It backs off after a failed start",
+    BACKED_OFF_KIND: "It is in backoff after a failed start",
 }
-"""Explanations of unscheduled jobs by kind, with the kinds of the page and the journal."""
+"""Explanations of unscheduled jobs, by kind as used on the page and in the journal."""
 
 
 def _describe_unscheduled_job(job: UnscheduledJobView) -> str:
     if job.reason.code is PendingCode.PREEMPTION:
-        return f"It is left to the cluster's own scheduler: it {job.why}."
+        return f"Only the cluster's own scheduler manages it: it {job.why}."
     return f"{_UNSCHEDULED_TEXTS.get(job.kind, 'It is currently not considered')}: {job.why}."
 
 
@@ -270,5 +270,5 @@ def explain_hidden_task(asked: str, labels: Collection[str]) -> str:
     if not task.isdecimal() or len(task) > 9 or len(shown) < MAX_PENDING_TASKS or int(task) <= max(map(int, shown)):
         return ""
     return (
-        f"It may follow the first {len(shown):,} pending tasks of array {array}: further tasks appear as these start."
+        f"It may come after the first {len(shown):,} pending tasks of array {array}: later tasks appear as these start."
     )

@@ -52,7 +52,7 @@ def page_routes(
         )
 
     def why_not(request: Request) -> Sequence[str]:
-        """Return why there is no view yet. Errors may name jobs, so readers who see only their own jobs get none."""
+        """Return why there is no view yet. Errors may name jobs, so users who see only their own jobs get none."""
         return nothing_yet() if request.state.reader is None else []
 
     def page(make: Callable[[StatusPageContext], str]) -> Page:

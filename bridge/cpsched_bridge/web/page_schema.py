@@ -29,10 +29,10 @@ class ResourceUsageView(PageModelBase):
 
 
 class JobView(PageModelBase):
-    """The values that every job has."""
+    """The fields common to all jobs."""
 
     id: int
-    label: str = Field(description="Name that users see; the id if the cluster has no other.")
+    label: str = Field(description="Label shown to users; the id if the cluster has no other label.")
     user: str
     account: str
     name: str
@@ -41,13 +41,15 @@ class JobView(PageModelBase):
 
 
 class JobRequestView(PageModelBase):
-    """The request of a job."""
+    """A job's request."""
 
     units: int
     per_unit: list[int] = Field(description="Amounts per unit, in the order of the resources.")
     distinct: bool = Field(description="Whether every unit needs its own node.")
-    exclusive: bool = Field(description="Whether its nodes are exclusive.")
-    nodes_from: tuple[NodeSetCondition, ...] = Field(description="Conditions on its nodes; empty: all nodes.")
+    exclusive: bool = Field(description="Whether the job needs exclusive nodes.")
+    nodes_from: tuple[NodeSetCondition, ...] = Field(
+        description="Conditions on the job's nodes; empty if all nodes are allowed."
+    )
     submit_s: int
     walltime_s: int
 
@@ -59,8 +61,8 @@ class QueuedJobView(JobView, JobRequestView):
     priority: int = Field(description="The site's priority; 0 if jobs are not ranked.")
     estimate_s: int = Field(description="Predicted run time.")
     reason: PendingReason | None = Field(description="Pending reason; null if the job starts now.")
-    starts_on: list[tuple[str, int]] = Field(default_factory=list, description="Node names with units.")
-    behind: list[int] = Field(description="Jobs that it waits for.")
+    starts_on: list[tuple[str, int]] = Field(default_factory=list, description="Node names and units per node.")
+    behind: list[int] = Field(description="Ids of jobs that it waits for.")
     expected_s: int | None = Field(description="Expected start; null if unknown.")
     first_expected_s: int | None = Field(description="The first expected start.")
     likely_from_s: int | None = Field(
@@ -68,7 +70,8 @@ class QueuedJobView(JobView, JobRequestView):
     )
     likely_to_s: int | None = Field(default=None, description="Upper end of the 80 % interval for the start.")
     start_quantiles_s: list[int] = Field(
-        default_factory=list, description="Quantiles 5, 10, 25, 50, 75, 90 and 95 % of the start; empty: not known yet."
+        default_factory=list,
+        description="The 5, 10, 25, 50, 75, 90 and 95 % quantiles of the start; empty if not known yet.",
     )
     calibrated: bool = Field(
         default=False, description="Whether enough starts were observed to calibrate the interval."
@@ -90,9 +93,11 @@ class RunningJobView(JobView, JobRequestView):
 
     start_s: int
     expected_end_s: int
-    nodes: list[tuple[str, int]] = Field(description="Node names with units.")
-    preemptors: str = Field(default="", description="Whose jobs may preempt it, such as `QOS high`; empty: none.")
-    checkpoint_s: int | None = Field(default=None, description="Its last checkpoint, if it may be preempted.")
+    nodes: list[tuple[str, int]] = Field(description="Node names and units per node.")
+    preemptors: str = Field(
+        default="", description="Group whose jobs may preempt it, such as `QOS high`; empty if none."
+    )
+    checkpoint_s: int | None = Field(default=None, description="Time of its last checkpoint, if it may be preempted.")
 
 
 class UnscheduledJobView(JobView):
@@ -118,9 +123,9 @@ class CycleView(PageModelBase):
     status: str = Field(description="Status of the solver.")
     considered: int
     variables: int
-    gap: float | None = Field(description="Gap between the best plan and its bound, as a share of the plan.")
-    decide_s: float = Field(description="Seconds of the decision.")
-    cycle_s: float = Field(description="Seconds of all phases.")
+    gap: float | None = Field(description="Gap between the best plan and its bound, as a share of the plan's value.")
+    decide_s: float = Field(description="Duration of the decision in seconds.")
+    cycle_s: float = Field(description="Duration of all phases in seconds.")
     queued: int
     started: int
 
@@ -131,7 +136,7 @@ class PendingReasonCount(PageModelBase):
     kind: str
     words: str
     jobs: int
-    most: list[tuple[str, int]] = Field(description="The most frequent reasons, without figures and names.")
+    most: list[tuple[str, int]] = Field(description="The most frequent reasons, without numbers and names.")
 
 
 class PageAlert(PageModelBase):
@@ -156,7 +161,9 @@ class BridgeStatusView(PageModelBase):
     predictor: str
     interval_s: float
     users_hidden: bool
-    reader: str = Field(default="", description="The user whose jobs are shown (`page.user_header`); empty: all jobs.")
+    reader: str = Field(
+        default="", description="The user whose jobs are shown (`page.user_header`); empty if all jobs are shown."
+    )
     nodes: int
     unavailable_nodes: int
     queued: int
@@ -177,7 +184,7 @@ class GanttBar(PageModelBase):
     kind: str = Field(description="past, running or planned.")
     begin_s: int
     end_s: int
-    nodes: list[tuple[int, int]] = Field(description="Node indices with units; empty: unknown.")
+    nodes: list[tuple[int, int]] = Field(description="Node indices and units per node; empty if unknown.")
 
 
 class NodeOutageView(PageModelBase):
@@ -208,7 +215,7 @@ class ResourceUsageSample(PageModelBase):
 
 
 class NodeCapacitiesView(PageModelBase):
-    """The capacities of each node, in the order of `GanttChartView.node_names` and of the resources."""
+    """The total and free amounts of each node, in the order of `GanttChartView.node_names` and the resources."""
 
     capacity: list[list[int]]
     free: list[list[int]]
@@ -220,7 +227,7 @@ class NodeView(PageModelBase):
     index: int
     name: str
     state: str = Field(description="down, drained, reserved, unavailable, full, in use or idle.")
-    because: str = Field(description="The reservation's name, or the cluster's name of the node's state.")
+    because: str = Field(description="The reservation's name, or the cluster's name for the node's state.")
     until_s: int | None = Field(
         description="Time at which it accepts jobs again; null if it accepts jobs now, or if unknown."
     )
@@ -233,8 +240,8 @@ class NodeView(PageModelBase):
 class IntervalCoverageView(PageModelBase):
     """The coverage of the 80 % intervals in the past week."""
 
-    ahead: str = Field(description="Time from forecast to start; all: any time.")
-    told: int = Field(description="Intervals whose jobs started.")
+    ahead: str = Field(description="Time from the forecast to the start; `all` is any time.")
+    told: int = Field(description="Number of intervals whose jobs have started.")
     held: int
     early: int = Field(description="Jobs that started before their interval.")
     late: int = Field(description="Jobs that started after their interval.")
@@ -252,5 +259,5 @@ class StatusPageView(PageModelBase):
     chart: GanttChartView
     machine: NodeCapacitiesView
     promises: list[IntervalCoverageView] = Field(
-        default_factory=list, description="Coverage of the past week; empty before the first start."
+        default_factory=list, description="Interval coverage in the past week; empty before the first start."
     )

@@ -49,7 +49,7 @@ class StatusApplication:
             self.board(cycle, self._following.promises)
 
     def on_startup_step(self, step: str) -> None:
-        """Record the progress before the first cycle; empty text at the end of the start-up."""
+        """Record a step before the first cycle; an empty string ends the start-up."""
         self.health.on_startup_step(step)
 
     def build_app(self) -> Starlette:
@@ -61,7 +61,7 @@ class StatusApplication:
         return make_app(routes)
 
     def write_start_times(self) -> None:
-        """Replace the file with all jobs and the forecasts of their starts, if one is configured. Raise `OSError`."""
+        """Write all jobs and their start forecasts to the configured file, if any. Raise `OSError` on failure."""
         path, view = self.settings.page.start_times_file, self.board.get_view()
         if path is None or view is None:
             return
@@ -70,7 +70,7 @@ class StatusApplication:
         beside.replace(path)
 
     def _get_current_view(self) -> page_schema.StatusPageView | None:
-        """Return the latest view, with its status corrected if cycles have stalled."""
+        """Return the latest view, with an alert if the cycles have stalled."""
         view, late = self.board.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
@@ -118,7 +118,7 @@ def make_app(routes: Sequence[Route]) -> Starlette:
 
 
 class _PathOnlyMiddleware:
-    """A middleware that accepts only paths, because `GET http://somewhere/ HTTP/1.1` names a second host."""
+    """A middleware that accepts only paths as targets, because `GET http://somewhere/ HTTP/1.1` names a second host."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

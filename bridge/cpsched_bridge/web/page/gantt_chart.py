@@ -1,8 +1,7 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
-Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. A larger number of nodes is drawn in groups. A
-group's row shows the shares of its nodes in use and planned over time. Even a drawing of 10,000 nodes is therefore
-small.
+Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. More nodes are drawn in groups. A group's row
+shows which share of its nodes is in use or planned over time. Even a drawing of 10,000 nodes is therefore small.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from cpsched_bridge.web.page_schema import GanttBar, GanttChartView, NodeOutageV
 
 MAX_ROWS = 64
 _MAX_BARS = 4000
-"""Maximum number of bars in a drawing; with more bars, nodes are drawn in groups."""
+"""Maximum number of bars in a drawing. With more bars, nodes are drawn in groups."""
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 130, 12, 26, 8, 1200
 _MIN_EDGE_DISTANCE = 20
-"""Distance from the edge at which a centered label is no longer cut off."""
+"""Minimum distance from the edge at which a centered label is not cut off."""
 _MIN_ROW_HEIGHT, _MAX_ROW_HEIGHT, _ROW_GAP = 18, 120, 3
 _TIME_STEPS = 300
 """Number of time steps in a curve that shows the use of a group."""
@@ -33,7 +32,7 @@ _COLORS = 8
 _OUTAGE_TEXTS = {"reserved": "reserved", "drained": "drained", "down": "down", "unknown": "drained, down or reserved"}
 
 Span = tuple[int, int, Sequence[int]]
-"""An interval in seconds on the nodes with these indices."""
+"""Begin and end in seconds, and node indices."""
 _MAX_NAME_CHARS = 60
 
 STYLE = """
@@ -53,7 +52,7 @@ STYLE = """
 .g-back { fill: #16191d } .g-row { fill: #23282e } .g-text, .g-labelp { fill: #d6dade } .g-grid { stroke: #454c54 }
 .g-now { stroke: #ff6b6b } .g-use, .g-plan { fill: #6ea8dc } }
 """
-"""Paul Tol's light and dark colors for all types of color vision, with a contrast to white of at least 4.5 to 1."""
+"""Style sheet with Paul Tol's colors for all types of color vision, whose contrast with white is at least 4.5 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,11 @@ class GanttWindow:
     first: int
     last: int
     live: bool = True
-    """Whether to mark the current time; otherwise times count from `GanttChartView.now_s`, a schedule's start."""
+    """Whether to mark the current time; otherwise, times are relative to `GanttChartView.now_s`, a schedule's start."""
 
     @property
     def row_height(self) -> float:
-        """Height of a row. With fewer rows, each is higher, so that parallel jobs can be distinguished."""
+        """Height of a row. Fewer rows are higher, which makes parallel jobs easier to distinguish."""
         return max(_MIN_ROW_HEIGHT, min(_MAX_ROW_HEIGHT, 320 / min(MAX_ROWS, self.last - self.first)))
 
     @classmethod
@@ -103,7 +102,7 @@ def draw_svg(
     alone: bool = False,
     title: str = "",
 ) -> Markup:
-    """Return the chart as SVG. `alone`: include the colors, for a separate file, instead of using the style sheet."""
+    """Return the chart as SVG. `alone`: include the style sheet, for a stand-alone file."""
     links = links or GanttLinkTargets()
     shown = [bar for bar in chart.bars if bar.end_s > window.from_s and bar.begin_s < window.to_s]
     inside = [bar for bar in shown if any(window.first <= node < window.last for node, _ in bar.nodes)]
@@ -245,12 +244,12 @@ def _draw_single_nodes(
         for bar, (lane, lanes) in zip(on_it, assign_lanes(on_it), strict=True):
             high = window.row_height / lanes
             yield _draw_bar(bar, chart, window, y + lane * high, high, links)
-        # Drawn over the bars, so that a job that overlaps a maintenance window is visible.
+        # Drawn on top of the bars, to show jobs that overlap a maintenance window.
         yield from (_draw_outage(outage, window, y) for outage in outages if node in outage.nodes)
 
 
 def assign_lanes(bars: Sequence[GanttBar]) -> list[tuple[int, int]]:
-    """Return (lane, number of lanes) of each bar, so that bars in a lane do not overlap.
+    """Return (lane, number of lanes) for each bar, such that bars in a lane do not overlap.
 
     Lanes restart whenever no job runs or all jobs change, so that many jobs in the morning do not make the afternoon's
     bars thin.
@@ -337,7 +336,7 @@ def _list_spans(bars: Iterable[GanttBar], kinds: Sequence[str]) -> Iterable[Span
 def compute_group_usage(
     spans: Iterable[Span], window: GanttWindow, parts: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.float64]:
-    """Return float64[groups, bins]: the share of each group's nodes that a span occupies, over time."""
+    """Return float64[groups, bins]: the share of each group's nodes that spans occupy in each time bin."""
     step_s = (window.to_s - window.from_s) / _TIME_STEPS
     size = parts[0][1] - parts[0][0]
     nodes = window.last - window.first

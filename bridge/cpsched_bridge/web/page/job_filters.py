@@ -1,4 +1,4 @@
-"""Filter and sort the jobs and nodes of a view, in one or two passes."""
+"""Filter and sort the jobs and nodes in a view."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NEVER_S = 2**62
 
 
 def get_request(job: Job) -> JobRequestView | None:
-    """Return the request of a job, or None if it is unknown."""
+    """Return a job's request, or None if it is unknown."""
     return job.asked if isinstance(job, UnscheduledJobView) else job
 
 
 def get_begin_s(job: Job) -> int | None:
-    """Return the actual or expected start of a job in seconds, or None if it is unknown."""
+    """Return a job's actual or expected start in seconds, or None if it is unknown."""
     return (
         job.start_s if isinstance(job, RunningJobView) else job.expected_s if isinstance(job, QueuedJobView) else None
     )
@@ -107,7 +107,7 @@ def select_by_state(view: StatusPageView, state: str) -> list[Job]:
 
 
 def list_filter_fields(view: StatusPageView, asked: StatusPageQuery) -> list[JobFilterField]:
-    """Return the filters for the jobs of the selected state."""
+    """Return the filters for jobs in the selected state."""
     among, found = select_by_state(view, asked.state), []
     for name in FILTER_FIELDS:
         if not (view.status.users_hidden and name in ("user", "account")):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from cpsched_bridge.web.page_schema import JobRequestView, NodeOutageView, NodeView, StatusPageView
 
 STATES = ("down", "drained", "reserved", "unavailable", "full", "in use", "idle")
-"""States of a node, worst first."""
+"""Node states, worst first."""
 _STATE_RANK = {"down": 0, "drained": 1, "reserved": 2, "unknown": 3}
 _MAX_PLANNED_JOBS = 8
 
@@ -37,7 +37,7 @@ def list_nodes(view: StatusPageView) -> list[NodeView]:
 
 
 def _list_running_jobs(view: StatusPageView) -> tuple[defaultdict[int, list[int]], dict[int, list[int]]]:
-    """Return the running jobs and their total use, by node."""
+    """Return the ids of running jobs and the total amounts they use, by node."""
     index = {name: node for node, name in enumerate(view.chart.node_names)}
     on: defaultdict[int, list[int]] = defaultdict(list)
     used: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ def _list_running_jobs(view: StatusPageView) -> tuple[defaultdict[int, list[int]
 
 
 def _compute_used_amounts(view: StatusPageView) -> dict[int, list[int]]:
-    """Return the amounts that are not free, for each node that accepts jobs."""
+    """Return the amounts in use on each node that accepts jobs."""
     rows = zip(view.machine.capacity, view.machine.free, strict=True)
     shut = {*view.chart.unavailable, *_find_worst_outages(view)}
     return {

@@ -1,4 +1,4 @@
-"""List alerts for operators, one line each, which the page and the wall display show first."""
+"""List one-line alerts for operators, which the page and the wall display show first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched_bridge.web.page_schema import PageAlert
 
 _MAX_LISTED = 5
 _KINDS_NAMING_USERS = frozenset({"reservation", "association"})
-"""Kinds of objects whose names may contain names of users."""
+"""Kinds of objects whose names may contain user names."""
 
 
 def list_alerts(
@@ -21,7 +21,7 @@ def list_alerts(
     """Return the alerts for the last cycle, urgent alerts first.
 
     `checks` are the latest check results. With `hidden`, reservations and associations are not named, because their
-    names may contain names of users.
+    names may contain user names.
     """
     found = [
         *_list_bridge_alerts(last, paused),
@@ -32,7 +32,7 @@ def list_alerts(
 
 
 def make_stalled_alert(reasons: Sequence[str]) -> PageAlert:
-    """Return the alert for a loop that seems to hang."""
+    """Return the alert for a loop that appears to hang."""
     return PageAlert(urgent=True, words="The bridge hangs. This page is out of date.", details=list(reasons))
 
 
@@ -41,7 +41,9 @@ def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
         yield PageAlert(urgent=True, words="The bridge starts no jobs.", details=[paused])
     if last.result != OK_RESULT:
         listed = [each.detail for each in last.bridge_events if each.kind == last.result][:_MAX_LISTED]
-        words = f"The last cycle failed: {last.result.replace('_', ' ')}. The cluster's state on this page is older."
+        words = (
+            f"The last cycle failed: {last.result.replace('_', ' ')}. This page shows an older state of the cluster."
+        )
         yield PageAlert(urgent=True, words=words, details=listed)
     if last.fallback:
         yield PageAlert(urgent=False, words="The fallback decides instead of the dispatcher.", details=[])
@@ -55,7 +57,7 @@ def _list_bridge_alerts(last: CycleReport, paused: str) -> Iterator[PageAlert]:
 
 def _list_unusable_object_alerts(unusable: Sequence[UnusableObject], hidden: bool) -> Iterator[PageAlert]:
     if unusable:
-        words = f"{format_count(len(unusable), 'object', 'objects')} of the cluster ignored: a field is unusable."
+        words = f"{format_count(len(unusable), 'cluster object', 'cluster objects')} ignored: a field is unusable."
         named = [each for each in unusable if not hidden or each.kind not in _KINDS_NAMING_USERS]
         yield PageAlert(urgent=False, words=words, details=[abbreviate(named, _MAX_LISTED, "; ")] if named else [])
 

@@ -1,4 +1,4 @@
-"""Parse the query of a page from its address."""
+"""Parse a page's query from its address."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StatusPageQuery:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> StatusPageQuery:
-        """Return the query for the parameters of an address."""
+        """Return the query from the parameters of an address."""
         ahead = _parse_number(query.get("ahead"))
         words = {each.name: _clean_text(query.get(each.name, "")) for each in fields(cls) if each.type == "str"}
         return cls(

@@ -55,7 +55,7 @@ class StatusPageContext:
 
 
 def render_index(sight: StatusPageContext) -> str:
-    """Render the overview: alerts, use, pending reasons, next jobs, plan."""
+    """Render the overview: alerts, resource use, pending reasons, next jobs, and the plan."""
     view, asked = sight.view, sight.asked
     window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
@@ -107,7 +107,7 @@ def render_wall(sight: StatusPageContext) -> str:
 
 
 def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
-    """Render the page of one job."""
+    """Render one job's page."""
     of, names = found.job, [each.name for each in sight.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
@@ -153,7 +153,7 @@ def render_start_estimate(
 
 
 def _format_field_label(name: str) -> str:
-    """Return the label of the field for a resource."""
+    """Return the form label for a resource."""
     units = {"memory_mib": "memory per node, in MiB", "memory_gib": "memory per node, in GiB"}
     return units.get(name, f"{resource_label(name)} per node")
 
@@ -199,7 +199,7 @@ def _render_page(name: str, sight: StatusPageContext, base: str = "", **values: 
 
 
 def _select_page_rows(found: Sequence[Any], asked: StatusPageQuery) -> tuple[Sequence[Any], int, StatusPageQuery]:
-    """Return the rows of one page, the number of pages, and the page's number."""
+    """Return the rows of one page, the number of pages, and the query with a valid page number."""
     pages = max(1, -(-len(found) // ROWS_PER_PAGE))
     asked = replace(asked, page=min(asked.page, pages))
     return found[(asked.page - 1) * ROWS_PER_PAGE : asked.page * ROWS_PER_PAGE], pages, asked
@@ -219,7 +219,7 @@ class JobTableRow:
 
 
 def _make_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
-    """Return table rows. `mixed`: the jobs have several states, so each row shows its own."""
+    """Return table rows. `mixed`: the jobs have different states, so each row shows its job's state."""
     names = [each.name for each in view.status.resources]
     rows = [_make_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]

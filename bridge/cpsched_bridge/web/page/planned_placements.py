@@ -65,7 +65,7 @@ def _list_planned_jobs(
 
 
 def _find_first_free_nodes(request: Request, snapshot: Snapshot, free: IntArray, shut: Collection[int]) -> Placement:
-    """Return the first free nodes without an outage; empty if there are too few."""
+    """Return a placement on the first free nodes without an outage, or an empty one if there are too few."""
     room = free_units_by_node(request, snapshot.cluster, free)
     room[list(shut)] = 0
     if int(room.sum()) < request.units:

@@ -1,7 +1,7 @@
 """Reduce a view to the part that one user may see: the user's own jobs and the machine.
 
 For other users, it keeps only what `sinfo` shows to everyone: the use of each node, the total use, and the nodes that
-accept no jobs. It omits other users' names, jobs, accounts, reservations, reasons, and number of jobs.
+accept no jobs. It omits other users' names, jobs, job counts, accounts, reservations, and reasons.
 """
 
 from __future__ import annotations

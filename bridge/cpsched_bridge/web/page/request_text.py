@@ -18,7 +18,7 @@ def request_summary(asked: JobRequestView, resources: Sequence[str]) -> str:
 
 
 def request_details(asked: JobRequestView, resources: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, amount) of each part of the request."""
+    """Yield (name, amount) for each part of the request."""
     yield "where", _format_location(asked)
     for name, each in zip(resources, asked.per_unit, strict=False):
         if each:

@@ -1,4 +1,4 @@
-"""Collect the data of the page, which the loop writes in every cycle and the server's threads read.
+"""Collect the page's data, which the loop writes in every cycle and the server's threads read.
 
 Recording a cycle is cheap. The values for the page are built on request, once per round.
 """
@@ -31,9 +31,9 @@ from cpsched_bridge.web.page.pending_reasons_summary import summarize_reasons
 from cpsched_bridge.web.page.planned_placements import planned_placements
 
 HISTORY_S = 3600
-"""Seconds by which the chart and the history extend into the past."""
+"""Length of the past that the chart and the history cover, in seconds."""
 PLANNED_WINDOW_S = 24 * 3600
-"""Seconds into the future for which planned jobs are placed."""
+"""Time into the future for which planned jobs are placed, in seconds."""
 _MAX_ENDED_JOBS = 5000
 _MAX_TEXT_CHARS = 500
 _MAX_CYCLES = 200
@@ -54,7 +54,7 @@ class EndedJobView:
 
 @dataclass(frozen=True, slots=True)
 class LatestCycleReports:
-    """The reports of the last cycle that read the cluster and of the last cycle, replaced as a whole."""
+    """The reports of the last cycle and of the last cycle that read the cluster, replaced as a whole."""
 
     last: CycleReport
     read: CycleReport
@@ -76,7 +76,7 @@ class StatusPageState:
     _instant: LatestCycleReports | None = None
     _list_running_jobs: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
-    """Names of running jobs by id."""
+    """Labels of running jobs by id."""
     _past: deque[EndedJobView] = field(default_factory=lambda: deque(maxlen=_MAX_ENDED_JOBS))
     _lines: deque[page_schema.CycleView] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
     _moments: deque[page_schema.ResourceUsageSample] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))
@@ -142,7 +142,7 @@ class StatusPageState:
 
 
 def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
-    """Return one row per horizon with forecasts, and one row for all horizons; empty without forecasts."""
+    """Return one row per horizon that has forecasts, and one for all horizons; no rows without forecasts."""
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
         for horizon, words in enumerate(HORIZON_LABELS)
@@ -172,7 +172,7 @@ def _make_cycle_view(report: CycleReport) -> page_schema.CycleView:
 
 @dataclass(slots=True)
 class _StatusPageViewBuilder:
-    """Builds the page's values for one instant."""
+    """A builder of the page's values for one instant."""
 
     instant: LatestCycleReports
     settings: Settings
@@ -241,16 +241,16 @@ class _StatusPageViewBuilder:
         }
 
     def _list_node_conditions(self, cluster: Cluster, node_set: int) -> tuple[NodeSetCondition, ...]:
-        """Return the parts of a node set. If names are hidden, omit reservations, which Slurm names after users."""
+        """Return a node set's conditions. If names are hidden, omit reservations, which Slurm names after users."""
         parts = [each for each in cluster.parts_of(node_set) if not (self.hidden and each.kind == "reservation")]
         return tuple(NodeSetCondition(kind, _sanitize_text(name)) for kind, name in parts)
 
     def _get_visible_name(self, text: str) -> str:
-        """Return user-written text, or an empty text if names are hidden."""
+        """Return user-written text, or an empty string if names are hidden."""
         return "" if self.hidden else _sanitize_text(text)
 
     def _get_visible_reason(self, reason: PendingReason) -> PendingReason:
-        """Return a reason; with hidden names, without the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
+        """Return a reason. If names are hidden, omit the group that it concerns (`AssocMaxJobsLimit: 2 of ...`)."""
         return _sanitize_reason(reason_kinds.redact_reason(reason) if self.hidden else reason)
 
     def _list_queued_jobs(self, snapshot: Snapshot, decision: Decision | None) -> Iterable[page_schema.QueuedJobView]:
@@ -402,12 +402,12 @@ class _StatusPageViewBuilder:
 
 
 def _format_startup_wait(text: str) -> str:
-    """Return why the bridge starts no jobs while a decision is waiting for `text`, or "" if `text` is empty."""
+    """Return why the bridge starts no jobs while it waits for `text`, or "" if `text` is empty."""
     return f"no decision yet: {text}" if text else ""
 
 
 def _sanitize_text(text: str) -> str:
-    """Return `text` with limited length and without characters that UTF-8 cannot encode."""
+    """Return `text` cut to the maximum length, with escapes for characters that UTF-8 cannot encode."""
     return text[:_MAX_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
 
 

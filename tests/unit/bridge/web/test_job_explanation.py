@@ -58,7 +58,7 @@ def test_explains_delayed_start_and_started_interval(calibrated):
     assert sentences(alone) == [
         "It is the only pending job, and has waited for 1 min.",
         "Why it waits: other jobs go first.",
-        "Its start is not known: the dispatcher has no plan for it yet.",
+        "Its start is unknown: the dispatcher has no plan for it yet.",
         "Its time limit is 1 h 00 min, and it is expected to use all of it.",
     ]
 
@@ -139,7 +139,7 @@ def test_explains_ended_and_unscheduled_jobs_of_round():
     view = view_from_round(a_record(), past, UnscheduledJob(8, "unsupported", "licences"))
     assert sentences(view, "7") == ["It ran for 1 min and ended 20 s ago."]
     assert [explain(view, job).label for job in ("7", "8")] == ["7", "8"]
-    assert sentences(view, "8")[0].startswith("It is left to the cluster's own scheduler")
+    assert sentences(view, "8")[0].startswith("Only the cluster's own scheduler manages it")
     assert explain(view_from_round(a_record(), dataclasses.replace(past, end_s=None)), "7").state == "unknown"
 
 
@@ -181,21 +181,21 @@ def test_running_job_links_to_its_nodes():
 
 def test_preemption_is_named_on_both_sides():
     view = a_view(running=[a_running(1, preemptors="QOS high")])
-    assert sentences(view)[-1] == "It may be preempted by jobs of QOS high."
+    assert sentences(view)[-1] == "It may be preempted by jobs in QOS high."
     view = a_view(running=[a_running(1, preemptors="QOS high", checkpoint_s=view.status.now_s - 300)])
     assert sentences(view)[-1] == "Its last checkpoint was 5 min ago."
     reason = PendingReason(PendingCode.PREEMPTION, ("QOS low",))
     view = a_view(aside=[an_aside(1, kind="left_to_slurm", reason=reason)])
-    assert sentences(view) == ["It is left to the cluster's own scheduler: it may start by preempting jobs of QOS low."]
+    assert sentences(view) == ["Only the cluster's own scheduler manages it: it may start by preempting jobs in QOS low."]
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("ineligible", "It may not start yet"),
-        ("held_by_owner", "It does not start before its owner or the cluster releases it"),
+        ("held_by_owner", "It does not start until its owner or the cluster releases it"),
         ("held", "It is currently not considered"),
-        ("put off", "It backs off after a failed start"),  # as journals have it
+        ("put off", "It is in backoff after a failed start"),  # as journals have it
     ],
 )
 def test_unscheduled_job_gives_reason(kind, words):
@@ -208,7 +208,7 @@ def test_unscheduled_job_gives_reason(kind, words):
 )
 def test_explains_later_task_of_array(asked, shown, known):
     words = explain_hidden_task(asked, ["1", "x_y", *(f"7_{task}" for task in range(shown))])
-    expected = "It may follow the first 500 pending tasks of array 7: further tasks appear as these start."
+    expected = "It may come after the first 500 pending tasks of array 7: later tasks appear as these start."
     assert words == (expected if known else "")
 
 

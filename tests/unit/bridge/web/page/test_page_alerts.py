@@ -31,7 +31,7 @@ def test_sorts_urgent_alerts_first():
     found = list_alerts(report, "by an administrator", [Check("clock", False, "3 s late", "fix it")], seen())
     assert [(each.urgent, each.words) for each in found] == [
         (True, "The bridge starts no jobs."),
-        (True, "The last cycle failed: backend timeout. The cluster's state on this page is older."),
+        (True, "The last cycle failed: backend timeout. This page shows an older state of the cluster."),
         (False, "The fallback decides instead of the dispatcher."),
         (False, "Repeated commands have no effect on 1 job."),
         (False, "Check clock fails: 3 s late"),
@@ -52,7 +52,7 @@ def test_names_unusable_objects_except_hidden_users():
         UnusableObject("association", "user ada in account x", "GrpTRES", "unreadable"),
         UnusableObject("partition", "long", "LLN", "unknown", "YES"),
     ]
-    words = "3 objects of the cluster ignored: a field is unusable."
+    words = "3 cluster objects ignored: a field is unusable."
     node, ada = "node n1: configured_gres cannot be read: brackets", "association user ada in account x: GrpTRES cannot"
     long = "partition long: LLN=YES: this version has no rule for it"
     assert of(unusable=told) == [(False, words, [f"{node}; {ada} be read; {long}"])]
