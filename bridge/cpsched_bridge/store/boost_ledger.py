@@ -1,7 +1,7 @@
-"""Record on disk the boosts that the bridge has sent or is about to send, so that a crash is harmless.
+"""Record on disk the boosts that the bridge has sent or is about to send, to make a crash harmless.
 
-A boost is written before it is sent. The bridge may change a boost that is recorded; any other boost belongs to another
-actor and is left alone. Removals need no record.
+A boost is written before it is sent. The bridge may change only recorded boosts, because any other boost belongs to
+another actor. Removals need no record.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class BoostedJob:
 
 
 class BoostLedger:
-    """The boost ledger in an SQLite file, which has a single writer and is created with the first entry.
+    """The boost ledger in an SQLite file with a single writer. The first entry creates the file.
 
-    A damaged file is moved aside, and `unreported_events` reports this; the boosts in the file then count as another
-    actor's. A file that is deleted while the bridge runs is written again from memory.
+    A damaged file is moved aside, and `unreported_events` reports this. The boosts in that file then count as another
+    actor's. If the file is deleted while the bridge runs, it is written again from memory.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -59,14 +59,14 @@ class BoostLedger:
 
     @classmethod
     def open_tolerant_read_only(cls, path: Path) -> BoostLedger:
-        """Return the boost ledger without writing to disk; if unreadable, an empty ledger that reports why."""
+        """Return the boost ledger without writing to disk; if it is unreadable, an empty ledger that reports why."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
             try:
                 if path.exists():
                     book._by_id = dict(map(_parse_row, read_rows(path, _SELECT_ROWS)))
-            except Exception as error:  # the boosts that are known are removed nevertheless
+            except Exception as error:  # the caller still removes the boosts that are known
                 book.unreported_events.append(
                     CycleEvent("advice_unreadable", f"{path}: {error}; it is unknown which boosts the bridge set")
                 )
@@ -74,16 +74,16 @@ class BoostLedger:
 
     @property
     def by_id(self) -> Mapping[int, BoostedJob]:
-        """All entries by id; the mapping changes with the boost ledger."""
+        """All entries by id, as a live view of the boost ledger."""
         return self._by_id
 
     def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
-        """Return the boosts that the bridge may have set on these ids; the newest boost of the first id is last."""
+        """Return the boosts that the bridge may have set on these ids; the first id's newest boost is last."""
         known = [self._by_id[id].points for id in reversed(ids) if id in self._by_id]
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts, all or none, before they are sent. If this raises `sqlite3.Error`, nothing may be sent."""
+        """Record boosts atomically before they are sent. If this raises `sqlite3.Error`, they must not be sent."""
         entries = {}
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()

@@ -1,4 +1,4 @@
-"""Manage the bridge's name, which is stored in its state directory and is not valid in a copy of the directory.
+"""Manage the bridge's name, which is stored in the state directory and is invalid in a copy of that directory.
 
 The bridge writes its name to the cluster, so that two bridges can recognize each other. A state directory that was
 copied to another path or host, or restored from a backup, would give two bridges the same name. Therefore, the file
@@ -24,7 +24,7 @@ _MAX_BYTES = 16_384
 
 
 def make_lease(state_dir: Path) -> Lease:
-    """Return a lease, before its first renewal, for a new process of the bridge with this state directory."""
+    """Return a lease, not yet renewed, for a new bridge process with this state directory."""
     return Lease(ensure_bridge_name(state_dir), secrets.token_hex(4), 0, f"{_get_host_name()}:{state_dir.absolute()}")
 
 

@@ -29,7 +29,7 @@ _EXTERNAL_ERRORS = frozenset(
 """SQLite's codes for external errors. Any other code means damage, because the SQL statements are correct."""
 _FILE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 _CONTENT_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""Exceptions that decoding, JSON, invalid numbers or deep nesting may raise."""
+"""Exceptions that decoding errors, invalid JSON, invalid numbers or deep nesting may raise."""
 
 _SEAL_BYTES = 4
 _MAX_ERROR_CHARS = 200
@@ -55,7 +55,7 @@ def is_corruption(error: BaseException) -> bool:
 
 @contextmanager
 def raise_as_corrupt(what: object = "") -> Iterator[None]:
-    """Convert any error caused by a file's content to `CorruptFileContent`, with a message that starts with `what`."""
+    """Convert errors caused by a file's content to `CorruptFileContent`, with a message that starts with `what`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -67,9 +67,9 @@ def raise_as_corrupt(what: object = "") -> Iterator[None]:
 
 
 def _format_error(what: object, error: Exception) -> str:
-    """Return `error` as one line of limited length.
+    """Return `error` as text of limited length.
 
-    Python's built-in errors include the type, because for example `KeyError: 'x'` prints only `'x'`.
+    The text for a built-in error includes its type, because `str(KeyError("x"))`, for example, is only `'x'`.
     """
     text = str(error) if isinstance(error, sqlite3.Error | CorruptFileContent) else f"{type(error).__name__}: {error}"
     text = text[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()
@@ -102,7 +102,7 @@ def require_file(path: Path, follow: bool = True) -> None:
 
 
 def add_checksum(data: bytes) -> bytes:
-    """Return `data` with a checksum added; `verify_checksum` checks it."""
+    """Return `data` preceded by a checksum that `verify_checksum` checks."""
     return zlib.crc32(data).to_bytes(_SEAL_BYTES, "big") + data
 
 
@@ -121,8 +121,8 @@ def row_checksum(values: Iterable[object]) -> int:
 def rows_to_dataclasses(kind: type[T], rows: Iterable[Sequence[Any]]) -> list[T]:
     """Return rows as instances of the dataclass `kind`. Raise `CorruptFileContent` if a value is invalid.
 
-    Columns are in the order of the fields. Types are checked because SQLite stores any type in any column. A field
-    whose name ends in `_s` must be a time that has a date, or a duration.
+    Columns are in the order of the fields. Types are checked because SQLite stores any type in any column. The value of
+    a field whose name ends in `_s` must be within `DATE_RANGE_S`.
     """
     return [kind(*_check_row(kind, row)) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Read and write the file with the forecasts' learned state, which has a checksum and is replaced as a whole.
+"""Read and write the file that stores the forecasts' learned state, with a checksum and atomic replacement.
 
 Decisions do not use the file. If it is damaged, it is discarded and learning restarts.
 """
@@ -25,7 +25,7 @@ MAX_UNPACKED_BYTES = 64 << 20
 
 
 def write_forecast_state(path: Path, kept: Any) -> None:
-    """Replace the file with the state `kept`. Raise `OSError`, leaving the file unchanged, if that fails."""
+    """Replace the stored state with `kept`. On failure, raise `OSError` and leave the file unchanged."""
     temporary = path.with_name(f"{path.name}.new")
     packed = add_checksum(zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 6))
     if len(packed) > MAX_BYTES:

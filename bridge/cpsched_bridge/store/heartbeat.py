@@ -1,10 +1,10 @@
 """Write and read the bridge's heartbeat, a file that is touched after every successful cycle.
 
-The dead-man timer and administrators read it. During start-up (imports, compiling), the bridge also touches the file
-for as long as it may keep jobs held by an earlier run.
+The dead-man timer and administrators read it. During start-up (imports, compilation), the bridge also touches the file
+while jobs may still be held by an earlier run.
 
 The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
-time since the host booted, which cannot be changed and which `read_age_s` prefers.
+time since boot, which cannot be changed. `read_age_s` prefers it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cpsched_bridge.store.corruption_checks import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TOUCH_TOLERANCE_S = 2.0
-"""Maximum difference in seconds between the file's modification time and the time in the file after the same touch."""
+"""Maximum difference in seconds between the modification time and the time in the file if both are from one touch."""
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """The heartbeat of a running bridge; writing it may fail for at most `grace_s` seconds."""
+    """A running bridge's heartbeat. If writes fail for `grace_s` seconds, the bridge must hold no jobs."""
 
     path: Path
     grace_s: float = 60.0
@@ -31,7 +31,7 @@ class Heartbeat:
     _error: str = ""
 
     def beat(self, monotonic_s: float) -> None:
-        """Touch the file. Raise `OSError` if that fails."""
+        """Touch the file. Raise `OSError` on failure."""
         try:
             touch_file(self.path)
         except OSError as error:
@@ -65,7 +65,7 @@ def read_age_s(path: Path) -> float | None:
     """Return the seconds since the last successful cycle, or None if there was none.
 
     The result is negative if the file's time is in the future. Use the time since boot if the file was written since
-    the last boot, and otherwise the modification time. Raise `OSError` if permission is missing.
+    the last boot; otherwise, use the modification time. Raise `OSError` if the file is not accessible.
     """
     try:
         wall_s = path.stat().st_mtime

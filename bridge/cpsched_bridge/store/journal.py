@@ -1,4 +1,4 @@
-"""Write the journal: every round with its inputs, decision and results, sufficient to repeat the decision.
+"""Write the journal: every round with its inputs, decision and results, from which the decision can be repeated.
 
 The journal is an SQLite file (WAL) that only the bridge writes and any process may read. Rounds are stored in segments:
 the first round of a segment in full, the others as changes (see `json_deltas`). The oldest segments are deleted when
@@ -38,7 +38,7 @@ from cpsched_bridge.store.sqlite_files import (
 )
 
 FORMAT = 3
-"""Version of the tables in `pragma user_version`, since cpsched 0.1.0. Lower versions were never released."""
+"""Version of the tables, stored in `pragma user_version`; since cpsched 0.1.0. Lower versions were never released."""
 
 SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
@@ -63,10 +63,10 @@ create table if not exists facts (name text primary key, value text not null) wi
 """
 
 MAX_SEGMENT_ROUNDS = 512
-"""Maximum rounds per segment. A full round is about as large as this many changes, and reads stay fast."""
+"""Maximum number of rounds per segment. A full round is about as large as this many changes, and reads stay fast."""
 
 MIN_EXPLAINED_ROUNDS = 600
-"""Minimum number of newest rounds that keep plan and reasons; older decisions are repeated if needed."""
+"""Minimum number of newest rounds whose plan and reasons are retained; older decisions are repeated if needed."""
 
 PRUNE_INTERVAL_ROUNDS = 64
 """Number of rounds between two checks of the journal's age and size."""
@@ -76,8 +76,8 @@ _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 class Journal(JournalReader):
     """The journal on disk, for reading and writing.
 
-    `max_mib` limits the size of the data and `keep_days` its age; the oldest rounds are deleted. A `read_only` journal
-    may be read while a bridge writes to the file.
+    `max_mib` limits the size of the data and `keep_days` its age; the oldest rounds are deleted first. A `read_only`
+    journal may be read while a bridge writes to the file.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Journal(JournalReader):
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = identify_file(path)
         self._asides: frozenset[UnscheduledJob] | None = None
-        """The list of unscheduled jobs as last written; None if unknown."""
+        """The unscheduled jobs as last written; None if unknown."""
         self._labels: dict[int, str] = {}
         self._end_segment()
 
     def _open_or_create(self) -> sqlite3.Connection:
-        """Open or create the file and return a connection. Move aside a file that is damaged or has another format."""
+        """Open or create the file and return a connection. Move a file aside if it is damaged or has another format."""
         before, why = 0, "damaged"
         try:
             with raise_as_corrupt():
@@ -127,7 +127,7 @@ class Journal(JournalReader):
         return self._start_new_file(why, words, before)
 
     def _start_new_file(self, why: str, text: object, before: int, again: bool = False) -> sqlite3.Connection:
-        """Move the old file aside, create a new one, and return a connection. `before` is the last round so far.
+        """Move the old file aside, create a new one, and return a connection. `before` is the last recorded round.
 
         `again`: an earlier attempt failed and was reported.
         """
@@ -180,7 +180,7 @@ class Journal(JournalReader):
                 work()
 
     def _continue_in_new_file(self, why: object) -> None:
-        """Continue in a new file. If the file cannot be created, the next write tries again."""
+        """Switch to a new file. If it cannot be created, the next write tries again."""
         self._end_segment()
         self._asides = None
         self._db.close()
@@ -211,7 +211,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
-        """Write the round of a cycle that has a snapshot. For a failed decision, write the name of the failure."""
+        """Write the round of a cycle that has a snapshot. If the decision failed, write the failure's name instead."""
         snapshot = report.snapshot
         assert snapshot is not None
         self._record_labels(report)
@@ -258,7 +258,7 @@ class Journal(JournalReader):
         self._bytes_left -= len(data) + len(explained)
 
     def _record_labels(self, report: CycleReport) -> None:
-        """Record the names of this round's jobs, including jobs that started after the observation."""
+        """Store the labels of this round's jobs in memory, including jobs that have ended."""
         assert report.snapshot is not None
         named = dict(self._labels)
         if report.observation is not None:
@@ -269,7 +269,7 @@ class Journal(JournalReader):
             self._labels = {id: named[id] for id in here if id in named and named[id] != str(id)}
 
     def _insert_past_jobs(self, report: CycleReport, snapshot: Snapshot) -> None:
-        """Record the jobs that were first seen running or ended, with their nodes and times."""
+        """Record the jobs that were first observed as running or ended, with their nodes and times."""
         if not (report.started or report.ended):
             return
         table = snapshot.table
@@ -304,11 +304,11 @@ class Journal(JournalReader):
             self._write_in_transaction(lambda: self._db.executemany(query, rows))
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
-        """Write the event for a bridge's stop, with the reasons why jobs could not be released."""
+        """Write the event for the bridge's stop, with the reasons why jobs could not be released."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED_EVENT, "; ".join(problems) or CLEAN_STOP_DETAIL)])
 
     def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
-        """Write the changes in the list of jobs that the bridge does not schedule."""
+        """Write the changes to the list of jobs that the bridge does not schedule."""
         now = frozenset(asides)
         if now == self._asides:
             return
@@ -348,7 +348,7 @@ class Journal(JournalReader):
         return dropped
 
     def _find_first_kept_round(self, now_unix_s: float) -> int:
-        """Return the first round to keep, which begins the oldest segment with a round within the age limit."""
+        """Return the first round to retain, which begins the segment with the oldest round within the age limit."""
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -365,7 +365,7 @@ class Journal(JournalReader):
 
 
 def _read_format(db: sqlite3.Connection) -> int | None:
-    """Return the version of a journal's tables, or None for a file without tables."""
+    """Return the version of a journal's tables, or None if the file has no tables."""
     version, tables = (db.execute(query).fetchone()[0] for query in ("pragma user_version", _COUNT_TABLES))
     return int(version) if version or tables else None
 
@@ -376,6 +376,6 @@ def _iterate_slots(snapshot: Snapshot) -> Iterable[int]:
 
 
 def _format_nodes(snapshot: Snapshot, slot: int) -> str:
-    """Return the nodes of a running job as text: node names, with the units if above 1."""
+    """Return a running job's nodes as text: the names, with the number of units if it exceeds 1."""
     names = snapshot.cluster.node_names
     return replace_surrogates(",".join(names[n] + (f"*{u}" if u > 1 else "") for n, u in snapshot.placement_of(slot)))

@@ -26,7 +26,7 @@ from cpsched_bridge.store.round_records import RoundRecord, cluster_from_json, r
 
 @dataclass(frozen=True, slots=True)
 class RoundSummary:
-    """The summary of one round in a list."""
+    """The summary of one round."""
 
     number: int
     now_s: int
@@ -39,12 +39,12 @@ class RoundSummary:
 
 
 CLEAN_STOP_DETAIL = "in order"
-"""Stored detail of the event `STOPPED_EVENT` if the bridge left no job held contrary to its settings."""
+"""Stored detail of `STOPPED_EVENT` if no job remained held contrary to the bridge's settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """A notable event, for example a failed cycle, a failed start or a change of mode."""
+    """A notable event, such as a failed cycle, a failed start or a mode change."""
 
     at_unix_s: float
     round: int
@@ -54,21 +54,20 @@ class JournalEvent:
 
     @property
     def is_clean_stop(self) -> bool:
-        """Whether a bridge stopped and left no job held contrary to its settings."""
+        """Whether the bridge stopped and no job remained held contrary to its settings."""
         return (self.kind, self.detail) == (STOPPED_EVENT, CLEAN_STOP_DETAIL)
 
 
 BACKED_OFF_KIND = "put off"
-"""Kind of a job that backs off after a failed start of the job itself or in its group."""
+"""Kind of a job in backoff after a failed start of the job itself or of a job in its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledJob:
     """A pending job that the bridge currently does not schedule.
 
-    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency, a limit),
-    `BACKED_OFF_KIND`, `held` (by its owner or an administrator), or `free`. Otherwise, it is the job's state in the
-    ledger.
+    `kind` is `unsupported` (managed only by the cluster's own scheduler), `ineligible` (because of a dependency or a
+    limit), `BACKED_OFF_KIND`, `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
     """
 
     job_id: int
@@ -80,7 +79,7 @@ class UnscheduledJob:
 
 @dataclass(frozen=True, slots=True)
 class JournalJobRecord:
-    """A job that was seen running, with its submission, start, nodes and, once it has ended, its end."""
+    """A job that was observed running: its submission, start and nodes, and its end once it has ended."""
 
     job_id: int
     round: int
@@ -95,7 +94,7 @@ class JournalJobRecord:
 
 @dataclass(frozen=True, slots=True)
 class _RoundSegment:
-    """The location of a round, and the values that its segment stores for all of its rounds."""
+    """The segment of a round, and the values that the round and its segment store as columns."""
 
     segment: int
     mode: str
@@ -106,7 +105,7 @@ class _RoundSegment:
 
 @dataclass(slots=True)
 class _SegmentPosition:
-    """A position in a segment, with the values after all rounds up to `number`."""
+    """A position in a segment, with a reader that has decoded all rounds up to `number`."""
 
     segment: int
     number: int
@@ -114,7 +113,7 @@ class _SegmentPosition:
 
 
 class JournalReader:
-    """A reader of the journal in an open database. Reading rounds in ascending order is fastest."""
+    """A reader for the journal in an open database. Reading rounds in ascending order is fastest."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -129,7 +128,7 @@ class JournalReader:
         return self._query_round_number(query)
 
     def last_stored_round(self) -> int:
-        """Return the number of the newest round in this file, which may be of another version; 0 if there is none."""
+        """Return the number of the newest round in this file, which may have another format; 0 if there is none."""
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
     def _query_round_number(self, query: str) -> int:
@@ -180,7 +179,7 @@ class JournalReader:
         return f"round={number}: must be in the journal; {held}"
 
     def _read_segment_value(self, table: str, segment: int, number: int) -> Any:
-        """Return the value of a segment at a round, or None if the table has no value for that round."""
+        """Return the value stored in a segment for a round, or None if the table has no value for that round."""
         place = self._places.get(table)
         if place is None or place.segment != segment or place.number > number:
             place = self._places[table] = _SegmentPosition(segment, segment - 1, JsonDeltaReader())
@@ -197,7 +196,7 @@ class JournalReader:
         return self._clusters[key]
 
     def find_past_job(self, text: str) -> JournalJobRecord | None:
-        """Return the newest job with this id or name that was seen running, or None if there is none."""
+        """Return the newest job with this id or label that was observed running, or None if there is none."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
         with raise_as_corrupt():
@@ -205,7 +204,7 @@ class JournalReader:
             return next(iter(rows_to_dataclasses(JournalJobRecord, rows)), None)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name that users see for a job, if the journal contains it."""
+        """Return the job's label as shown to users, or its id if the journal has no label."""
         query = "select label from aside where job_id = ?1 union all select label from past where job_id = ?1"
         with raise_as_corrupt():
             labels = [str(label) for (label,) in self._db.execute(query, (job_id,)) if label]
@@ -237,7 +236,7 @@ class JournalReader:
     def last_activity(self) -> JournalEvent | None:
         """Return the newest event or, if it is newer, the newest round as an event of kind `round`, or None.
 
-        An event of the newest round is newer than the round itself, because a bridge writes its last event afterwards.
+        An event of the newest round is newer than the round itself, because the bridge writes its last event later.
         """
         events = self.list_events(limit=1)
         lines = self.list_rounds(limit=1)

@@ -1,12 +1,12 @@
 """Compute and apply differences between JSON values, and store a series of values as compressed differences.
 
-A delta is itself JSON: None for two equal values, otherwise a list that begins with the kind of the delta:
+A delta is itself JSON: null for two equal values, otherwise a list that begins with the kind of delta:
 
 - `[0, value]`: the new value is `value`.
 - `[1, {key: delta}, [keys]]`: in a mapping, the changed and new entries, and the removed keys.
 - `[2, [[position, delta]]]`: in a list of the same length, the changed elements.
 - `[3, [positions], [[position, value]]]`: in a list without repetitions, the old positions of removed elements, then
-  the inserted elements with their new positions. An element that moved is removed and inserted.
+  the inserted elements with their new positions. A moved element is removed and inserted again.
 
 >>> compute_delta({"queue": [7, 8, 9], "now": 1}, {"queue": [8, 9, 10], "now": 2})
 [1, {'queue': [3, [0], [[2, 10]]], 'now': [0, 2]}]
@@ -78,7 +78,7 @@ def _compute_mapping_delta(before: dict[str, Json], after: dict[str, Json]) -> J
     for key, value in after.items():
         known = before.get(key, _MISSING)
         if known is value or (known == value and type(known) is type(value) and type(value) in _PLAIN_TYPES):
-            continue  # by far the most frequent case
+            continue  # by far the most common case
         if (change := compute_delta(known, value)) is not None:
             changes[key] = change
     gone = sorted(before.keys() - after.keys()) if before.keys() != after.keys() else []
@@ -105,7 +105,7 @@ def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
 
 
 def _are_plain(values: list[Json]) -> bool:
-    """Return whether all values are numbers or strings, because `==` treats `true` as 1, even in nested values."""
+    """Return whether all values are numbers or strings; `==` treats `true` as 1, even in nested values."""
     return _PLAIN_TYPES.issuperset(map(type, values))
 
 
@@ -115,7 +115,7 @@ def _are_distinct(values: list[Json]) -> bool:
 
 
 def _compute_smallest_list_delta(before: list[Json], after: list[Json]) -> list[Json]:
-    """Return the smallest delta of removals and insertions, which keeps a longest subsequence in order."""
+    """Return the smallest delta of removals and insertions, which leaves a longest common subsequence in place."""
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
@@ -152,7 +152,7 @@ def encode_json(value: Json) -> bytes:
 
 
 class JsonDeltaWriter:
-    """A writer that converts a series of values to compressed parts, each with the changes since the previous value."""
+    """A writer that encodes a series of values as compressed parts, each with the changes since the previous value."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_COMPRESSION_LEVEL)
@@ -166,12 +166,12 @@ class JsonDeltaWriter:
 
 
 class JsonDeltaReader:
-    """A reader that converts the parts of a `JsonDeltaWriter`, beginning with the first, back to values."""
+    """A reader that decodes the parts of a `JsonDeltaWriter`, starting with the first."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj()
         self.value: Json = None
-        """The value after the last part that was read."""
+        """The value after the last decoded part."""
 
     def decode_next(self, part: bytes) -> None:
         """Read the next part and update `value`. Raise `CorruptFileContent` if the part is damaged."""

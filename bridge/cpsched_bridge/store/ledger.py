@@ -1,7 +1,7 @@
-"""Record on disk each job that the bridge holds or starts, so that a crash loses no job and starts none twice.
+"""Record on disk each job that the bridge holds or starts, so that a crash loses no job and starts no job twice.
 
 An intent is written before its command is sent, and the outcome afterwards. After a crash at any time, the next bridge
-process reads the intents, observes the cluster, and relies on the cluster's state.
+process reads the intents, observes the cluster, and treats the cluster's state as authoritative.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class LedgerState(StrEnum):
     HANDING_BACK = "handing-back"
     """The job must be released to the cluster's own scheduler, without a pin."""
     FREE = "free"
-    """The job is pending and left to the cluster's own scheduler."""
+    """The job is pending and is managed only by the cluster's own scheduler."""
     RUNNING = "running"
-    """The job was seen running."""
+    """The job was observed running."""
     ENDED = "ended"
     """The job ran and ended, or left the cluster while it was not managed."""
     GONE = "gone"
@@ -96,13 +96,13 @@ PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
         }
     ),
 }
-"""Permitted transitions. A closed job may return after a requeue or if the controller had lost the job."""
+"""Permitted transitions. A closed job may return after a requeue, or if the controller had lost it."""
 
 
 Cause = Literal["", "released", "held_by_administrator"]
 """Cause of the last transition that affects the next one; empty if only the state matters.
 
-- `released`: the cluster answered the release command of a start in which pin and release are two commands.
+- `released`: the cluster answered the release command of a start whose pin and release are separate commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
 """
 _TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
@@ -112,12 +112,12 @@ _TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
         frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
     ),
 }
-"""Text for a cause in the file's reason column, which earlier versions read, and the states that can have it."""
+"""Text for each cause in the file's reason column, which earlier versions read, and the states that can have it."""
 _REQUEST_SEPARATOR = ", while it asks for "
-"""Separator before the job's request in the file's column `leave`; see `ManagedJobEntry.asked`."""
+"""Separator before the job's request in the file's `leave` column; see `ManagedJobEntry.asked`."""
 
 _MAX_NAMED_JOBS = 50
-"""Maximum number of a damaged ledger's jobs that a message lists."""
+"""Maximum number of jobs listed in a message about a damaged ledger."""
 
 
 class IllegalLedgerTransition(BridgeError):
@@ -137,24 +137,24 @@ class ManagedJobEntry:
     failures: int = 0
     """Number of consecutive failed starts and holds."""
     nodes: tuple[tuple[str, int], ...] = ()
-    """Nodes of the last start as (node name, units)."""
+    """Nodes of the last start, as (node name, units) pairs."""
     leave: str = ""
-    """Why the job must not be adopted again; empty if it may be."""
+    """Why the job must not be adopted again; empty if it may be adopted."""
     label: str = ""
-    """The name that users see, for example "19_3"."""
+    """Label shown to users, such as "19_3"."""
     why: str = ""
     """Human-readable reason for the last transition."""
     cause: Cause = ""
     asked: str = ""
-    """Request to which `leave` applies, as `equivalence.request_fingerprint`; empty for any request."""
+    """Request to which `leave` applies, as an `equivalence.request_fingerprint`; empty if it applies to any request."""
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
 """Additional meaning of a transition:
 
 - `as_decided`: the job was started on the nodes of the decision.
-- `kept_on`: the job stays held and is retried, because the cluster's own scheduler could not start it.
-- `left`: the job is left to the cluster's own scheduler for the reason in `ManagedJobEntry.leave`.
+- `kept_on`: the job stays held and is retried, because the cluster's own scheduler could not start it either.
+- `left`: the job becomes unmanaged, for the reason in `ManagedJobEntry.leave`.
 """
 
 
@@ -165,7 +165,7 @@ class LedgerTransition:
     before: LedgerState | None
     entry: ManagedJobEntry
     obstacle: ClusterReason | None = None
-    """Why a start failed, if the reason concerns the job or its group. Not a failure of the bridge."""
+    """Why a start failed, if the reason concerns the job or its group. Such a failure is not the bridge's."""
     failed: bool = False
     """Whether a start or a hold failed without a known reason."""
     event: TransitionEvent = ""
@@ -186,7 +186,7 @@ def make_transition(
 ) -> LedgerTransition:
     """Return a transition of `entry`, or of a new entry for `job_id`, to a new state with further changes.
 
-    `cause` applies only to this transition, and `asked` only with its `leave`.
+    A `cause` applies only to its own transition, and `asked` only to the `leave` set with it.
     """
     if entry is None:
         return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
@@ -200,7 +200,7 @@ def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: in
 
 
 def make_unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
-    """Return the entry fields for a job that is left to the cluster for `reason` while its request is `asked`."""
+    """Return the entry fields for a job that stays unmanaged for `reason` while its request is `asked`."""
     return {"leave": f"{reason}{_REQUEST_SEPARATOR}{asked}", "asked": asked}
 
 
@@ -221,16 +221,16 @@ _ADD_SEAL_COLUMN = "alter table jobs add column seal integer"
 _FIELD_COUNT = 9
 _SELECT_ROWS = "select * from jobs"
 _COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""Query for lost rows. A job is deleted with its transitions, so transitions without a job prove a lost row."""
+"""Query that counts transitions without a job. A job is deleted with its transitions, so these prove a lost row."""
 
 
 class Ledger:
     """The ledger's jobs and transitions in an SQLite file (WAL) with one writer, which other processes may read.
 
-    `durable`: every commit reaches the disk (synchronous=FULL), which also protects against power failures.
+    `durable`: every commit is flushed to disk (synchronous=FULL), which also protects against power failures.
 
     Each row has a checksum, called its seal. A damaged file is moved aside, and `unreported_events` reports this. At
-    start-up, only rows with a valid seal are kept, and the cluster shows which other jobs have the bridge's marks.
+    start-up, only rows with a valid seal are retained, and the cluster shows which other jobs have the bridge's marks.
     Later, or if the file was deleted, the file is written again from memory.
     """
 
@@ -241,7 +241,7 @@ class Ledger:
         self.whole = True
         """Whether the ledger is complete; False if the file was damaged or missing."""
         self._lost = False
-        """Whether the file was moved aside and a new file could not be created yet."""
+        """Whether the file was moved aside and no new file has been created yet."""
         try:
             self._open(read_only)
         except CorruptFileContent as error:
@@ -251,7 +251,7 @@ class Ledger:
 
     @classmethod
     def load_copy(cls, path: Path) -> Ledger:
-        """Return an in-memory ledger with a file's content. Raise `sqlite3.Error` or `CorruptFileContent`."""
+        """Return an in-memory copy of a ledger file. Raise `sqlite3.Error` or `CorruptFileContent`."""
         copy = cls(":memory:", durable=False)
         with raise_as_corrupt():
             copy.replace_entries([_parse_row(row) for row in read_rows(path, _SELECT_ROWS)])
@@ -272,7 +272,7 @@ class Ledger:
         self._file = identify_file(self._path)
 
     def _connect(self, read_only: bool = False) -> sqlite3.Connection:
-        """Return a connection that checkpoints each commit, so that damage to the write-ahead log loses nothing."""
+        """Return a connection that checkpoints each commit, so that damage to the write-ahead log loses no data."""
         db = connect_sqlite(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
@@ -309,7 +309,7 @@ class Ledger:
         self.unreported_events.append(CycleEvent("ledger_damaged", message + odd))
 
     def replace_entries(self, entries: Iterable[ManagedJobEntry]) -> None:
-        """Replace the entries of the same jobs with `entries`, unchanged."""
+        """Write `entries` as they are, and replace existing entries of the same jobs."""
         found = list(entries)
         with self._db:
             _insert_entries(self._db, found)
@@ -357,15 +357,15 @@ class Ledger:
 
     @property
     def by_id(self) -> Mapping[int, ManagedJobEntry]:
-        """All entries by job id; the mapping changes with the ledger."""
+        """All entries by job id, as a live view of the ledger."""
         return self._entries
 
     def get(self, job_id: int) -> ManagedJobEntry | None:
-        """Return the entry of a job, or None."""
+        """Return a job's entry, or None if there is none."""
         return self._entries.get(job_id)
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name that users see for a job, if the ledger contains it."""
+        """Return the job's label as shown to users, or its id if the ledger has no label."""
         entry = self._entries.get(job_id)
         return (entry.label if entry is not None else "") or str(job_id)
 
@@ -374,7 +374,7 @@ class Ledger:
         return [self._entries[id] for id in sorted(set().union(*(self._in_state[s] for s in states or LedgerState)))]
 
     def open_ids(self) -> frozenset[int]:
-        """Return the ids of jobs that are not over."""
+        """Return the ids of jobs that have neither ended nor left the cluster."""
         return frozenset().union(*(self._in_state[state] for state in LedgerState if state not in CLOSED_STATES))
 
     def list_held_ids(self) -> list[int]:
@@ -386,16 +386,16 @@ class Ledger:
         return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
-        """Return pending jobs that are pinned but no longer managed, because another actor held them after the pin.
+        """Return pending jobs that are pinned but no longer managed because another actor held them after the pin.
 
-        If such a job is no longer held, `reconcile` manages the job again in order to release it.
+        Once such a job is no longer held, `reconcile` manages it again in order to release it.
         """
         return [entry for entry in self.list_entries(LedgerState.FREE) if entry.pinned]
 
     def record(self, transitions: Iterable[LedgerTransition], round_number: int = 0, unwritten: bool = False) -> None:
-        """Write transitions, all or none, before returning.
+        """Write transitions atomically before returning.
 
-        Raise `IllegalLedgerTransition` if the ledger has another state for a job.
+        Raise `IllegalLedgerTransition` if a job's state in the ledger differs from the transition's previous state.
 
         `unwritten`: if writing fails, keep the transitions in memory, then raise the error.
         """
@@ -453,7 +453,7 @@ class Ledger:
         return {state: len(self._in_state[state]) for state in LedgerState}
 
     def prune(self, before_s: int) -> None:
-        """Delete the jobs that were over before `before_s`, with their transitions."""
+        """Delete the jobs that were closed before `before_s`, with their transitions."""
         old = [e.job_id for e in self.list_entries(*CLOSED_STATES) if e.since_s < before_s]
 
         def work() -> None:
@@ -512,7 +512,7 @@ def _make_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
 
 
 def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a damaged file that can be read from its beginning or its end."""
+    """Yield the rows of a damaged file that can be read from its start or its end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),

@@ -1,4 +1,4 @@
-"""Recover the held jobs from the journal if the ledger was damaged or deleted.
+"""Recover held jobs from the journal if the ledger was damaged or deleted.
 
 The journal's last round records which jobs the bridge held, regardless of their marks. Without this record, jobs held
 by the bridge itself would appear to be held by an administrator.
@@ -21,9 +21,9 @@ _REASON = "held according to the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
-    """Add the jobs that only the journal contains to an incomplete ledger. Never raise because of a file.
+    """Add the held jobs that only the journal contains to an incomplete ledger. File errors are ignored.
 
-    `keeps`: whether a stopping bridge keeps its jobs held. If False, a bridge that stopped cleanly holds no jobs.
+    `keeps`: whether a bridge that stops keeps its jobs held. If False, a bridge that stopped cleanly holds no jobs.
     """
     if ledger.whole:
         return
@@ -39,7 +39,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
 
 
 def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
-    """Return entries for the jobs that the bridge held in its last round; empty if that round cannot be read."""
+    """Return entries for the jobs that the bridge held in its last round; no entries if that round cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,

@@ -1,4 +1,4 @@
-"""Manage the small files of a bridge process: the instance lock, requests to the bridge, and its start-up step."""
+"""Manage a bridge process's small files: the instance lock, requests to the bridge, and the start-up step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 
 
 class InstanceLock:
-    """A lock for the lifetime of the process; the kernel releases it however the process ends.
+    """A lock for the lifetime of the process. The kernel releases it however the process ends.
 
     Locking needs no free disk space. The process id in the file is for information only.
     """
@@ -48,7 +48,7 @@ _DEFAULT_REASON = "paused"
 
 
 class PauseFile:
-    """The file that pauses the bridge and contains the reason. It outlives the bridge, and any tool can write it."""
+    """The file that pauses the bridge and contains the reason. It survives a restart, and any tool can write it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +68,7 @@ class PauseFile:
             return _DEFAULT_REASON
 
     def pause(self, why: str) -> None:
-        """Pause from the next cycle on. Raise `OSError`, except for a full disk: an empty file also pauses."""
+        """Pause from the next cycle on. Raise `OSError`, except if the disk is full: an empty file also pauses."""
         draft = self._path.with_suffix(".new")
         try:
             with open(draft, "w", opener=_open_for_owner) as file:
@@ -91,13 +91,13 @@ class PauseFile:
 
 
 class TakeLeadershipFile:
-    """The file with an operator's request that this bridge take control from any other bridge."""
+    """The file that contains an operator's request for this bridge to take control from any other bridge."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
 
     def request(self) -> None:
-        """Request that the bridge take over in its next cycle. Raise `OSError` if that fails."""
+        """Request a takeover in the next cycle. Raise `OSError` on failure."""
         self._path.touch(OWNER_ONLY)
 
     def consume_request(self) -> bool:
@@ -110,13 +110,13 @@ class TakeLeadershipFile:
 
 
 class StartupFile:
-    """The file with the bridge's start-up step, for `cpsched status`. A killed bridge leaves the file behind."""
+    """The file with the bridge's start-up step, for `cpsched status`. A killed bridge does not remove the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write_step(self, step: str) -> None:
-        """Write the current step; empty text once all are done. A disk failure does not prevent the start-up."""
+        """Write the current step; an empty step deletes the file. A disk error does not prevent the start-up."""
         with contextlib.suppress(OSError):
             if not step:
                 self._path.unlink(missing_ok=True)

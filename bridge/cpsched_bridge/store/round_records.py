@@ -3,11 +3,10 @@
 A round consists of two JSON values:
 
 - facts: the snapshot, the dispatcher's memory, the starts and the commands.
-- explanations: the expected start of every job and the reason why it waits. Repeating the decision yields the same
-  values, so they are kept only for the newest rounds. A digest of the plan is always kept.
+- explanations: each job's expected start and pending reason. Repeating the decision yields the same values, so they are
+  stored only for the newest rounds. A digest of the plan is always stored.
 
-Both are written as changes since the previous round (see `json_deltas`), so an hour with few changes needs little
-space.
+Both are written as changes since the previous round (see `json_deltas`), so rounds with few changes need little space.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Json = Any
 
 
 def hash_content(data: bytes) -> str:
-    """Return the content address of `data`: equal bytes have equal keys."""
+    """Return the content hash of `data`, which is the same for equal bytes."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
@@ -103,7 +102,7 @@ def cluster_from_json(value: Json) -> Cluster:
 
 
 def placement_from_json(value: Json) -> Placement:
-    """Return the placement for pairs of node and units."""
+    """Return the placement for a list of (node, units) pairs."""
     return tuple((node, units) for node, units in value)
 
 
@@ -119,7 +118,7 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Predicted seconds by job id, as of each job's first observation, so that repeating needs no history."""
+    """Predicted run time in seconds by job id, from each job's first observation. A replay thus needs no history."""
     starts: Mapping[int, Placement]
     effort: Effort
     explained: bool = True
@@ -135,27 +134,27 @@ class RoundRecord:
     mode: str = ""
     at_unix_s: float = 0.0
     failure: str = ""
-    """The name, in snake case, of the policy's failure if this round has no decision."""
+    """The policy failure's name in snake case if this round has no decision; otherwise empty."""
     labels: Mapping[int, str] = field(default_factory=dict)
-    """The names that users see for jobs, where they differ from the ids."""
+    """Labels of jobs as shown to users, by id, where they differ from the id."""
     outcomes: Sequence[tuple[str, Outcome]] = ()
     """Kind and outcome of each command."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration in seconds of each phase of the cycle."""
 
     def get_job_name(self, job_id: int) -> str:
-        """Return the name that users see for a job."""
+        """Return the job's label as shown to users."""
         return self.labels.get(job_id) or str(job_id)
 
 
 class CachingJobRowEncoder:
-    """An encoder of jobs as rows `[estimate_s, *job_to_json]`, which reuses the row of an unchanged job."""
+    """An encoder that converts jobs to rows `[estimate_s, *job_to_json]` and reuses the row of an unchanged job."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
 
     def encode_rows(self, snapshot: Snapshot) -> dict[str, Json]:
-        """Return the rows of the snapshot's queued and running jobs by job id."""
+        """Return the rows of the snapshot's queued and running jobs, by job id."""
         slots = np.append(snapshot.queue, snapshot.running)
         jobs, before = snapshot.table.jobs, self._rows
         self._rows = rows = {}
@@ -169,7 +168,7 @@ class CachingJobRowEncoder:
 
 
 def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[int, str]) -> Json:
-    """Return the facts of a cycle that has a snapshot; `jobs` are the rows of its jobs by id."""
+    """Return the facts of a cycle that has a snapshot. `jobs` contains the rows of its jobs by id."""
     snapshot = report.snapshot
     assert snapshot is not None
     table = snapshot.table
@@ -211,7 +210,7 @@ def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
 def round_from_json(
     number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
 ) -> RoundRecord:
-    """Return the round that `round_to_json` converted; `explained` is None if it is no longer stored."""
+    """Return the round that `round_to_json` converted. `explained` is None if the explanations are no longer stored."""
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
@@ -248,8 +247,8 @@ def failure_to_json(kind: str) -> Json:
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
-    """Return the facts and explanations of a decision by job id. Raise if a part of it is not JSON."""
-    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs and for the same reason
+    """Return a decision's facts and explanations by job id. Raise if a value cannot be represented in JSON."""
+    behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs or for the same reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():
         if wait.behind not in behind:

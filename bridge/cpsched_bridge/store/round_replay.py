@@ -1,4 +1,4 @@
-"""Repeat a recorded decision from the journal alone and compare the results."""
+"""Repeat a recorded decision using only the journal, and compare the results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class RecordedPredictor(Predictor):
         self._estimates = estimates
 
     def predict(self, job: Job) -> int:
-        """Return the recorded estimate of a job in seconds."""
+        """Return the recorded estimate for a job in seconds."""
         return self._estimates[job.id]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
-    """The result of repeating a decision; `differences` is empty if starts, placements and plan are equal."""
+    """The result of a repeated decision. `differences` is empty if the starts, placements and plan are equal."""
 
     number: int
     starts: Mapping[int, Placement]
@@ -36,7 +36,7 @@ class ReplayedRound:
     waits: Mapping[int, Wait]
     differences: tuple[str, ...]
     skipped: str = ""
-    """Why the decision could not be repeated; empty if it was."""
+    """Why the decision could not be repeated; empty if it was repeated."""
 
     @property
     def is_same_decision(self) -> bool:

@@ -1,4 +1,4 @@
-"""Create, open, check, and move aside SQLite files."""
+"""Create, open and check SQLite files, and move damaged ones aside."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from urllib.parse import quote
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption, read_head, require_file
 
 OWNER_ONLY = 0o600
-"""Mode, regardless of the umask, of files that contain the names of users and jobs."""
+"""File mode, regardless of the umask, for files that contain the names of users and jobs."""
 _EXTRA_SUFFIXES = ("-wal", "-shm")
 """Suffixes of SQLite's additional files, which get the mode of the database file."""
 _LOCK_TIMEOUT_S = 5.0
 """Seconds to wait for a lock that another process holds."""
 _MAGIC = b"SQLite format 3\0"
 _VERSION_OFFSETS = (18, 19)
-"""Offsets of the header's write and read versions; for values other than 1 and 2, SQLite opens read-only."""
+"""Offsets of the header's write and read versions. For values other than 1 and 2, SQLite opens the file read-only."""
 
 
 def connect_sqlite(
@@ -28,7 +28,7 @@ def connect_sqlite(
 ) -> sqlite3.Connection:
     """Return a connection in WAL mode. Raise `sqlite3.Error` or `CorruptFileContent`.
 
-    With `durable`, each commit reaches the disk. With `auto_vacuum`, a new file can return deleted space to the file
+    With `durable`, each commit is flushed to disk. With `auto_vacuum`, a new file can return deleted space to the file
     system.
     """
     if path != ":memory:":
@@ -70,7 +70,7 @@ def _create_missing_file(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Raise `CorruptFileContent` for damage that SQLite ignores. No connection may be open: it would lose its locks."""
+    """Raise `CorruptFileContent` if SQLite would ignore damage. An open connection to the file would lose its locks."""
     try:
         head = read_head(path, 100)
     except OSError:
@@ -102,7 +102,7 @@ def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
 
 
 def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query, even on a full disk. Raise `sqlite3.Error` or `CorruptFileContent`.
+    """Return the rows that a query selects, even on a full disk. Raise `sqlite3.Error` or `CorruptFileContent`.
 
     Text is decoded when it is read, so invalid UTF-8 raises `UnicodeDecodeError`.
     """
@@ -129,7 +129,7 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return `words` with unencodable characters (lone surrogates from a user's bytes) escaped."""
+    """Return `text` with unencodable characters (lone surrogates from user-supplied bytes) escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

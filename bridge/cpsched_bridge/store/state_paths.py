@@ -36,7 +36,7 @@ def boost_ledger_path(settings: Settings) -> Path:
 
 
 def forecast_state_path(settings: Settings) -> Path:
-    """Return the path of the file with the forecasts' learned state."""
+    """Return the path of the file that stores the forecasts' learned state."""
     return settings.state_dir / "outlook"
 
 
@@ -56,7 +56,7 @@ def pause_file(settings: Settings) -> PauseFile:
 
 
 def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
-    """Return the file with which a takeover is requested."""
+    """Return the file that requests a takeover."""
     return TakeLeadershipFile(settings.state_dir)
 
 
@@ -128,7 +128,7 @@ def acquire_instance_lock(settings: Settings) -> InstanceLock:
 
 @contextmanager
 def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]:
-    """Open the ledger. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
+    """Open the ledger. Raise `SettingsError` if no bridge has run, and `CorruptFile` if the file is invalid."""
     path = ledger_path(settings)
     if read_only:
         _require_existing_file(settings, path)
@@ -144,7 +144,7 @@ def open_ledger(settings: Settings, read_only: bool = False) -> Iterator[Ledger]
 
 @contextmanager
 def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal]:
-    """Open the journal. Raise `SettingsError` if no bridge has run and `CorruptFile` if the file is invalid."""
+    """Open the journal. Raise `SettingsError` if no bridge has run, and `CorruptFile` if the file is invalid."""
     path = journal_path(settings)
     if read_only:
         _require_existing_file(settings, path)
@@ -162,7 +162,7 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
     """Open the ledger regardless of the disk's state: the file, an in-memory copy, or an empty in-memory ledger.
 
-    The ledger's `unreported_events` report which one. Changes in memory are lost at the end; the next bridge reads the
+    The ledger's `unreported_events` state which one. Changes in memory are lost at the end; the next bridge reads the
     cluster.
     """
     path = ledger_path(settings)
@@ -188,7 +188,7 @@ def _open_in_memory(path: Path) -> Ledger:
 
 
 def _make_unknown_ledger(path: Path, why: str) -> Ledger:
-    """Return an empty in-memory ledger that reports `why`; create no file where no bridge may have run."""
+    """Return an empty in-memory ledger that reports `why`. Create no file, because no bridge may have run there."""
     ledger = Ledger(":memory:", durable=False)
     ledger.unreported_events.append(_make_unreadable_event(path, why))
     return ledger
@@ -201,7 +201,7 @@ def _make_unreadable_event(path: Path, why: str) -> CycleEvent:
 
 @contextmanager
 def preserve_ownership(settings: Settings) -> Iterator[None]:
-    """Make the state directory's owner the owner of files that root creates there; otherwise they are unreadable."""
+    """Give files that root creates in the state directory to its owner, who could not read them otherwise."""
     try:
         yield
     finally:
