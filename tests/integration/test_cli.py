@@ -150,7 +150,7 @@ def held(config):
 def test_bridge_is_monitored_paused_resumed_and_stopped(new_bridge, config):
     until(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
-    assert cpsched("unmanaged", "--config", config) == "every pending job is supported\n"
+    assert cpsched("unmanaged", "--config", config) == "no pending job is unmanaged\n"
     second = cpsched("bridge", "--config", config, check=False, anew=True)
     assert (second.returncode, "another bridge" in second.stderr) == (1, True)
     refused = cpsched("release-all", "--config", config, check=False)

@@ -1,1 +1,1 @@
-"""The `cpsched` program: the command line, terminal output, the start-up of a bridge, and the demo."""
+"""The `cpsched` program: command line, terminal output, bridge start-up, and demo."""

@@ -1,4 +1,4 @@
-"""Build a bridge (adapter, policy, files, metrics) from its settings. Used only by the command line."""
+"""Build a bridge (adapter, policy, files, metrics) from its settings. Only the command line uses this module."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ SHARED_PACKAGE = "shared"
 """Name of a package in the adapters folder that is not an adapter."""
 ADAPTERS_GROUP = "cpsched.adapters"
 LOG_EVERY_S = 10.0
-"""Seconds between log lines about the progress of a start-up."""
+"""Seconds between log lines about the progress of the start-up."""
 THREAD_END_TIMEOUT_S = 10.0
 """Maximum seconds to wait for a thread to end."""
 FORECAST_EVERY_S = 60.0
 SAVE_EVERY_S = 300.0
-"""Seconds between two writes of the learned state."""
+"""Seconds between writes of the learned state."""
 FORECAST_PAUSE_FACTOR = 50.0
-"""Minimum pause between two forecasts, as a multiple of the last one's duration."""
+"""Minimum pause between two forecasts, as a multiple of the last forecast's duration."""
 
 
 def load_adapter(name_or_path: str) -> Adapter:
     """Return the adapter with this name: a built-in adapter, a plug-in's adapter, or `package.module`.
 
-    Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module is not an adapter or cannot be
-    imported.
+    Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module cannot be imported or is not an
+    adapter.
     """
     own = {module.name for module in iter_modules(import_module(ADAPTERS_FOLDER).__path__)} - {SHARED_PACKAGE}
     offered = {plugin.name: plugin.words for plugin in plugin_discovery.discover_plugins(ADAPTERS_GROUP)}
@@ -91,14 +91,14 @@ def load_adapter(name_or_path: str) -> Adapter:
     # Not `isinstance`: since Python 3.12, it ignores a module's `__getattr__`, which the Slurm adapter defines.
     if lacks := [name for name in ("Options", "connect") if not hasattr(found, name)]:
         raise PluginLoadError(
-            "adapter", name_or_path, f"must define Options and connect; it lacks {' and '.join(lacks)}"
+            "adapter", name_or_path, f"must define Options and connect; missing: {' and '.join(lacks)}"
         )
     return cast(Adapter, found)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredAdapter:
-    """The configured adapter with its options and capabilities."""
+    """The configured adapter, its options, and its capabilities."""
 
     adapter: Adapter
     options: Section
@@ -127,7 +127,7 @@ def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
 
 
 def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
-    """Return the configured backend, using the adapter in `found` if given. Raise `SettingsError`."""
+    """Connect to the cluster and return the backend, using the adapter in `found` if given. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
@@ -166,7 +166,7 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
 
 
 def make_policy(spec: PolicySpec) -> Policy:
-    """Build the policy, reading the files that its settings name. Raise the errors of `PolicySpec.build`."""
+    """Build the policy, and read the files named in its settings. Raise the errors of `PolicySpec.build`."""
     return spec.build(read_json)
 
 
@@ -185,8 +185,8 @@ def plan_startup_steps(
 
     - Start the adapter's process, if it has one.
     - Compile the kernels in a separate process, so that the bridge can keep sending keep-alive calls. Depending on the
-      settings, the policy's dispatcher later makes decisions in that process.
-    - Load the kernels that the bridge needs. Kernels that could not be compiled or cached there are compiled now.
+      settings, the policy's dispatcher later makes its decisions in that process.
+    - Load the kernels that the bridge needs. Compile those that the separate process could not compile or cache.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.is_isolated:
@@ -205,7 +205,7 @@ def plan_startup_steps(
 
 
 def _read_pending_step(backend: Backend) -> str | None:
-    """Return the step that the adapter is waiting for, or None. The first cycle reports the adapter's errors."""
+    """Return the start-up step that the adapter waits for, or None. The first cycle reports the adapter's errors."""
     try:
         return backend.not_ready_reason()
     except BackendError:
@@ -237,7 +237,7 @@ def _log_startup_step(text: str) -> None:
 
 
 def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
-    """Send a keep-alive to systemd, and request the maximum time that a step may take."""
+    """Send a keep-alive to systemd, and extend its timeout by the maximum duration of a step."""
     systemd.notify(f"STATUS={text or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
@@ -245,7 +245,7 @@ def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
 def make_status_application(
     settings: Settings, backend: Backend, effective: EffectiveConfig
 ) -> Iterator[StatusApplication | None]:
-    """Yield the cycle listener that is served over HTTP, or None if metrics and page are disabled."""
+    """Yield the cycle listener whose data is served over HTTP, or None if metrics and page are disabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
@@ -261,7 +261,7 @@ def make_status_application(
 
 @contextmanager
 def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
-    """Refresh the forecasts in a thread once per minute, or less often if that takes long, and write them for portals.
+    """Refresh the forecasts in a thread once per minute, or less often if a refresh is slow, and write them to a file.
 
     The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
     """
@@ -275,7 +275,7 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
             try:
                 outlook.refresh()
                 watch.write_start_times()
-            except Exception as error:  # a failed forecast must not end the bridge
+            except Exception as error:  # a failed forecast must not stop the bridge
                 log.error("outlook", detail=describe_failure(error))
             if time.monotonic() - kept_s > SAVE_EVERY_S:
                 kept_s = time.monotonic()
@@ -291,7 +291,7 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
 
 @contextmanager
 def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
-    """Run `work` in a thread until the block ends. `work` must return soon after its event is set."""
+    """Run `work` in a thread until the block ends. `work` must return soon after the event it receives is set."""
     over = Event()
     thread = Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -303,7 +303,7 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
 
 
 def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
-    """Load the forecasts' learned state. Log an unreadable file, which the next write replaces."""
+    """Load the forecasts' learned state. Log a warning if the file is unreadable; the next write replaces it."""
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
@@ -315,7 +315,7 @@ def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
 
 
 def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
-    """Write the forecasts' learned state. A failure does not end the bridge."""
+    """Write the forecasts' learned state. A failure does not stop the bridge."""
     try:
         kept = outlook.export_memory()
         if kept is not None:
@@ -336,7 +336,7 @@ def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTeleme
 
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal ends it. Return one line for each problem with releasing the jobs."""
+    """Run a bridge until a signal stops it. Return one line for each problem with releasing jobs."""
     ready = prepare_policy(settings, where)
     policy, effective = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
@@ -379,7 +379,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
 
 
 def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
-    """Return a check on whether another bridge has the lease; empty if the cluster cannot be read.
+    """Return a check for another bridge that holds the lease; no check if the cluster cannot be read.
 
     Raise `SettingsError` if a setting does not match the cluster.
     """
@@ -403,7 +403,7 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
 
 
 def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
-    """Return the backend's checks of the jobs from the last `days` days."""
+    """Return the backend's checks on the jobs of the last `days` days."""
     if not isinstance(backend, SupportsAccountingChecks):
         return [
             Check(
@@ -419,7 +419,7 @@ def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
 def require_checks(backend: Backend, mode: str = "control") -> None:
     """Raise `NotReady` if a check that the mode requires fails. Log other failed checks.
 
-    Raise `ClusterUnreachable` if the cluster does not answer and `BackendStarting` if the adapter is still starting.
+    Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
     """
     try:
         checks = select_checks(backend.run_checks(), mode)
@@ -439,7 +439,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
 
 
 def wait_for_checks(backend: Backend, tell: ProgressListener) -> Sequence[Check]:
-    """Wait until the adapter has started and return the backend's checks. Call `tell` with each pending step."""
+    """Wait until the adapter has started, then return the backend's checks. Call `tell` with each pending step."""
     while True:
         try:
             return backend.run_checks()
@@ -455,10 +455,10 @@ def check_until_ready(
     tell: ProgressListener = lambda words: None,
     mode: str = "control",
 ) -> bool:
-    """Check the requirements of the mode. Return False if a signal ended the wait for the cluster.
+    """Check the requirements of the mode. Return False if a signal interrupted the wait for the cluster.
 
     Always wait for an adapter that is starting. Under systemd, also wait until the cluster answers: a service that
-    failed instead would restart a few times and then stay down. For a bridge that was started manually, a cluster that
+    failed instead would be restarted a few times and then stay down. If the bridge was started manually, a cluster that
     does not answer is an error.
     """
     backoff, attempts = ExponentialBackoff(2.0, max_wait_s), 0
@@ -496,7 +496,7 @@ def warn_of_boosts(settings: Settings) -> None:
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Warn about jobs that an earlier bridge in control mode left held; shadow mode does not release them."""
+    """Warn about jobs that an earlier bridge in control mode still holds, because shadow mode does not release them."""
     kept = ledger.list_held_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(

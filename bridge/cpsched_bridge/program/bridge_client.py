@@ -28,7 +28,7 @@ from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 
 _TIMEOUT_S = 60.0
 _ROW_KEYS = {"windows": "windows", "when": "starts", "jobs": "jobs"}
-"""Key of the rows in the response, by the last part of the path."""
+"""Key of the rows in the response, by the last component of the path."""
 
 
 class BridgeNotAnswering(BridgeError):
@@ -50,7 +50,7 @@ def user_name() -> str:
 
 
 def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge that has these settings and return the rows in its response; see `query_address`."""
+    """Query the bridge with these settings and return the rows in its response; see `query_address`."""
     if not settings.serves_page:
         raise BridgeNotAnswering(
             "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
@@ -96,7 +96,7 @@ def _parse_error_message(body: bytes) -> str:
 
 
 def print_start_estimate(found: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line for the request and one for each alternative."""
+    """Print one line for the request and one for each alternative request."""
     table = terminal_views.make_table("request", "planned start", "80 % interval")
     for row in found:
         planned_s = row["planned_s"]
@@ -137,7 +137,7 @@ def _format_start(row: Mapping[str, Any]) -> str:
 
 
 def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the median start, and the 50 % and 80 % intervals as times from now."""
+    """Return the median start and the 50 % and 80 % intervals, with intervals relative to the current time."""
     if not row["start_quantiles_s"]:
         return "", "", ""
     _, low_s, quarter_s, median_s, three_quarters_s, high_s, _ = row["start_quantiles_s"]

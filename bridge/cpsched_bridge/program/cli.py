@@ -1,4 +1,4 @@
-"""Define the command line, which combines the commands of the simulator and the bridge in one program.
+"""Define the command line, which combines the simulator's and the bridge's commands in one program.
 
 Slow imports run inside the commands, so that `--version` and `--help` stay fast.
 """
@@ -62,7 +62,7 @@ def _load_settings_and_warn(config: Path) -> Settings:
 
 
 reporting = command_conventions.report_errors()
-"""Decorator that prints a command's errors in one line and sets the exit code: 2 for bad input, 1 for failures."""
+"""Decorator that prints a command's errors on one line and sets the exit code: 2 for bad input, 1 for failures."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,13 +79,13 @@ def options(
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options for every command."""
 
 
 @app.command()
 @reporting
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
-    """Run alongside a cluster until stopped. The default mode, shadow, writes nothing to the cluster."""
+    """Run the bridge alongside a cluster until stopped. Shadow, the default mode, writes nothing to the cluster."""
     from cpsched_bridge.program import bootstrap
     from cpsched_bridge.telemetry import log_setup
 
@@ -113,9 +113,9 @@ def demo(
     jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 2000,
     seconds: Annotated[float, typer.Option(min=0, help="Length of the live view in seconds.")] = 30.0,
     limit: Annotated[float, typer.Option(help="Time limit for a decision, for dispatchers that search.")] = 0.02,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the workload.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed for the workload.")] = 1,
 ) -> None:
-    """Show control mode live on a simulated Eurora, next to the same jobs under the twin of Slurm's scheduler."""
+    """Show control mode live on a simulated Eurora, next to the same jobs under a twin of Slurm's scheduler."""
     from cpsched_bridge.program.demo import run_demo
     from cpsched_sim.cli import add_current_directory
 
@@ -200,11 +200,11 @@ def journal_replay(
 @app.command()
 @reporting
 def why(
-    job: Annotated[str, typer.Argument(metavar="JOBID", help="Job id as users write it.")],
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="Job id as shown to users, such as 123_4.")],
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a job waits: resources, jobs ahead of it, its expected start, and the prediction behind it.
+    """Explain why a job waits: resources, jobs ahead of it, its expected start, and its predicted run time.
 
     --json prints an object: job, job_id, round, now_s, waiting (kind, reason, behind, expected_s and more), running,
     past, aside (kind, reason), advised, ledger, events, unreadable. Values that do not apply are null.
@@ -224,15 +224,15 @@ def queue(
     start: Annotated[
         bool, typer.Option("--start", help="Show only pending jobs, with the 50 % and 80 % intervals of their starts.")
     ] = False,
-    user: Annotated[str, typer.Option(help="Show the jobs of this user; default: your own.")] = "",
-    everyone: Annotated[bool, typer.Option("--all", help="Show the jobs of all users whose jobs you may see.")] = False,
+    user: Annotated[str, typer.Option(help="Show this user's jobs; default: your own.")] = "",
+    everyone: Annotated[bool, typer.Option("--all", help="Show all users' jobs, as far as you may see them.")] = False,
     url: Annotated[
         str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """List pending and running jobs, and when the pending ones are expected to start. Queries the running bridge.
+    """List pending and running jobs, with expected starts of pending jobs. Queries the running bridge.
 
     `--url` needs no settings file, so users can run this command on any host that can reach the status page.
     """
@@ -255,18 +255,18 @@ def queue(
 @reporting
 def estimate_start(
     time: Annotated[
-        str, typer.Option(metavar="LIMIT", help="Time limit in sbatch's form: minutes, HH:MM:SS, or D-HH.")
+        str, typer.Option(metavar="LIMIT", help="Time limit in sbatch format: minutes, HH:MM:SS, or D-HH.")
     ],
     nodes: Annotated[int, typer.Option(min=1, help="Number of nodes; on a pool, number of one-core units.")] = 1,
     cores: Annotated[int, typer.Option(min=1, help="Cores per node.")] = 1,
     memory_mib: Annotated[int, typer.Option(min=0, help="Memory per node, in MiB.")] = 0,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs per node.")] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="Request exclusive nodes.")] = False,
-    partition: Annotated[str, typer.Option(help="Use only the nodes of this partition.")] = "",
+    partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Estimate when a job would start if it were submitted now, and how a smaller request would change that.
+    """Estimate when a job would start if submitted now, and how a smaller request would change that.
 
     Queries the running bridge.
     """
@@ -286,12 +286,13 @@ def estimate_start(
 @reporting
 def record_slurm_estimates(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to append to, compressed if named *.gz.")],
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between two calls of squeue.")] = 60.0,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between calls of squeue.")] = 60.0,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="HH:MM:SS or D-HH; default: no end.")] = "",
 ) -> None:
     """Record when Slurm expects each pending job to start, from `squeue --start`. Needs no privileges.
 
-    Continues FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares it with forecasts.
+    Appends to FILE if it exists. `cpsched accuracy start-times --slurm-estimates FILE` compares the estimates with
+    forecasts.
     """
     from cpsched.parsing.slurm_limits import parse_seconds
     from cpsched_bridge.program.slurm_estimate_recording import record_estimates
@@ -302,11 +303,11 @@ def record_slurm_estimates(
 @app.command("backfill-windows")
 @reporting
 def backfill_windows(
-    partition: Annotated[str, typer.Option(help="Use only the nodes of this partition.")] = "",
+    partition: Annotated[str, typer.Option(help="Use only the nodes in this partition.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Show the sizes and times of jobs that could start now without delaying another job.
+    """Show the sizes and run times of jobs that could start now without delaying another job.
 
     Queries the running bridge.
     """
@@ -349,7 +350,7 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 @reporting
 def events(
     last: Annotated[int, typer.Option(min=1, help="Number of most recent events to show.")] = 50,
-    job: Annotated[str, typer.Option(metavar="JOBID", help="Show only events of this job.")] = "",
+    job: Annotated[str, typer.Option(metavar="JOBID", help="Show only this job's events.")] = "",
     kind: Annotated[str, typer.Option(help="Show only events of this kind, such as start_failed.")] = "",
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
@@ -370,7 +371,7 @@ def events(
 @app.command("unmanaged")
 @reporting
 def unmanaged(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
-    """List the pending jobs that are left to the cluster's own scheduler, with the reasons.
+    """List the pending jobs that only the cluster's own scheduler manages, with the reasons.
 
     --json prints a list of objects: job_id, kind, reason, label, user.
     """
@@ -388,7 +389,7 @@ def pause(
     reason: Annotated[str, typer.Option(help="Reason, shown by `cpsched status`.")] = "paused by an operator",
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Release all jobs and start none until `cpsched resume`. The bridge keeps deciding and recording."""
+    """Release all jobs and start none until `cpsched resume`. The bridge still makes and records decisions."""
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
@@ -412,7 +413,7 @@ def resume(config: Config = DEFAULT_CONFIG) -> None:
 @app.command("take-leadership")
 @reporting
 def take_leadership(config: Config = DEFAULT_CONFIG) -> None:
-    """Take control from another running bridge. A bridge that stopped or crashed is replaced without this command."""
+    """Take control from another running bridge. No command is needed to replace a stopped or crashed bridge."""
     from cpsched_bridge.store import state_paths
 
     settings = _load_settings_and_warn(config)
@@ -428,7 +429,7 @@ def release_all(
     if_stale: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="Act only if the heartbeat is older than this, even if a bridge is running."
+            metavar="SECONDS", help="Act only if the heartbeat is older than SECONDS, even if a bridge is running."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Act even if a bridge is running.")] = False,
@@ -466,7 +467,9 @@ def doctor(
     as_json: AsJson = False,
     accounting: Annotated[
         float | None,
-        typer.Option(metavar="DAYS", min=0.01, help="Also show the share of recent jobs that would be left to Slurm."),
+        typer.Option(
+            metavar="DAYS", min=0.01, help="Also show the share of jobs from the last DAYS that would be unmanaged."
+        ),
     ] = None,
 ) -> None:
     """Check the requirements of control mode, and show how to fix failures.
@@ -503,7 +506,7 @@ def gantt(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file, .svg or .html.")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Start, relative to the first submission: 90m, 2h, 1d."),
+        typer.Option("--from", metavar="TIME", help="Start, relative to the first submission, such as 90m, 2h or 1d."),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End, relative to the first submission.")
@@ -514,7 +517,7 @@ def gantt(
     dispatcher: Dispatcher = "easy",
     predictor: Predictor = "walltime",
     max_jobs: Annotated[
-        int | None, typer.Option(min=1, help="Replay only this many jobs, starting with the first.")
+        int | None, typer.Option(min=1, help="Replay at most this many jobs, starting with the first.")
     ] = None,
 ) -> None:
     """Draw a schedule over nodes and time."""
@@ -541,7 +544,7 @@ def deploy_files(
         str, typer.Option(metavar="URL", help="URL of the folder that contains OPERATE.md; alerts link to it.")
     ] = "",
 ) -> None:
-    """Write the files to install: settings, systemd units, submit plugin, dead-man script, alerts."""
+    """Write the files to install: settings, systemd units, submit plugin, dead-man script, and alerts."""
     from cpsched_bridge.program.deploy_files import write_files
 
     for line in write_files(folder, force, runbooks):

@@ -1,4 +1,4 @@
-"""Add an example and the exit codes to each command's help; the reference page and man pages show them, too."""
+"""Add an example and the exit codes to each command's help, which the reference page and man pages also show."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ HELP_GROUPS = {
     "Bridge": "bridge status queue why estimate-start backfill-windows events unmanaged journal",
     "Administer": "doctor config pause resume take-leadership release-all deploy-files warm-up",
 }
-"""The groups in the help and the commands in each group."""
+"""Groups in the help, with the commands in each group."""
 
 EXIT_CODES = {
     0: "success",
     1: "a check, a replay, a plug-in or the bridge failed",
-    2: "wrong arguments, settings or files, or output that cannot be written",
+    2: "invalid arguments, settings or files, or output that cannot be written",
     3: "whatif run: Slurm's twin differs too much from the real starts",
     130: "interrupted by Ctrl-C",
 }
-"""The exit codes of `cpsched` and their meanings."""
+"""Meanings of the exit codes of `cpsched`."""
 
 EXAMPLES = {
     "demo": "cpsched demo --seconds 10",
@@ -82,11 +82,11 @@ FAILURE_MEANINGS = {
     "release-all": "jobs could not be released",
     "warm-up": "kernels could not be compiled or stored",
 }
-"""The meaning of exit code 1 for commands where it is more specific than in `EXIT_CODES`."""
+"""Meaning of exit code 1 for the commands for which it is more specific than in `EXIT_CODES`."""
 
 
 def exit_codes(command: str) -> dict[int, str]:
-    """Return the exit codes of a command with their meanings."""
+    """Return a command's exit codes with their meanings."""
     found = {code: meaning for code, meaning in EXIT_CODES.items() if code != 3 or command == "whatif run"}
     return found | ({1: FAILURE_MEANINGS[command]} if command in FAILURE_MEANINGS else {})
 
@@ -104,7 +104,7 @@ ROOT_EPILOG = _format_exit_codes(EXIT_CODES)
 
 
 def add_command_help(app: typer.Typer) -> None:
-    """Assign the commands to help groups, and append the example and exit codes to the help of each command."""
+    """Assign the commands to help groups, and append the example and exit codes to each command's help."""
     panel_of = {name: panel for panel, names in HELP_GROUPS.items() for name in names.split()}
     commands = [("", each) for each in app.registered_commands]
     for group in app.registered_groups:

@@ -1,7 +1,7 @@
-"""Show a bridge in control of a simulated Eurora next to the same jobs under the twin of Slurm (`cpsched demo`).
+"""Show a bridge in control of a simulated Eurora next to the same jobs under a twin of Slurm (`cpsched demo`).
 
-The bridge runs one cycle per event of its site, so it never waits for a poll. The twin's site runs on the same clock.
-The demo ends when its time is over, not with the last job.
+The bridge runs one cycle per event at its site, so it never waits for a poll. The twin's site runs on the same clock.
+The demo ends after a fixed time, not after the last job.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from cpsched_sim.workloads.eurora import JOBS_PER_DAY, eurora_jobs
 DRAW_EVERY_S = 0.1
 PRINT_EVERY_S = 2.0
 REHEARSAL_JOBS = 150
-"""Number of jobs in the rehearsal, enough that some of them wait."""
+"""Number of jobs in the rehearsal, large enough that some jobs wait."""
 CLOSED_DURATION_S = 3600
 MORNING_S = 5 * 3600
-"""Approximate seconds from the opening to the last arrival."""
+"""Approximate time in seconds from the opening to the last arrival."""
 MORNING_DAYS = 0.25
 MAX_RUN_TIME_S = 9000
 """Maximum run time of a generated job in seconds; longer jobs would overload the machine."""
@@ -60,7 +60,7 @@ _EXTRA_JOBS_FACTOR = 1.1
 HEADER_LINES = 10
 """Number of lines in the live view above the list of starts, including its heading."""
 START_COLUMNS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
-"""Columns in the list of starts and their widths; `nodes` gets the rest of the line."""
+"""Widths of the columns in the list of starts; `nodes` gets the rest of the line."""
 WAIT_CHARS = 12
 TWIN = "Slurm's twin"
 NEXT_STEPS = """Try next:
@@ -114,13 +114,13 @@ def run_demo(dispatcher: str, jobs: int, seconds: float, limit_s: float, seed: i
 
 
 def find_program_command() -> str:
-    """Return the command that calls this program: `cpsched`, or its path if the shell does not find it."""
+    """Return the command that runs this program: `cpsched`, or its path if the shell does not find it."""
     called = sys.argv[0]
     return called if Path(called).name == "cpsched" and not shutil.which("cpsched") else "cpsched"
 
 
 def compute_waits_s(site: MockCluster) -> list[int]:
-    """Return the waits in seconds of all jobs that have arrived; pending jobs count with their wait so far."""
+    """Return the waits in seconds of all jobs that have arrived. A pending job counts with its wait so far."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
@@ -142,7 +142,7 @@ def summarize_result(dispatcher: str, ours: list[int], twins: list[int]) -> str:
 
 
 def _warm_up_clusters(policy: PolicySpec, seed: int) -> bool:
-    """Run a few decisions on both sites to compile the kernels in advance. Return False if the user stopped the run."""
+    """Run a short demo on both sites to compile the kernels in advance. Return False if the user stopped it."""
     site, twin = make_clusters(REHEARSAL_JOBS, seed)
     if not run_bridge(policy, site, EventDrivenClock(site), ()):
         return False
@@ -153,8 +153,8 @@ def _warm_up_clusters(policy: PolicySpec, seed: int) -> bool:
 def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
     """Return two sites with the same jobs, one for the bridge and one under the twin of Slurm's scheduler.
 
-    Jobs that arrive in the first `CLOSED_DURATION_S` seconds wait until the sites open, as after maintenance, so that
-    there is a queue.
+    As after maintenance, jobs that arrive in the first `CLOSED_DURATION_S` seconds wait until the sites open, which
+    creates a queue.
     """
     cluster, morning = generate_morning_jobs(jobs, seed)
     opens_s = morning[0].job.submit_s + CLOSED_DURATION_S
@@ -165,7 +165,7 @@ def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
 
 
 def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
-    """Return the policy for a dispatcher's name, with the time limit if it has one. Raise `UnknownName`."""
+    """Return the policy for a dispatcher, with the time limit if it has that setting. Raise `UnknownName`."""
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
@@ -199,7 +199,7 @@ def run_bridge(policy: PolicySpec, site: MockCluster, pace: EventDrivenClock, li
 
 @dataclass(slots=True)
 class DemoLiveView:
-    """The live view, which records the bridge's cycles and advances the twin's site to the same second."""
+    """A live view that records the bridge's cycles and advances the twin's site to the same second."""
 
     name: str
     site: MockCluster
@@ -224,7 +224,7 @@ class DemoLiveView:
         del self.starts[:-100]
 
     def render(self, size: tuple[int, int]) -> RenderableType:
-        """Return the view for a terminal of this size (columns, lines)."""
+        """Return the view for a terminal with this size (columns, lines)."""
         if self.report is None:
             return Text("...")
         columns, lines = size
@@ -266,21 +266,21 @@ class DemoLiveView:
 
 @dataclass(slots=True)
 class ThrottledCycleCallback:
-    """A callback that calls `act` after a cycle, at most every `every_s` seconds, to limit the cost of the display."""
+    """A callback that calls `act` after a cycle, at most once per `every_s` seconds, to limit the display's cost."""
 
     act: Callable[[], object]
     every_s: float
     last_s: float = 0.0
 
     def __call__(self, report: CycleReport) -> None:
-        """Call `act` unless the last call is too recent."""
+        """Call `act` unless the last call was less than `every_s` seconds ago."""
         if time.monotonic() - self.last_s >= self.every_s:
             self.act()
             self.last_s = time.monotonic()
 
 
 def generate_morning_jobs(jobs: int, seed: int) -> tuple[Cluster, list[TraceJob]]:
-    """Return Eurora and `jobs` jobs of its synthetic workload, excluding long jobs."""
+    """Return Eurora's cluster and `jobs` jobs from its synthetic workload, excluding long jobs."""
     load = jobs * _EXTRA_JOBS_FACTOR / (JOBS_PER_DAY * MORNING_DAYS)
     generated = eurora_jobs(MORNING_DAYS, seed, load)
     return System(load_system("eurora")).cluster, [job for job in generated if job.run_s <= MAX_RUN_TIME_S][:jobs]

@@ -1,7 +1,7 @@
 """Write the files that an administrator installs next to Slurm (`cpsched deploy-files`).
 
 An installed program contains these files in its directory `deployment`, under their paths in the repository. A program
-that runs from a clone reads them from the clone. The pages are written for readers without a clone.
+that runs from a clone reads them from the clone. Pages are adapted for readers without a clone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class DeploymentFile:
     """A file with its source and its location on the administrator's machine."""
 
     name: str
-    """Path below the output directory."""
+    """Path relative to the output directory."""
     place: str
-    """Where the administrator installs the file."""
+    """Location where the administrator installs the file."""
     purpose: str
     """Purpose of the file, for the list in README.md."""
     mode: int = 0o644
     origin: str = ""
-    """Path in the repository if it differs from `name` below `deploy`."""
+    """Path in the repository; empty if it is `name` below `deploy`."""
 
     @property
     def source(self) -> str:
@@ -38,7 +38,7 @@ class DeploymentFile:
 
     @classmethod
     def page(cls, name: str, purpose: str) -> DeploymentFile:
-        """Return the entry for a page of the documentation."""
+        """Return the entry for a documentation page."""
         return cls(f"{name.upper()}.md", f"{_DOC_FOLDER}{name.upper()}.md", purpose, origin=f"docs/{name}.md")
 
 
@@ -48,12 +48,12 @@ _DASHBOARD_TARGET = "/var/lib/grafana/dashboards/cpsched/, or Grafana's *Import*
 
 FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile.page("install", "Read this first: install, shadow, advise, control, roll back, upgrade."),
-    DeploymentFile.page("operate", "What each symptom and alert means, and what to do."),
+    DeploymentFile.page("operate", "What each symptom and alert means, and what to do about it."),
     DeploymentFile.page("safety", "What the bridge guarantees, and what its account may do."),
-    DeploymentFile.page("managed-jobs", "Which jobs the bridge starts, and which it leaves to Slurm."),
+    DeploymentFile.page("managed-jobs", "Which jobs the bridge manages, and which only Slurm manages."),
     DeploymentFile.page("supported-settings", "Which Slurm releases, settings, limits and priorities are supported."),
     DeploymentFile.page("monitoring", "Metrics, alerts, dashboards and the status page."),
-    DeploymentFile.page("pbs", "What differs with PBS instead of Slurm."),
+    DeploymentFile.page("pbs", "What differs under PBS."),
     DeploymentFile.page("why-is-my-job-waiting", "For the cluster's users."),
     DeploymentFile(
         "bridge.yaml",
@@ -83,7 +83,7 @@ FILES: tuple[DeploymentFile, ...] = (
     DeploymentFile(
         "systemd/cpsched-tune.service",
         _SYSTEMD_FOLDER,
-        "Report which settings would have been best in the last weeks, without changing any.",
+        "Reports which settings would have been best in recent weeks, without changing any.",
     ),
     DeploymentFile("systemd/cpsched-tune.timer", _SYSTEMD_FOLDER, "Runs the report once a week."),
     DeploymentFile(
@@ -147,16 +147,16 @@ FILES: tuple[DeploymentFile, ...] = (
 
 
 RUNBOOK_URL = f"{_DOC_FOLDER}OPERATE.md"
-"""The runbook in alerts, unless a URL is given."""
+"""Runbook that alerts link to, unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
 def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
-    """Write every file and a README.md below `folder`. Yield one line for each.
+    """Write every file and a README.md below `folder`. Yield one line per file.
 
     `runbooks` is the URL of the site's folder that contains OPERATE.md; alerts link to it. Files with the same content
-    are not changed. Raise `SettingsError`, before the first write, if a file has different content and `force` is not
-    set, or if a file cannot be written.
+    are not changed. Raise `SettingsError` before the first write if a file has different content and `force` is not
+    set. Also raise it if a file cannot be written.
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")
@@ -216,7 +216,7 @@ def _find_source(file: DeploymentFile) -> Path:
 
 
 def _make_readme() -> str:
-    """Return the README's table of files and their locations."""
+    """Return the README, with a table of the files and their destinations."""
     rows = "\n".join(f"| `{file.name}` | {file.place} | {file.purpose} |" for file in FILES)
     return (
         "# What goes where\n\n"

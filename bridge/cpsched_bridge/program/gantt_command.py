@@ -1,4 +1,4 @@
-"""Draw a schedule from `schedule.csv.gz` or a replayed trace to a file (`cpsched gantt`)."""
+"""Draw the schedule in `schedule.csv.gz`, or that of a replayed trace, to a file (`cpsched gantt`)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from cpsched_sim.simulation import ReplaySpec, Simulation, replay_workload
 from cpsched_sim.workloads.load import load
 
 HEADING = ("job", "submit_s", "start_s", "end_s", "units", "nodes")
-"""Header of a schedule written by `cpsched simulate --out`."""
+"""Header of a schedule file written by `cpsched simulate --out`."""
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedSchedule:
-    """A finished schedule with times in trace seconds."""
+    """A finished schedule, with times in seconds on the trace's clock."""
 
     title: str
     node_names: Sequence[str]
     bars: Sequence[GanttBar]
-    """Bars of the jobs that ran; the user is empty if unknown."""
+    """Bars of the jobs that ran, with an empty user if unknown."""
     from_s: int
     """Time of the first submission."""
 
@@ -50,7 +50,7 @@ class FinishedSchedule:
 def load_schedule(
     path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
 ) -> FinishedSchedule:
-    """Read a schedule or replay a trace, and return the schedule. Raise `SimulationError` or `CpschedError`."""
+    """Read a schedule file or replay a trace, and return the schedule. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
         return read_schedule(path)
     with watch_plugins(STALL_TIMEOUT_S) as patient:
@@ -80,7 +80,7 @@ def is_schedule(path: Path) -> bool:
 
 
 def read_schedule(path: Path) -> FinishedSchedule:
-    """Read a schedule written by `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
+    """Read a schedule file from `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
     rows = [_ScheduleFileRow(path, number, text) for number, text in read_text_lines(path) if number > 1]
     if not rows:
         raise InputError(f"{path}: contains no jobs")
@@ -133,23 +133,23 @@ def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[i
 
 
 def check_output_path(out: Path) -> None:
-    """Raise `InvalidValue` or `InputError`, before a long replay starts, if the drawing cannot be written."""
+    """Raise `InvalidValue` or `InputError` if the drawing cannot be written. Called before a long replay starts."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
 
 def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
-    """Parse a duration such as `7200`, `120m`, `2h` or `1d`, and return seconds. Raise `InvalidValue`."""
+    """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`. Raise `InvalidValue` if it is invalid."""
     if text is None:
         return otherwise
     found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
-    require(found is not None, option, text, "must be seconds, or a number with s, m, h or d")
+    require(found is not None, option, text, "must be a number of seconds, or a number followed by s, m, h or d")
     assert found is not None
     return int(found[1]) * _UNITS_S[found[2]]
 
 
 def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw an interval to a file, with times relative to the first submission. Return a summary line.
+    """Draw part of a schedule to a file, with times relative to the first submission. Return a summary line.
 
     Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Run a dispatcher in a process that compiles and then answers requests over a socket until the bridge ends.
+"""Run a dispatcher in a process that compiles kernels, then answers requests over a socket until the bridge ends.
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
@@ -33,19 +33,19 @@ from cpsched_sim.file_io import read_json
 
 
 def to_writable(array: IntArray) -> IntArray:
-    """Return an array that kernels may write to, because pickling preserves read-only arrays since Python 3.14."""
+    """Return an array that kernels may write to, because pickling preserves the read-only flag since Python 3.14."""
     return array if array.flags.writeable else array.copy()
 
 
 class SnapshotAssembler:
-    """A builder of snapshots from requests that stores the jobs and the cluster of earlier requests."""
+    """An assembler of snapshots from requests, which stores the jobs and the cluster from earlier requests."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
         self._cluster: Cluster | None = None
 
     def assemble(self, question: DecideRequest) -> Snapshot:
-        """Return the snapshot for a request, with the slots and columns that the bridge has checked."""
+        """Return a request's snapshot, with the slots and columns that the bridge has checked."""
         if question.cluster is not None:
             names, resources, capacity, sets, set_names, epoch_s, weights = question.cluster
             self._cluster = Cluster(names, resources, capacity, sets, set_names, epoch_s=epoch_s, weights=weights)
@@ -70,7 +70,7 @@ class SnapshotAssembler:
 def handle_message(
     dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobsMessage
 ) -> DecideResponse:
-    """Return the response to one message. An exception raised by the dispatcher is converted to text."""
+    """Return the response to one message. An exception from the dispatcher is converted to text."""
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.assemble(question)
     try:
@@ -97,7 +97,7 @@ def _apply_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
 
 
 def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
-    """Compile every kernel that the dispatcher or the bridge needs, reporting progress, then build the dispatcher."""
+    """Build the dispatcher, then compile every kernel that it or the bridge needs and report the progress."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:

@@ -1,7 +1,7 @@
 """Build the values that the bridge's commands print with `--json`.
 
-Times are in seconds: `_unix_s` by this host's clock, `_ago_s` before now, and all others by the cluster's clock. A job
-has an id (`job_id`) and the name that users see (`label`).
+Times are in seconds: `_unix_s` on this host's clock, `_ago_s` before now, and all others on the cluster's clock. A job
+has an id (`job_id`) and a label shown to users (`label`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Values = dict[str, Any]
 
 @dataclass(slots=True)
 class RecordedJobFacts:
-    """All facts about one job in the ledger and the journal, and the errors of unreadable files."""
+    """All facts about one job in the ledger and the journal, and errors from unreadable files."""
 
     job_id: int = -1
     entry: ManagedJobEntry | None = None
@@ -44,7 +44,7 @@ class RecordedJobFacts:
     past: JournalJobRecord | None = None
     aside: UnscheduledJob | None = None
     advised: tuple[int, int] | None = None
-    """The last boost sent to the cluster and its time."""
+    """The last boost sent to the cluster, and its time."""
     events: list[JournalEvent] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class RecordedJobFacts:
 
 
 def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
-    """Return the facts about the job with this name. Raise `UnknownJob` if there are none."""
+    """Return the facts about the job with this id or label. Raise `UnknownJob` if there are none."""
     found, behind = RecordedJobFacts(), ""
     try:
         with state_paths.open_ledger(settings, read_only=True) as ledger:
@@ -101,7 +101,7 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
-    """Return the id of the job with this name in the ledger, the last round, or an earlier round; -1 if unknown."""
+    """Return the id of the job with this id or label in the ledger, the last round or earlier rounds; -1 if unknown."""
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
@@ -114,7 +114,7 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
 
 
 def explain_job(text: str, settings: Settings) -> Values:
-    """Return the values of `cpsched why --json`. Raise `UnknownJob`."""
+    """Return the values for `cpsched why --json`. Raise `UnknownJob` if the job is unknown."""
     found = find_job_facts(text, settings)
     record, entry = found.record, found.entry
     waiting = [_describe_queued_job(job, record) for job in record.queue if job.id == found.job_id] if record else []
@@ -136,7 +136,7 @@ def explain_job(text: str, settings: Settings) -> Values:
 
 
 def describe_round(record: RoundRecord, note: str) -> Values:
-    """Return the values of `cpsched journal show --json`; `note` states a source of the plan other than the journal."""
+    """Return the values for `cpsched journal show --json`. `note` states the plan's source if it is not the journal."""
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -188,12 +188,12 @@ def _describe_running_jobs(record: RoundRecord) -> Iterator[Values]:
 
 
 def _map_units_by_node(placement: Placement, record: RoundRecord) -> Mapping[str, int]:
-    """Return the units of a placement by node name."""
+    """Return a placement's units by node name."""
     return {record.cluster.node_names[node]: units for node, units in placement}
 
 
 def check_to_json(check: Check) -> Values:
-    """Return the values of one check of `cpsched doctor --json`."""
+    """Return the values for one check in `cpsched doctor --json`."""
     return {
         "name": check.name,
         "ok": check.ok,
@@ -206,25 +206,25 @@ def check_to_json(check: Check) -> Values:
 
 
 def event_to_json(event: JournalEvent, name_of: Callable[[int], str]) -> Values:
-    """Return the values of an event, including the name of its job."""
+    """Return the values for an event, including its job's label."""
     return asdict(event) | {"label": None if event.job_id is None else name_of(event.job_id)}
 
 
 def replayed_round_to_json(found: ReplayedRound) -> Values:
-    """Return the values of a replayed round."""
+    """Return the values for a replayed round."""
     differences, skipped = list(found.differences), found.skipped or None
     return {"round": found.number, "same": found.is_same_decision, "differences": differences, "skipped": skipped}
 
 
 def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Values]:
-    """Return the values of `cpsched events --json`."""
+    """Return the values for `cpsched events --json`."""
     with state_paths.open_journal(settings) as journal:
         found = journal.list_events(find_job_id(job, journal) if job else None, last, kind)
         return [event_to_json(event, journal.get_job_name) for event in found]
 
 
 def collect_status(settings: Settings) -> Values:
-    """Return the values of `cpsched status --json`. Unreadable parts are null, and `unreadable` lists the errors."""
+    """Return the values for `cpsched status --json`. Unreadable parts are null, and `unreadable` lists the errors."""
     begun = state_paths.startup_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,

@@ -20,9 +20,9 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
 LEASE_MARGIN_S = 3.0
-"""Seconds allowed for a cycle of the other bridge, in addition to the time between two renewals of its lease."""
+"""Seconds allowed for one cycle of the other bridge, in addition to the time between renewals of its lease."""
 HEARTBEAT_WATCH_S = 10.0
-"""Seconds for which a stale heartbeat is watched for a change, as the dead-man script does."""
+"""Seconds for which a stale heartbeat is watched for changes, as in the dead-man script."""
 
 
 def release_all(
@@ -30,16 +30,15 @@ def release_all(
 ) -> str:
     """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
 
-    - Without evidence of a bridge, or without permission for the state directory, raise `SettingsError`. With `force`,
-      release the jobs that the cluster's records prove to be the bridge's, then raise `NoLedger`: a mistyped path must
-      not look like success.
+    - Without evidence of a bridge, or without access to the state directory, raise `SettingsError`. With `force`,
+      release the jobs that are the bridge's according to the cluster's records, then raise `NoLedger`: a mistyped path
+      must not look like success.
     - If the ledger is damaged or missing, release the jobs that the cluster's records show, and report this.
-    - With `if_stale_s`, do nothing if the bridge's heartbeat is younger than that. A heartbeat at least as far in the
-      future is also stale. A heartbeat that changes while it is watched proves that the bridge is alive, regardless of
-      its time.
-    - While the bridge is alive, raise `AlreadyRunning`, unless its heartbeat is stale or `force` is set.
-    - While another living bridge controls the cluster, leave to it the jobs that the submit plugin holds. Its lease is
-      watched for a change.
+    - With `if_stale_s`, do nothing if the heartbeat is at most that old, or at most that far in the future. A heartbeat
+      that changes while it is watched proves that the bridge is alive, regardless of its time.
+    - While the bridge is alive, raise `AlreadyRunning` unless its heartbeat is stale or `force` is set.
+    - Another bridge is in control if its lease changes while it is watched. Do not release the jobs that the submit
+      plugin holds for that bridge.
     - No free disk space is needed.
     """
     unused = _no_bridge_error(settings)
@@ -111,7 +110,7 @@ def _acquire_lock(settings: Settings, must: bool) -> InstanceLock | None:
 
 
 def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
-    """Return the lease of another bridge if it is renewed within its interval, otherwise None."""
+    """Return another bridge's lease if it is renewed within its interval, otherwise None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().lease
@@ -127,7 +126,7 @@ def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
 
 
 def _publish_release_notice(backend: Backend, own: str) -> None:
-    """Record on the cluster that bridge `own` holds no jobs, unless another bridge has the lease."""
+    """Record on the cluster that bridge `own` holds no jobs, unless another bridge holds the lease."""
     with contextlib.suppress(BackendError):  # the next bridge then uses its ledger
         there = backend.observe().lease
         if there is None or there.bridge == own:

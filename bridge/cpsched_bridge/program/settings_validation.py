@@ -1,7 +1,7 @@
-"""Check settings against the environment: dispatchers, the host's addresses and directories, and systemd.
+"""Check settings against their environment: dispatchers, the host's addresses and directories, and systemd.
 
-The models check each setting individually. These checks need more facts; `cpsched bridge` and `cpsched doctor` share
-them.
+The settings models check each setting individually. These checks need more facts. `cpsched bridge` and `cpsched doctor`
+share them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class DependentSetting(NamedTuple):
     """A setting that has no effect with, or contradicts, certain values of other settings."""
 
     setting: str
-    """The dotted name of the setting, including `options.`."""
+    """The setting's dotted name, including `options.`."""
     has_effect: Callable[[Settings, Any], bool]
-    """Returns whether the setting has an effect, given the settings and the adapter's options."""
+    """Function that returns whether the setting has an effect, given all settings and the adapter's options."""
     rule: str
     adapter: str = ""
     """The adapter that has this option; empty for a setting that every adapter has."""
@@ -78,10 +78,10 @@ DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
         "options.boost", lambda settings, options: options.site_policy, "requires options.site_policy: true", "slurm"
     ),
 )
-"""Settings that are rejected if a file gives them a non-default value but they have no effect.
+"""Settings that are rejected if a file sets a non-default value that has no effect.
 
-A setting that is disabled by `mode`, `metrics.enabled` or `page.enabled` is accepted, so that these switches can be
-changed on their own. Plug-ins check their options in their own models.
+A setting that `mode`, `metrics.enabled` or `page.enabled` disables is accepted, so that these switches can be changed
+on their own. Plug-ins check their options in their own models.
 """
 
 
@@ -126,7 +126,9 @@ def check_goal_fits_dispatcher(settings: Settings) -> None:
     except CpschedError:
         return  # `check_plugin_settings` reports the dispatcher
     if "objective" not in offered:
-        rule = f"requires a dispatcher with an objective, unlike {policy.dispatcher}; use lookahead, or remove the goal"
+        rule = (
+            f"requires a dispatcher with an objective; {policy.dispatcher} has none. Use lookahead, or remove the goal"
+        )
         raise InvalidSetting(("policy", "goal"), to_yaml(policy.goal), rule)
 
 
@@ -155,7 +157,7 @@ def check_watchdog(settings: Settings) -> None:
 
 
 def read_watchdog_s() -> float | None:
-    """Return the watchdog interval in seconds of this service, the installed unit, or the shipped unit.
+    """Return the watchdog interval in seconds for this service, the installed unit, or the shipped unit.
 
     Return None if the unit has no watchdog.
     """
@@ -173,7 +175,7 @@ def read_watchdog_s() -> float | None:
 
 
 def parse_time_span_s(span: str) -> float | None:
-    """Parse a time span in systemctl's format (`2min 30s`) and return seconds, or None for `0` and `infinity`."""
+    """Return the seconds in a time span in systemctl's format (`2min 30s`), or None for `0` and `infinity`."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
     for word in span.split():
@@ -196,7 +198,7 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise `InvalidSetting` unless the address can be bound. An address in use is accepted, as it may become free."""
+    """Raise `InvalidSetting` unless the address can be bound. An address in use is accepted: it may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port

@@ -20,10 +20,10 @@ _ROW = re.compile(r"(\d+(?:[_+]\d+)?),(?:(\d+)|N/A|Unknown)", re.ASCII)
 
 
 def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
-    """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or without end.
+    """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or indefinitely.
 
-    The file is complete after each call. Raise `InputError` if the first call fails. Later failures are warnings,
-    because slurmctld may restart.
+    The file is complete after each call of squeue. Raise `InputError` if the first call fails. Later failures are
+    warnings, because slurmctld may restart.
     """
     if out.exists() and out.stat().st_size:
         next(read_estimates(out), None)  # raises an error unless it is a recording
@@ -40,18 +40,18 @@ def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
 
 
 def query_estimates() -> list[str]:
-    """Return the rows of all pending jobs now. Raise `InputError` if squeue fails."""
+    """Return one row per pending job. Raise `InputError` if squeue fails."""
     at_s, rows = int(time.time()), list[str]()
     for line in command_output(SQUEUE, build_environment(), COMMAND_TIMEOUT_S, _ELSEWHERE).splitlines():
         match = _ROW.fullmatch(line.strip())
         if match is None:
-            raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a time in Unix seconds")
+            raise InputError(f"{SQUEUE}: {quote_value(line)}: must be a job id and a Unix time in seconds")
         rows.append(f"{at_s},{match[1]},{match[2] or ''}")
     return rows
 
 
 def _append(path: Path, rows: list[str]) -> None:
-    """Append the rows, as one gzip member if compressed. On failure, raise `InputError` and keep the file unchanged."""
+    """Append the rows, as one gzip member if compressed. On failure, raise `InputError` and do not change the file."""
     try:
         with path.open("ab", buffering=0) as file:
             end = file.tell()

@@ -1,4 +1,4 @@
-"""Print the commands' output as text: rounds, reasons, status, checks."""
+"""Print the commands' output as text: rounds, reasons, status, and checks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _MAX_LINE_CHARS = 240
 _CLOCK_TOLERANCE_S = 2.0
-"""Tolerance in seconds for times in the future, to allow for rounding and small clock corrections."""
+"""Tolerance in seconds for times in the future, which allows for rounding and small clock corrections."""
 
 
 class LiteralTextConsole(Console):
-    """A console that does not interpret markup, because users may name their jobs `[red]` or `:bomb:`.
+    """A console that ignores markup, because users may name their jobs `[red]` or `:bomb:`.
 
     Control characters and line breaks are shown escaped.
     """
@@ -58,7 +58,7 @@ def make_console() -> Console:
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
-    """Return a placement as node names, with units if above 1, or a sentence if no node is known."""
+    """Return a placement as node names, with units if above 1, or a placeholder if no node is known."""
     return (
         UNKNOWN_NODES
         if not placement
@@ -67,7 +67,7 @@ def format_placement(placement: Placement, cluster: Cluster) -> str:
 
 
 def make_table(*columns: str, title: str = "") -> Table:
-    """Return a table in plain style."""
+    """Return a table without borders."""
     found = Table(*columns, title=title or None, box=None, pad_edge=False, title_justify="left")
     found.columns[-1].overflow = "fold"
     return found
@@ -85,7 +85,7 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """Print the output of `cpsched journal show`. Recompute a plan and reasons that are no longer stored."""
+    """Print the output of `cpsched journal show`. Recompute the plan and reasons if they are no longer stored."""
     out, effort = make_console(), record.effort
     record, explanation = replay_explanation(record)
     out.print(
@@ -199,26 +199,26 @@ def _format_explanation(found: RecordedJobFacts) -> list[str]:
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
         lines += _format_easy_comparison(record.effort) if lines else []
         sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
-        lines += [f"may use the nodes of: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
+        lines += [f"allowed nodes: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
     if past is not None and not (found.was_pending or found.was_running):
         place = f" on {past.nodes}" if past.nodes else ""
         ended = (
             f"ended at {format_cluster_time(past.end_s)}"
             if past.end_s is not None
-            else f"not seen since round {past.round}"
+            else f"not observed since round {past.round}"
         )
         lines.append(f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}")
     return lines
 
 
 def _format_easy_comparison(effort: Effort) -> list[str]:
-    """Return a line on the ratios to the virtual schedule and the weight that follows from them, if there are any."""
+    """Return a line about the ratios to EASY's schedule and the resulting weight, if there are any."""
     found = ", ".join(f"{name} {value:g}" for name, value in effort.ratios.items())
     return [f"compared with EASY: {found}"] if found else []
 
 
 def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return the line on forecasts without calibration if the job's start is planned and the bridge forecasts it."""
+    """Return a line about missing calibration if the job's start is planned and the bridge forecasts starts."""
     if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
         return []
     try:
@@ -230,7 +230,7 @@ def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[st
 
 
 def _explain_advice(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return a line on the job's last boost and on who starts the jobs in advise mode; empty in other modes."""
+    """In advise mode, return a line on the job's last boost and on the scheduler that starts jobs."""
     if settings.mode != "advise" or not found.was_pending:
         return []
     points, since = "no boost by the bridge", ""
@@ -246,7 +246,7 @@ def _explain_entry(entry: ManagedJobEntry | None, ran_s: int | None) -> list[str
     leave = f"; not managed again: {entry.leave}" if entry.leave else ""
     nodes = f", last sent to {','.join(name for name, _ in entry.nodes)}" if entry.nodes else ""
     seen = (
-        f", seen running at {format_cluster_time(ran_s)}"
+        f", observed running at {format_cluster_time(ran_s)}"
         if ran_s is not None and entry.state is not LedgerState.RUNNING
         else ""
     )
@@ -301,8 +301,8 @@ def print_status(settings: Settings) -> bool:
     if found["put_off"] is not None:
         jobs, users = found["put_off"].values()
         if jobs:
-            out.print(f"backing off: {format_count(jobs, 'job')} of {format_count(users, 'user')} (`cpsched events`)")
-        out.print(f"left to the cluster's scheduler: {found['left']} (`cpsched unmanaged`)")
+            out.print(f"in backoff: {format_count(jobs, 'job')} from {format_count(users, 'user')} (`cpsched events`)")
+        out.print(f"unmanaged: {found['left']} (`cpsched unmanaged`)")
         _print_events(out, found["events"])
     for line in found["unreadable"]:
         out.print(line)
@@ -332,7 +332,7 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
     """Print the output of `cpsched unmanaged`."""
     out = make_console()
     if not asides:
-        out.print("every pending job is supported")
+        out.print("no pending job is unmanaged")
         return
     found = make_table("job", "user", "reason")
     for aside in asides:

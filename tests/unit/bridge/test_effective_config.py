@@ -215,7 +215,7 @@ def test_weights_select_objective_of_nearest_goal():
             {"goal": "waits", "dispatcher_settings": {"objective": "af"}},
             "policy.goal: waits: must not be set together with dispatcher_settings",
         ),
-        ({"goal": "waits", "dispatcher": "list-reg"}, "requires a dispatcher with an objective, unlike list-reg"),
+        ({"goal": "waits", "dispatcher": "list-reg"}, "requires a dispatcher with an objective; list-reg has none"),
     ],
 )
 def test_rejects_goal_with_conflicting_setting(policy, message):

@@ -106,11 +106,11 @@ def test_connects_plugin_adapter_with_its_options(site, words):
         ),
         (
             "mine_site:Section",
-            r"mine_site:Section: adapter mine_site:Section: must define .*; it lacks Options and connect$",
+            r"mine_site:Section: adapter mine_site:Section: must define .*; missing: Options and connect$",
         ),
         (
             "mine_site:Here.connect",
-            r"mine_site:Here.connect: adapter mine_site:Here.connect: must define .*; it lacks Options and connect$",
+            r"mine_site:Here.connect: adapter mine_site:Here.connect: must define .*; missing: Options and connect$",
         ),
     ],
 )

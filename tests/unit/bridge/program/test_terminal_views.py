@@ -129,11 +129,11 @@ def test_why_names_allowed_nodes_and_blocking_reservation(tmp_path, capsys):
     bridge = a_bridge(tmp_path, cluster, EasyDispatcher(), policy_spec=PolicySpec("easy", "walltime"))
     bridge.cycle()
     terminal_views.print_why("1", bridge.settings)
-    assert "may use the nodes of: main & not maint" in lines_of(capsys)
+    assert "allowed nodes: main & not maint" in lines_of(capsys)
     cluster.submit(a_job(3, units=9))
     bridge.cycle()
     terminal_views.print_why("3", bridge.settings)
-    assert "may use the nodes of" not in capsys.readouterr().out
+    assert "allowed nodes" not in capsys.readouterr().out
 
 
 def test_why_reports_outcome_of_ended_jobs(array, capsys):
