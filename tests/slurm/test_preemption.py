@@ -36,7 +36,7 @@ def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> N
         high = slurm.sbatch("-N2", "--exclusive", "-t3", "--qos=high", script="sleep 5")
         wait_until(lambda: slurm.states([high]).get(high) in ("RUNNING", "COMPLETED"), 60, "the preemptor runs")
         reasons = [step.why for step in bridge.transitions()[high]]
-        assert "left to the cluster: may start by preempting jobs of QOS low" in reasons
+        assert "left to the cluster: may start by preempting jobs in QOS low" in reasons
         if mode == "CANCEL":
             wait_until(lambda: slurm.states([waiting]).get(waiting) == "RUNNING", 30, "the next job runs")
             assert not {"no_effect", "stood_down"} & set(bridge.events())

@@ -1,4 +1,4 @@
-"""Compare forecasts, which are expected starts and predicted run times, with outcomes over several cycles."""
+"""Compare forecasts (expected starts and predicted run times) with outcomes over several cycles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_STORED_ESTIMATES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class StartTimeOutcome:
-    """A started job with its first expected start and its actual start."""
+    """A started job's first expected start and actual start, in seconds on the cluster's clock."""
 
     job_id: int
     first_s: int
@@ -25,25 +25,25 @@ class StartTimeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StartForecastScore:
-    """The quality of one start's forecast, with the horizon class of its median."""
+    """The score of one start forecast. `horizon` is the class of the time from the forecast to its median."""
 
     horizon: int
     outcome: IntervalResult
-    """Outcome of the 80 % interval."""
+    """Outcome for the 80 % interval."""
     pinball_s: float
     width_s: int
-    """Width of the 80 % interval."""
+    """Width of the 80 % interval in seconds."""
 
     @classmethod
     def of(cls, forecast: StartForecast, start_s: int) -> StartForecastScore:
-        """Compare a forecast with the start of its job."""
+        """Return the score of a forecast for a job that started at `start_s`."""
         width_s = forecast.to_s - forecast.from_s
         return cls(forecast.horizon, forecast.classify_outcome(start_s), forecast.pinball_s(start_s), width_s)
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeOutcome:
-    """An ended job with its run time as predicted at its start and its actual run time."""
+    """An ended job's actual run time, and the run time predicted at its start, in seconds."""
 
     job_id: int
     estimate_s: int
@@ -55,13 +55,13 @@ class BridgeTelemetryContext:
     """Facts about the bridge that its cycle reports do not contain."""
 
     interval_s: float = 0.0
-    """Configured seconds from the start of one cycle to the next."""
+    """Configured time in seconds from the start of one cycle to the start of the next."""
     journal_bytes: int = 0
     ledger_bytes: int = 0
     child_starts: int = 0
     """Number of processes that the adapter has started to access the cluster."""
     paused: str | None = None
-    """Why the bridge is paused; None if it is not."""
+    """Why the bridge is paused; None if it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,15 @@ class CycleReportWithOutcomes:
     child_restarts: int = 0
     """Number of restarts of the adapter's process since the previous cycle."""
     outcomes: Sequence[StartForecastScore] = ()
-    """Forecasts whose jobs have started since the previous cycle."""
+    """Scores of forecasts for jobs that have started since the previous cycle."""
 
 
 @dataclass(slots=True)
 class ForecastOutcomeTracker:
-    """A tracker of pending jobs' expected starts and running jobs' predictions. Reports must come in order."""
+    """A tracker of pending jobs' expected starts and running jobs' predictions. Reports must be recorded in order."""
 
     promises: dict[int, int] = field(default_factory=dict)
-    """First expected start by pending job's id. Replaced, never modified, because another thread may read it."""
+    """First expected starts by id of the pending job. Replaced, never modified, because another thread may read it."""
     _estimates: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _restarts: int = 0
 
@@ -109,7 +109,7 @@ class ForecastOutcomeTracker:
         return CycleReportWithOutcomes(report, kept, predicted, context, self._restarts - restarts)
 
     def _record_estimates(self, report: CycleReport) -> None:
-        """Record predictions when jobs start, because later ones account for the time that the job has run."""
+        """Record predictions when jobs start, because later predictions depend on how long the job has run."""
         snapshot = report.snapshot
         if snapshot is None:
             return
@@ -135,7 +135,7 @@ class ForecastOutcomeTracker:
             if id in before:
                 found[id] = before[id]
             else:
-                found.pop(id, None)  # the job started when first seen, so it had no expected start
+                found.pop(id, None)  # the job started when first observed, so it had no expected start
         waiting = {pending.job.id for pending in report.observation.pending} if report.observation else set()
         found.update({id: each for id, each in before.items() if id in waiting and id not in found})
         self.promises = found

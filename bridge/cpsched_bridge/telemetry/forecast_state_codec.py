@@ -37,12 +37,12 @@ _MAX_COUNT = 10**9
 
 @dataclass(slots=True)
 class LearnedForecastState:
-    """The learned state of forecasts."""
+    """The forecasts' learned state."""
 
     clock_s: int = 0
-    """The cluster's clock at the last observation."""
+    """Cluster time of the last observation, in seconds."""
     policy: str = ""
-    """The mode and the policy under which `calibration` has learned."""
+    """Mode and policy under which `calibration` was learned."""
     ends: Sequence[EndedJob] = ()
     """The ended jobs, oldest first."""
     calibration: StartCalibrator = field(default_factory=StartCalibrator)
@@ -76,7 +76,7 @@ def _forecast_to_json(each: StartForecast) -> list[Any]:
 
 
 def memory_from_json(kept: Any) -> LearnedForecastState:
-    """Return the learned state that plain values represent. Raise `CorruptFileContent` if a value is invalid."""
+    """Return the learned state from plain values. Raise `CorruptFileContent` if a value is invalid."""
     try:
         with raise_as_corrupt():
             if kept["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""Limit log lines that clients can cause: log the first of each kind, and count the others per minute."""
+"""Limit log lines that clients can cause: log the first line of each kind, and count the others per minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER = "other lines"
 _MAX_MESSAGE_CHARS = 300
 
 Tell = Callable[[str, int, str], None]
-"""A function that receives a message, its count since the last output, and a traceback or an empty text."""
+"""A function that receives a message, its count since the last output, and a traceback or an empty string."""
 
 
 def write_log_line(message: str, times: int, traced: str) -> None:
@@ -31,16 +31,16 @@ def write_log_line(message: str, times: int, traced: str) -> None:
 
 @dataclass(slots=True)
 class LogRateLimit:
-    """A counter of log messages by kind; `clock` returns seconds."""
+    """A rate limit for log messages by kind. `clock` returns seconds."""
 
     tell: Tell = write_log_line
     clock: Callable[[], float] = time.monotonic
     _counts: dict[str, int] = field(default_factory=dict)
-    """Number of messages of each kind, in the current minute, since the last output."""
+    """Number of messages of each kind in the current minute since the last output."""
     _since_s: float | None = None
 
     def log(self, message: str, kind: str = "", traced: str = "") -> None:
-        """Log a message if it is the first of its kind in this minute. The message itself is the default kind."""
+        """Log the first message of its kind in this minute, and count the others. By default, each text is a kind."""
         self.flush_minute()
         kind = kind or message
         if kind not in self._counts and len(self._counts) >= _MAX_KINDS:
@@ -52,7 +52,7 @@ class LogRateLimit:
             self.tell(message[:_MAX_MESSAGE_CHARS], 1, traced)
 
     def flush_minute(self) -> None:
-        """Log the remaining count of each kind at the end of a minute. Must be called regularly."""
+        """At the end of a minute, log the remaining count of each kind. Must be called regularly."""
         now_s = self.clock()
         if self._since_s is None:
             self._since_s = now_s
@@ -66,7 +66,7 @@ class LogRateLimit:
 
 
 class RateLimitedHandler(logging.Handler):
-    """A handler that applies the rate limit to the log lines of a library."""
+    """A handler that applies the rate limit to a library's log lines."""
 
     def __init__(self, limit: LogRateLimit) -> None:
         super().__init__(logging.WARNING)
@@ -84,7 +84,7 @@ class RateLimitedHandler(logging.Handler):
         self._said.log(message, kind, "".join(traceback.format_exception(error)) if error else "")
 
     def capture_loggers(self, *names: str) -> None:
-        """Redirect the loggers with these names to this handler only."""
+        """Redirect the loggers with these names to this handler alone."""
         for name in names:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [self], False

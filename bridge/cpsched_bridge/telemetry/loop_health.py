@@ -1,4 +1,4 @@
-"""Report, with reasons, whether the loop is alive and whether its last cycle succeeded."""
+"""Report whether the loop is alive and whether its last cycle succeeded, with reasons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LoopHealth:
 
     @property
     def max_cycle_gap_s(self) -> float:
-        """Maximum number of seconds between the ends of two cycles if the loop is alive."""
+        """Maximum time in seconds between the ends of two cycles if the loop is alive."""
         return (
             self.cycle.decide_timeout_s
             + max(self.cycle.max_backoff_s, self.cycle.max_interval_factor * self.cycle.interval_s)
@@ -39,7 +39,7 @@ class LoopHealth:
 
     @property
     def max_ready_age_s(self) -> float:
-        """Maximum seconds from a successful cycle to the end of the next, if the next is neither late nor slow."""
+        """Maximum time in seconds from a successful cycle to the end of the next, unless that is late or slow."""
         return (self.cycle.max_interval_factor + LATE_INTERVALS) * self.cycle.interval_s
 
     def __call__(self, report: CycleReport) -> None:
@@ -47,23 +47,23 @@ class LoopHealth:
         self._report, self._last_s, self._waits_for = report, self.clock(), report.waits_for
 
     def on_startup_step(self, step: str) -> None:
-        """Record the start-up's progress before the first cycle, or its end. A bridge that makes progress is alive."""
+        """Record a step before the first cycle; an empty step ends the start-up. A bridge that progresses is alive."""
         self._waits_for, self._last_s = step, self.clock()
 
     @property
     def pending_step(self) -> str:
-        """Return the step that a decision is waiting for, or "" if there is none."""
+        """The step that a decision is waiting for, or "" if there is none."""
         return self._waits_for
 
     def list_stall_reasons(self) -> list[str]:
-        """Return the reasons why the loop seems to hang; empty if it does not."""
+        """Return the reasons why the loop appears to hang; empty if it is alive."""
         age_s = self.clock() - self._last_s
         if age_s <= self.max_cycle_gap_s:
             return []
         return [f"no cycle has ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
     def list_unready_reasons(self) -> list[str]:
-        """Return the reasons why the bridge is not ready; empty if its last cycle was successful and recent."""
+        """Return the reasons why the bridge is not ready; empty if its last cycle succeeded recently."""
         report, found = self._report, self.list_stall_reasons()
         if self._waits_for:
             found.append(f"no decision yet: {self._waits_for}")

@@ -1,4 +1,4 @@
-"""Count how many jobs in the past week started within, before and after their start intervals, by horizon."""
+"""Count how many jobs in the past week started within, before and after their predicted intervals, by horizon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cpsched.formatting import format_duration
 HOUR_S = 3600
 WEEK_H = 7 * 24
 HORIZON_LABELS = (*(f"up to {format_duration(most_s)}" for most_s in HORIZONS_S), "later")
-"""Labels of the horizons."""
+"""Label of each horizon."""
 Counts = Mapping[tuple[int, IntervalResult], int]
 """Number of intervals by horizon and outcome."""
 
@@ -21,7 +21,7 @@ class PastWeekIntervalOutcomes:
     """Counts of interval outcomes per hour, at most a few hundred for a week."""
 
     hours: dict[int, dict[tuple[int, IntervalResult], int]] = field(default_factory=dict)
-    """Counts for each hour, by hour of the cluster's clock."""
+    """Counts by hour on the cluster's clock."""
 
     def add_outcome(self, horizon: int, outcome: IntervalResult, start_s: int) -> None:
         """Count the outcome of an interval whose job started at `start_s`."""

@@ -30,7 +30,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused e
 
 
 class PrometheusExporter:
-    """An exporter of the bridge's metrics, in a separate registry that is updated in every cycle."""
+    """An exporter for the bridge's metrics, with its own registry that is updated in every cycle."""
 
     def __init__(self, metrics: Sequence[MetricFamily] = METRICS) -> None:
         self.registry = CollectorRegistry()

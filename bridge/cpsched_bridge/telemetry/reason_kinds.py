@@ -23,7 +23,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.DEPENDENCY: ("ineligible", "its dependencies are not satisfied"),
     PendingCode.DEPENDS_ON: ("ineligible", "depends on job {}"),
     PendingCode.BEGIN_TIME: ("ineligible", "its begin time has not been reached"),
-    PendingCode.ARRAY_LIMIT: ("ineligible", "its array has reached its limit of running {}"),
+    PendingCode.ARRAY_LIMIT: ("ineligible", "its array has reached its limit on running {}"),
     PendingCode.CLUSTER: ("ineligible", "{}: {}"),
     PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
     PendingCode.BACKED_OFF_HERE: ("ineligible", f"{{}} ({{}}); {CANNOT_BE_RELEASED}"),
@@ -38,10 +38,10 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.UNMODELLED: ("left_to_slurm", "{1}"),
     PendingCode.UNREADABLE: ("left_to_slurm", "cannot be read: {}"),
     PendingCode.CHOSEN_NODES: ("left_to_slurm", "its owner chose its nodes"),
-    PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "a magnetic reservation may take it ({})"),
-    PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs of {}"),
+    PendingCode.MAGNETIC_RESERVATION: ("left_to_slurm", "may run in a magnetic reservation ({})"),
+    PendingCode.PREEMPTION: ("left_to_slurm", "may start by preempting jobs in {}"),
 }
-"""Kind and text for each code; `_lacks` returns the text for missing resources."""
+"""Kind and text for each code; `_missing_node_reason` returns the text for missing resources."""
 _REDACTED_TEXTS = {
     PendingCode.DEPENDS_ON: "its dependencies are not satisfied",
     PendingCode.CLUSTER: "{}",
@@ -53,10 +53,10 @@ _REDACTED_TEXTS = {
     PendingCode.BESIDE_RESERVATION: "a future reservation leaves too little capacity",
     PendingCode.UNMODELLED: "{}",
     PendingCode.UNREADABLE: "cannot be read",
-    PendingCode.MAGNETIC_RESERVATION: "a magnetic reservation may take it",
+    PendingCode.MAGNETIC_RESERVATION: "may run in a magnetic reservation",
     PendingCode.PREEMPTION: "may start by preemption",
 }
-"""Text without names of other users, for codes whose text in `_KIND_AND_TEXT_BY_CODE` may contain such names."""
+"""Text without other users' names, for codes whose text in `_KIND_AND_TEXT_BY_CODE` may contain such names."""
 _DETAILS = re.compile(r"[:(;].*", re.DOTALL)
 """Pattern for the part of a plug-in's text that may name a user."""
 NOT_MANAGED = PendingReason(PendingCode.OTHER, ("starting or ending, or not managed by the bridge",))
@@ -71,16 +71,16 @@ KIND_TEXTS = {
     "ineligible": "may not start yet",
     "held_by_owner": "held by their owners",
     "set_aside": "in transition, or not managed by the bridge",
-    "left_to_slurm": "left to the cluster's scheduler",
+    "left_to_slurm": "managed only by the cluster's scheduler",
     OTHER: "other reasons",
 }
 """Text for each kind:
 
-- `never`: the job does not fit even the empty cluster. `resources`: too few resources are free. `reserved`: the free
+- `never`: the job does not fit even on an empty cluster. `resources`: too few resources are free. `reserved`: the free
   capacity is reserved for other jobs. `priority`: other jobs are ahead. `other`: a plug-in's own text.
 - `ineligible`: a dependency, a begin time or a limit. `held_by_owner`: the owner holds the job. `set_aside`: the job is
   in transition or not managed.
-- `left_to_slurm`: the job cannot be modeled.
+- `left_to_slurm`: the bridge cannot model the job.
 """
 REASON_KINDS = (*KIND_TEXTS,)
 
@@ -91,7 +91,7 @@ def classify_reason(reason: PendingReason) -> str:
 
 
 def redact_reason(reason: PendingReason) -> PendingReason:
-    """Return a reason without details that may name other users, such as a limit's owner and usage."""
+    """Return a reason without the details that may name other users, such as a limit's owner and usage."""
     if reason.code is PendingCode.OTHER:
         text = _DETAILS.sub("", str(reason.arguments[0])).strip()
     elif reason.code in _REDACTED_TEXTS:
@@ -116,13 +116,15 @@ def _missing_node_reason(fit: int, units: int, whole: bool, distinct: bool) -> s
     places = "nodes" if distinct else "parts"
     one = fit == 1
     have = (
-        ("is" if one else "are") + " wholly free" if whole and distinct else ("has" if one else "have") + " enough free"
+        ("is" if one else "are") + " completely free"
+        if whole and distinct
+        else ("has" if one else "have") + " enough free"
     )
     return f"{fit:,} of its {units:,} {places} {have}" if fit else f"none of its {units:,} {places} {have}"
 
 
 def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
-    """Return the number of jobs by kind of reason, including zeros, or None if the cluster was not read."""
+    """Return the number of jobs for every kind of reason, or None if the cluster was not read."""
     seen = report.observation
     if seen is None:
         return None

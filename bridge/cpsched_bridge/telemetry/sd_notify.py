@@ -16,7 +16,7 @@ class SystemdNotifier:
             self._address = "\0" + self._address[1:]
 
     def notify(self, *assignments: str) -> None:
-        """Send assignments such as `READY=1`, `WATCHDOG=1` or `STATUS=...` if a service manager listens."""
+        """Send assignments such as `READY=1`, `WATCHDOG=1` or `STATUS=...` if a service manager is listening."""
         if not self._address:
             return
         with (
@@ -32,6 +32,6 @@ class SystemdNotifier:
 
     @property
     def watchdog_s(self) -> float | None:
-        """Systemd's watchdog interval in seconds, or None if there is no watchdog."""
+        """systemd's watchdog interval in seconds, or None if there is no watchdog."""
         microseconds = os.environ.get("WATCHDOG_USEC", "")
         return int(microseconds) / 1e6 if microseconds.isdigit() else None

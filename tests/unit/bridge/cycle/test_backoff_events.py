@@ -31,9 +31,9 @@ def test_counts_and_explains_backed_off_jobs(tmp_path: Path, capsys: pytest.Capt
     print_status(bridge.settings)
     print_why("2", bridge.settings)
     told = capsys.readouterr().out
-    assert "backing off: 3 jobs of 1 user" in told
+    assert "in backoff: 3 jobs from 1 user" in told
     reason = "QOSNotAllowed (partition  of user mallory with account  and QOS )"
-    assert f"It backs off after a failed start: {reason}." in told
+    assert f"It is in backoff after a failed start: {reason}." in told
 
 
 def test_counts_users_with_only_failed_starts(tmp_path: Path) -> None:

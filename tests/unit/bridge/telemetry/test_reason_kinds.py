@@ -43,7 +43,7 @@ def test_built_in_dispatchers_give_no_free_text_reason(name):
         (PendingCode.RESOURCES, (0, 8), False, "resources", "none of its 8 parts have enough free"),
         (PendingCode.RESOURCES, (1, 2), False, "resources", "1 of its 2 parts has enough free"),
         (PendingCode.WHOLE_NODES, (0, 1), True, "resources", "no node is completely free"),
-        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is wholly free"),
+        (PendingCode.WHOLE_NODES, (1, 2), True, "resources", "1 of its 2 nodes is completely free"),
         (PendingCode.NEVER, ("5 of 4 nodes",), False, "never", "can never run here: 5 of 4 nodes"),
         (PendingCode.RESERVED, (), False, "reserved", "would fit, but would delay a job ahead of it"),
         (PendingCode.PRIORITY, (), False, "priority", "other jobs go first"),

@@ -70,7 +70,7 @@ def test_only_a_job_that_needs_preemption_and_may_preempt_is_left(nodes: int, qo
     seen = leave(observation(waiting(1, nodes, qos), low=low))
     assert left(seen) == [1] * leaves
     assert [each.job.id for each in seen.pending] == [1] * (not leaves)
-    assert all(words(each.reason) == "may start by preempting jobs of QOS low" for each in seen.left)
+    assert all(words(each.reason) == "may start by preempting jobs in QOS low" for each in seen.left)
     assert all(each.held_for_bridge for each in seen.left)
 
 

@@ -256,7 +256,7 @@ def test_leaves_jobs_that_magnetic_reservation_may_take(facts: dict[str, Any], j
     scene.snapshot = lambda: snapshot  # type: ignore[method-assign]
     seen = observe(scene, above={"below": "lab", "lab": "root", "other": "root"})
     reasons = [words(each.reason) for each in seen.left]
-    assert reasons == (["a magnetic reservation may take it (r)"] if left else [])
+    assert reasons == (["may run in a magnetic reservation (r)"] if left else [])
     assert len(seen.pending) == (not left)
 
 
