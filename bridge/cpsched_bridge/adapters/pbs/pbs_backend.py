@@ -2,11 +2,11 @@
 
 - PBS's scheduler ignores a closed queue (`started` is false). Jobs in a closed managed queue are held for the bridge.
   The bridge does not modify, mark or pin a job.
-- A start is a single `qrun -H`. PBS does not check it. The bridge therefore closes `left_queue` and reads PBS again
-  immediately before a start.
+- A start is a single `qrun -H`. PBS does not check whether the job fits. The bridge therefore closes `left_queue` and
+  reads PBS again immediately before it starts jobs.
 - To adopt jobs, the bridge closes their queue. To pause, it opens the queue.
-- The bridge moves jobs that it releases or cannot model from a closed queue into `left_queue`.
-- In advise mode the queues are open, and the bridge writes boosts to waiting jobs; see `pbs_boosts`.
+- The bridge moves jobs that it releases or cannot model from a closed queue to `left_queue`.
+- In advise mode, the queues are open, and the bridge sets the boosts of waiting jobs; see `pbs_boosts`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNKNOWN_JOB = "is unknown to PBS"
 
 
 class PbsBackend(Backend, SupportsBoost, QueueGate):
-    """A backend that observes and controls one PBS server; `queues` are the managed queues."""
+    """A backend that observes and controls one PBS server. `queues` are the managed queues."""
 
     child_starts = 0
     history_missing = False
@@ -79,13 +79,13 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._translator = PbsTranslator(self._queues)
         self._boost_access = PbsBoostAccess(self._reader, self._commands, self._queues, starting_s, programs.within_s)
         self._controlled_queues: set[str] = set()
-        """Queues that this process has closed, or whose jobs it has started, since it last opened them."""
+        """Queues that this process has closed, or in which it has started jobs, since it last opened them."""
         self._opened_by_others: set[str] = set()
-        """Queues in `_controlled_queues` that another actor has since opened."""
+        """Queues in `_controlled_queues` that another actor has opened since."""
         self._closed: set[str] | None = None
         """Managed queues that were closed at the last reading; None before the first reading."""
         self._unconfirmed_queues: set[str] = set()
-        """Queues for which the command to open them timed out since the last reading."""
+        """Queues whose open command has timed out since the last reading."""
 
     @override
     def not_ready_reason(self) -> str | None:
@@ -93,7 +93,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return an observation, ignoring `pinned`, because PBS has no pins."""
+        """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
         seen = self._reader.read()
         opened = self._record_queue_changes(select_managed_queues(seen.queues, self._queues))
@@ -124,7 +124,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
-        """Return the ended jobs in PBS's job history; empty if the server keeps none or does not answer."""
+        """Return the ended jobs in PBS's job history; no jobs if the server has no history or does not answer."""
         reading = self._interpret_reading(self._reader.read())
         try:
             return pbs_observation.translate_ended_jobs(self._reader.read_history(self._history_s), reading.machine)
@@ -133,14 +133,14 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged, because PBS uses their vnodes."""
+        """Return the orders unchanged, because PBS uses exactly the vnodes in an order."""
         return orders
 
     # ------------------------------------------------------------------------------------------------- commands
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        """Check each order against a new reading, then start its job. Return the outcomes.
+        """Check each order against a new reading, then start the job. Return the outcomes.
 
         If PBS's scheduler may start jobs in other queues in the meantime, the bridge reads PBS before each start.
         """
@@ -181,7 +181,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     ) -> tuple[Outcome, str]:
         """Start one job. Return its outcome and the message of the timeout, or "" if none occurred.
 
-        If the job's walltime may shrink, the bridge sets the walltime first.
+        For a shrink-to-fit job, set the walltime first.
         """
         name, sent = reading.names[number], False
         try:
@@ -231,7 +231,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
         """Move each job in a closed queue to `left_queue`. Return the outcomes.
 
-        If the command that opens a queue timed out, the jobs stay in the queue: the command may have released them.
+        If the command that opens a queue timed out, its jobs stay there, because the command may have released them.
         """
         jobs, queues = self._read_jobs_and_queues()
         moved: dict[str, Outcome] = {}
@@ -258,7 +258,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
 
     @override
     def open_queues(self) -> Sequence[str]:
-        """Open the closed managed queues. Return the errors."""
+        """Open the closed managed queues. Return one line per problem."""
         problems = [problem] if (problem := self._left_queue.reopen()) else []
         if self._closed is not None and not self._closed:
             return problems
@@ -384,7 +384,7 @@ def _apply_to_shown_jobs(
 
 
 def _start_refusal(order: StartOrder, reading: TranslatedPbsReading) -> str:
-    """Return why the last reading forbids this start, or "" if it does not."""
+    """Return why the reading forbids this start, or "" if it permits the start."""
     number = order.job.id
     now = next((each for each in reading.waiting.pending if each.job.id == number), None)
     if now is None:
@@ -403,7 +403,7 @@ def _start_refusal(order: StartOrder, reading: TranslatedPbsReading) -> str:
 
 
 def _subtract_amounts(order: StartOrder, reading: TranslatedPbsReading, free: np.ndarray) -> str:
-    """Subtract the order's amounts from `free`. Return why that is impossible, or ""."""
+    """Subtract the order's amounts from `free`. Return why that is impossible, or "" on success."""
     machine, request = reading.machine, order.job.request
     odd = [name for name, _ in order.nodes if name not in machine.index]
     if odd:

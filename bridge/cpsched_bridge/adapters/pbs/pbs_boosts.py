@@ -1,13 +1,13 @@
-"""Write boosts: points in a job resource that PBS's `job_sort_formula` adds.
+"""Set boosts: points in a job resource that PBS's `job_sort_formula` adds.
 
-PBS's scheduler starts the jobs in open queues in the order of that formula. The bridge only writes a number to waiting
-jobs. It neither starts nor holds jobs.
+PBS's scheduler starts the jobs in open queues in the order given by that formula. The bridge only changes a number on
+waiting jobs. It neither starts nor holds jobs.
 
 In OpenPBS 23.06.06:
 
 - All users can see a resource with `flag=r`. Only managers and operators can request or alter it.
 - `qalter -l` alters waiting jobs, and whole arrays even if some subjobs are running. It rejects a running job.
-- PBS's scheduler evaluates the formula in each cycle. A change of points does not trigger a cycle.
+- PBS's scheduler evaluates the formula in each cycle. A change in points does not trigger a cycle.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import Outcome, PriorityBoost, QueueRank
 
 MAX_BATCH = 50
-"""Maximum number of jobs in one command, which gives all of them the same points."""
+"""Maximum number of jobs in one command, which sets the same points for all of them."""
 NO_FORMULA = JobSortFormula.parse("0")
 
 
 @dataclass(slots=True)
 class PbsBoostAccess:
-    """A reader and writer of jobs' points; `advise` takes at most `time_limit_s` seconds."""
+    """Read and write access to jobs' points. `advise` takes at most `time_limit_s` seconds."""
 
     reader: PbsStateReader
     commands: PbsCommands
@@ -46,7 +46,7 @@ class PbsBoostAccess:
     command_s: float
 
     def read_ranks(self) -> list[QueueRank]:
-        """Return the ranks of jobs; all ranks are fixed if the formula ignores points."""
+        """Return the ranks of waiting jobs. All ranks are fixed if the formula does not add points."""
         formula = self._read_usable_formula()
         jobs, queues = self.reader.read_jobs_and_queues()
         found = rank_jobs(jobs, queues, self.queues, formula or NO_FORMULA)
@@ -81,7 +81,7 @@ class PbsBoostAccess:
         return [outcomes[each.id] for each in advice]
 
     def _set_points(self, names_by_points: Mapping[int, Sequence[str]]) -> dict[str, Outcome]:
-        """Send points until a command times out. Return the outcomes of all jobs by name."""
+        """Send points until a command times out. Return all jobs' outcomes by job name."""
         until_s = time.monotonic() + self.time_limit_s
         found: dict[str, Outcome] = {}
         lost = ""
@@ -113,7 +113,7 @@ class PbsBoostAccess:
 
 
 def _outcome_without_command(advice: PriorityBoost, name: str, jobs: Mapping[str, Record]) -> Outcome | None:
-    """Return the outcome of a boost that needs no command, or None if it needs one."""
+    """Return the outcome of a boost that needs no command, or None if it needs a command."""
     record = jobs.get(name)
     if record is None or not may_have_points(record):
         if not advice.points:

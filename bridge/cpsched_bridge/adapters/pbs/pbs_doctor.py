@@ -1,4 +1,4 @@
-"""Check whether a PBS cluster meets the bridge's requirements, and state how to meet them."""
+"""Check whether a PBS cluster meets the bridge's requirements, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_LISTED_ITEMS = 5
 
 @dataclass(frozen=True, slots=True)
 class PbsDoctorContext:
-    """The managed queues, and the account that runs the bridge."""
+    """The managed queues, and the account and hosts of the bridge."""
 
     queues: tuple[str, ...]
     left_queue: str
@@ -45,7 +45,7 @@ class PbsDoctorContext:
 
 
 def run_checks(seen: PbsRecords, context: PbsDoctorContext) -> list[Check]:
-    """Return all checks of a reading."""
+    """Return all checks on a reading."""
     return [
         Check("server", True, f"PBS {get_text(seen.server, 'pbs_version') or '(unknown version)'} responds"),
         *_check_queues(seen, context),
@@ -82,7 +82,7 @@ def _check_queues(seen: PbsRecords, context: PbsDoctorContext) -> Iterable[Check
 
 
 def _check_left_queue(seen: PbsRecords, context: PbsDoctorContext) -> Check:
-    """Check `left_queue`, which receives the jobs that the bridge leaves to PBS.
+    """Check `left_queue`, which receives the jobs that the bridge does not manage.
 
     The queue may be closed, because a bridge that died while starting jobs did not reopen it.
     """
@@ -144,7 +144,7 @@ def _check_boost_resource(seen: PbsRecords) -> Check:
 
 
 def _check_formula(seen: PbsRecords) -> Check:
-    """Check that PBS sorts by the boosts in addition to the site's formula."""
+    """Check that PBS's formula adds the boosts to the site's own terms."""
     where = "as root on the server's host: qmgr -c 'set server job_sort_formula"
     try:
         text = find_sort_formula(seen.server, seen.schedulers)
@@ -163,7 +163,7 @@ def _check_formula(seen: PbsRecords) -> Check:
 
 
 def _check_formula_threshold(seen: PbsRecords) -> Check:
-    """Check that the formula has no threshold, because boosts would lift jobs above it."""
+    """Check that there is no threshold for the formula, because boosts would lift jobs above it."""
     having = [name for name, each in sorted(seen.schedulers.items()) if get_text(each, THRESHOLD_ATTRIBUTE)]
     remedy = f"qmgr -c 'unset sched {having[0] if having else 'default'} {THRESHOLD_ATTRIBUTE}'"
     found = (
@@ -175,7 +175,7 @@ def _check_formula_threshold(seen: PbsRecords) -> Check:
 
 
 def _check_stale_vnodes(seen: PbsRecords) -> Check:
-    """Report vnodes that PBS keeps reserved for a job that is not running.
+    """Report vnodes that PBS still reserves for a job that is not running.
 
     This happens if PBS rejects one of the later chunks of a `qrun`. PBS shows the job on the vnode, even if the job is
     deleted, until the job runs there or the server restarts (OpenPBS 23.06.06).
@@ -201,7 +201,7 @@ def _is_vnode_used(vnode: Record, jobs: Mapping[str, Record]) -> bool:
 
 
 def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Report PBS objects with an unusable field."""
+    """Report the PBS objects that have an unusable field."""
     found = f"ignored: {abbreviate(unusable, MAX_LISTED_ITEMS, '; ')}" if unusable else "all PBS objects can be read"
     return Check("objects", not unusable, found, "correct these values with qmgr", required=False)
 

@@ -13,7 +13,7 @@ from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section
 
 DEFAULT_DECISION_LIMIT_S = 0.1
-"""Default time limit of a decision for a PBS cluster, in seconds."""
+"""Default time limit for a decision on a PBS cluster, in seconds."""
 
 
 class Options(Section):
@@ -26,7 +26,7 @@ class Options(Section):
     )
     left_queue: str = Field(
         default="",
-        description="Started execution queue for the jobs that the bridge leaves to PBS. Required in control mode.",
+        description="Started execution queue for the jobs that the bridge does not manage. Required in control mode.",
     )
     bin: str = Field(default="", description="Folder that contains PBS's commands; empty: search PATH.")
     deadline_s: float = Field(
@@ -38,7 +38,7 @@ class Options(Section):
         description="Time limit for the starts or boosts of one cycle, in seconds; the next cycle sends the rest.",
     )
     history_deadline_s: float = Field(
-        default=60.0, gt=0, description="Time limit for reading the list of ended jobs once at startup, in seconds."
+        default=60.0, gt=0, description="Time limit for reading the ended jobs at startup, in seconds."
     )
 
     @field_validator("queues", "left_queue")

@@ -1,13 +1,13 @@
 """Define one reading of PBS as plain data.
 
-The transport returns a reading, and the translation takes it as input. A record maps PBS's attribute names, such as
+The transport returns a reading, which is the input to the translation. A record maps PBS's attribute names, such as
 `job_state`, to values:
 
 - Scalars are text, even if the JSON contains numbers (see `UnquotedValue`).
 - Attributes with parts, such as `Resource_List`, are dicts of text values.
 - Lists, and attributes that PBS prints several times (limits), are tuples of text values.
 
-Records omit the job's environment.
+Records omit each job's environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = str | tuple[str, ...] | dict[str, "str | tuple[str, ...]"]
 Record = dict[str, Value]
 
 UNREADABLE_KEY = "unreadable"
-"""Attribute of an unreadable record; its value is the reason."""
+"""Attribute that marks an unreadable record; its value is the reason."""
 
 
 class UnquotedValue(str):
@@ -50,21 +50,21 @@ class PbsCustomResource:
 
     @property
     def is_consumable(self) -> bool:
-        """Return whether jobs consume the vnode's amount of the resource."""
+        """Whether jobs consume a vnode's amount of the resource."""
         return "n" in self.flags or "f" in self.flags
 
 
 NON_TEXT_TYPES = frozenset({"long", "float", "size", "boolean"})
-"""Types of resources whose values are not text, so that a value may have several spellings."""
+"""Resource types whose values are not text, so that one value may have several spellings."""
 BUILT_IN_NON_TEXT_RESOURCES = frozenset({
     "accelerator", "accelerator_memory", "energy", "hbmem", "mem", "naccelerators", "ncpus", "pcap_accelerator",
     "pcap_node", "pmem", "pvmem", "vmem",
 })  # fmt: skip
-"""PBS's built-in resources of the types in `NON_TEXT_TYPES`."""
+"""PBS's built-in resources with a type in `NON_TEXT_TYPES`."""
 
 
 def is_text(resource: str, kinds: Mapping[str, PbsCustomResource]) -> bool:
-    """Return whether the values of a resource are text, so that `07` differs from `7`."""
+    """Return whether a resource's values are text, which means that `07` differs from `7`."""
     return (
         kinds[resource].type not in NON_TEXT_TYPES if resource in kinds else resource not in BUILT_IN_NON_TEXT_RESOURCES
     )
@@ -88,7 +88,7 @@ class PbsRecords:
 
 
 def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
-    """Return an attribute as text, or `default`. Raise `ValueError` if it is not a single text."""
+    """Return an attribute as text, or `default`. Raise `ValueError` if it is not a single text value."""
     value = record.get(name, default)
     if not isinstance(value, str):
         raise ValueError(f"{name} is not a single text value")
@@ -104,7 +104,7 @@ def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[s
 
 
 def get_part_texts(record: Mapping[str, Value], name: str) -> dict[str, str]:
-    """Return the parts of an attribute that are a single text value."""
+    """Return the parts of an attribute whose value is a single text."""
     return {key: value for key, value in get_parts(record, name).items() if isinstance(value, str)}
 
 

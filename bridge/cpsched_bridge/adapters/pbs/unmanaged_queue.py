@@ -1,15 +1,15 @@
-"""While the bridge sends starts, close the queue whose jobs PBS schedules.
+"""Close the queue of unmanaged jobs while the bridge sends starts.
 
 `qrun` does not check free amounts, and neither does the server when its scheduler runs a job. The bridge and PBS's
 scheduler must therefore not start jobs at the same time.
 
-- A scheduler cycle that began before the bridge closed the queue may still start its jobs. The bridge waits for the end
-  of that cycle.
+- A scheduler cycle that began before the bridge closed the queue may still start jobs from it. The bridge waits until
+  that cycle ends.
 - A later cycle finds the queue closed.
 - Opening a queue does not trigger a cycle, so the bridge triggers one.
 
-A bridge that dies in the meantime leaves the queue closed. The next bridge opens it when it takes control, as does
-`release-all`. If an operator closes the queue later, it stays closed.
+If the bridge dies in the meantime, the queue stays closed until the next bridge takes control or `release-all` runs. A
+queue that an operator closes later stays closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_INTERVAL_S = 0.05
 
 
 class UnmanagedQueue:
-    """The queue `name`, which this class opens and closes; an empty name means that there is no queue."""
+    """The queue `name`, which this class opens and closes. An empty name means that there is no queue."""
 
     def __init__(self, reader: PbsStateReader, commands: PbsCommands, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class UnmanagedQueue:
 
     @contextlib.contextmanager
     def keep_closed(self, until_s: float) -> Iterator[str]:
-        """Keep the queue closed within the context. Yield "", or why it could not be closed by `until_s`."""
+        """Keep the queue closed within the context. Yield "", or the reason why it could not be closed by `until_s`."""
         try:
             yield self._close_queue(until_s) if self.name else ""
         finally:
@@ -62,7 +62,7 @@ class UnmanagedQueue:
         return record is not None and (bool(why_unreadable(record)) or is_true(record, "started"))
 
     def reopen(self) -> str:
-        """Open the queue if a bridge may have closed it. Return the error, or ""."""
+        """Open the queue if a bridge may have closed it. Return the error, or "" on success."""
         if not self._may_be_closed:
             return ""
         try:
@@ -78,8 +78,8 @@ class UnmanagedQueue:
     def trigger_scheduling(self) -> None:
         """Trigger a scheduler cycle, because opening a queue does not (OpenPBS 23.06.06).
 
-        If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next submission or end
-        of a job, or after `scheduler_iteration`.
+        If `scheduling` is false, it stays false. If the command fails, PBS starts a cycle at the next job submission or
+        job end, or after `scheduler_iteration`.
         """
         with contextlib.suppress(BackendError):
             if is_true(self._reader.read_server(), "scheduling"):
@@ -87,5 +87,5 @@ class UnmanagedQueue:
 
 
 def is_scheduler_running(schedulers: Mapping[str, Record]) -> bool:
-    """Return whether a scheduler is in a cycle, which may still start jobs."""
+    """Return whether any scheduler is in a cycle, which may still start jobs."""
     return any(get_text(each, "state").lower() == "scheduling" for each in schedulers.values())

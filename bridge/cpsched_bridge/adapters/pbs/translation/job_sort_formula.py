@@ -6,10 +6,10 @@ A formula is an arithmetic expression in Python syntax over these terms:
 - `eligible_time` (seconds), `accrue_type`, `job_priority`, `queue_priority`,
 - `fairshare_perc`, `fairshare_tree_usage`, `fairshare_factor`, which are available only inside PBS's scheduler.
 
-This module evaluates a formula as PBS does, if PBS prints all of its terms. PBS stores the value as a 32-bit float, in
-which adjacent integers beyond 16,777,216 are equal.
+This module evaluates a formula as PBS does, provided that PBS prints all of its terms. PBS stores the value as a 32-bit
+float, which cannot represent every integer beyond 16,777,216.
 
-Source: OpenPBS 23.06.06, `formula_evaluate` of the scheduler, `validate_job_formula` of the server.
+Source: OpenPBS 23.06.06, `formula_evaluate` in the scheduler and `validate_job_formula` in the server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KIB_IN_MIB = 1024
 SCHEDULER_ONLY_TERMS = frozenset({"fairshare_perc", "fair_share_perc", "fairshare_tree_usage", "fairshare_factor"})
 """Terms that PBS does not print."""
 MAX_FORMULA_CHARS = 1024
-"""Maximum length of a formula, which is PBS's own limit for one line of qmgr."""
+"""Maximum length of a formula in characters; also PBS's limit for one line of qmgr input."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -58,7 +58,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class FormulaNotComputable(Exception):
-    """An error for a formula that only PBS's scheduler can evaluate; it contains the reason."""
+    """An error for a formula that only PBS's scheduler can evaluate. The message states why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class JobSortFormula:
 
     @classmethod
     def parse(cls, text: str) -> JobSortFormula:
-        """Return a parsed formula. Raise `FormulaNotComputable` if PBS does not print its terms."""
+        """Return the parsed formula. Raise `FormulaNotComputable` if it is invalid or PBS does not print its terms."""
         if len(text) > MAX_FORMULA_CHARS:
             raise FormulaNotComputable(f"is longer than {MAX_FORMULA_CHARS} characters")
         try:
@@ -87,12 +87,12 @@ class JobSortFormula:
 
     @property
     def has_unit_boost_weight(self) -> bool:
-        """Return whether one additional point raises the value of every job by one."""
+        """Whether one additional point raises every job's value by one."""
         everywhere = [each for each in ast.walk(self.body) if isinstance(each, ast.Name) and each.id == BOOST_RESOURCE]
         return len(everywhere) == 1 and any(term is everywhere[0] for term in _split_summands(self.body))
 
     def evaluate(self, terms: Mapping[str, float]) -> float:
-        """Return a job's value, or 0 if it cannot be computed; missing terms are 0."""
+        """Return a job's value, or 0 if it cannot be computed. Missing terms are 0."""
         try:
             found = float(_evaluate_expression(self.body, terms))
         except (ArithmeticError, ValueError, TypeError, RecursionError):
@@ -101,7 +101,7 @@ class JobSortFormula:
 
 
 def compute_terms(formula: JobSortFormula, job: Record, queue: Record) -> dict[str, float]:
-    """Return the values of a formula's terms for a job, omitting unreadable terms."""
+    """Return a job's values for a formula's terms, without unreadable terms."""
     requested = get_part_texts(job, "Resource_List")
     found = {}
     for name in formula.names:
@@ -132,7 +132,7 @@ def _compute_term(name: str, job: Record, queue: Record, requested: Mapping[str,
 
 
 def _collect_terms(body: ast.expr) -> set[str]:
-    """Return the terms of a formula. Raise `ValueError` if it is not arithmetic."""
+    """Return a formula's terms. Raise `ValueError` if it is not arithmetic."""
     found: set[str] = set()
     called = {id(each.func) for each in ast.walk(body) if isinstance(each, ast.Call)}
     for each in ast.walk(body):

@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterable
 
 SEQUENCE_BITS = 41
-"""Number of bits for a sequence number, which in PBS has at most 12 digits."""
+"""Number of bits for a sequence number, which has at most 12 digits in PBS."""
 MAX_SUBJOB_INDEX = (1 << 20) - 1
 FIRST_AMBIGUOUS_NUMBER = 1 << 62
-"""Lower bound of the numbers for ambiguous names (same sequence number, different server)."""
+"""Lower bound for the numbers of ambiguous names (same sequence number, different server)."""
 
 JOB_NAME_PATTERN = re.compile(r"(\d{1,12})(?:\[(\d{0,7})\])?\.([A-Za-z0-9][A-Za-z0-9._-]{0,254})", re.ASCII)
-"""Pattern of a job name: sequence number, subjob index (empty for the array itself), and server."""
+"""Pattern for a job name: sequence number, subjob index (empty for the array itself), and server."""
 
 
 def parse_job_number(name: str) -> int:
@@ -31,7 +31,7 @@ def parse_job_number(name: str) -> int:
 
 
 def assign_job_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Return a unique number for each name; text that is not a job name gets at least `FIRST_AMBIGUOUS_NUMBER`."""
+    """Return a unique number for each name, at least `FIRST_AMBIGUOUS_NUMBER` for text that is not a job name."""
     found: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(names):
@@ -66,5 +66,5 @@ def is_array(name: str) -> bool:
 
 
 def strip_server_name(name: str) -> str:
-    """Return the name without the server, as users write it."""
+    """Return the job name without the server, as users write it."""
     return name.partition(".")[0]

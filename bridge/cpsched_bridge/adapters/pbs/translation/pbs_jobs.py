@@ -1,4 +1,4 @@
-"""Translate the records of waiting jobs to managed and unmanaged jobs."""
+"""Translate the records of waiting jobs into managed and unmanaged jobs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERR
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 WAITING_STATES = frozenset("QHWT")
-"""States of waiting jobs: queued, held, waiting for their execution time, in transit."""
+"""States of waiting jobs: queued, held, waiting for the execution time, or in transit."""
 MINUTE_S = 60
 SUBSTATE_STARTING = "41"
-"""Substate of a running job that its vnodes have not accepted yet."""
+"""Substate of a job in state R that its vnodes have not accepted yet."""
 REJECTED_BY_HOST_STATUSES = ("-3", "-16", "-22")
 """Exit statuses of a job that its host rejected and that PBS requeues (see `job.h`)."""
 STARTED_ARRAY_STATE = "B"
-"""State of an array with a started subjob, which PBS does not move to another queue."""
+"""State of an array with a started subjob. PBS does not move such an array to another queue."""
 QUEUE_OPENED_REASON = PendingReason(PendingCode.QUEUE_OPENED)
 SUBJOB_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("subjobs",))
 MIN_WALLTIME_RESOURCE, MAX_WALLTIME_RESOURCE = "min_walltime", "max_walltime"
-"""Resources that bound the walltime of a shrink-to-fit job; the walltime is chosen at the start."""
+"""Resources that bound the walltime of a shrink-to-fit job, whose walltime is chosen when the job starts."""
 MAX_TRIED_WALLTIMES = 6
 """Maximum number of walltimes to try for a shrink-to-fit job."""
 ELIGIBLE_TIME_TOLERANCE_S = 2
@@ -41,7 +41,7 @@ ELIGIBLE_TIME_TOLERANCE_S = 2
 
 @dataclass(frozen=True, slots=True)
 class PbsJobTranslationContext:
-    """The facts needed for the translation of waiting jobs."""
+    """The facts needed to translate waiting jobs."""
 
     now_s: int
     machine: VnodeTable
@@ -49,7 +49,7 @@ class PbsJobTranslationContext:
     queues: Mapping[str, PbsExecutionQueue]
     """The managed queues by name."""
     by_hand: Collection[str]
-    """The managed queues that another actor opened."""
+    """Managed queues that another actor opened."""
     reservations: tuple[PbsReservation, ...]
     accrues_eligible_time: bool = False
     """Whether the server accrues eligible time."""
@@ -59,7 +59,7 @@ class PbsJobTranslationContext:
 
 @dataclass(slots=True)
 class TranslatedPbsPendingJobs:
-    """The waiting jobs of one reading."""
+    """The waiting jobs in one reading."""
 
     pending: list[PendingJob] = field(default_factory=list)
     left: list[UnmanagedJob] = field(default_factory=list)
@@ -68,15 +68,15 @@ class TranslatedPbsPendingJobs:
     records: dict[int, Record] = field(default_factory=dict)
     """Records of the jobs in `pending`, by number."""
     fitted: dict[int, int] = field(default_factory=dict)
-    """Walltimes in seconds to set before shrink-to-fit jobs start, by job number; see `MIN_WALLTIME_RESOURCE`."""
+    """Walltimes in seconds to set before shrink-to-fit jobs start, by job number."""
     begins: set[int] = field(default_factory=set)
-    """Jobs in `pending` that their vnodes have not accepted yet, or have rejected."""
+    """Numbers of jobs in `pending` that their vnodes have not accepted yet, or have rejected."""
 
 
 def translate_pending_jobs(
     jobs: Mapping[str, Record], numbers: Mapping[str, int], context: PbsJobTranslationContext
 ) -> TranslatedPbsPendingJobs:
-    """Return the waiting jobs in arrival order; each subjob is a job."""
+    """Return the waiting jobs in order of arrival. Each subjob is a job."""
     found = TranslatedPbsPendingJobs()
     room = _count_remaining_subjobs(jobs)
     order = []
@@ -116,7 +116,7 @@ def translate_pending_jobs(
 
 
 def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int, since_s: int | None = None) -> Job:
-    """Return the job for a record; `since_s` defaults to its arrival."""
+    """Return the job for a record. `since_s`, the start of its wait, defaults to its submission."""
     return Job(
         id=number,
         submit_s=_get_submit_time_s(record) if since_s is None else since_s,
@@ -130,17 +130,17 @@ def build_job(record: Record, number: int, asks: ChunkedRequest, walltime_s: int
 
 
 def get_walltime_s(record: Record) -> int:
-    """Return a job's walltime in seconds."""
+    """Return a job's walltime in seconds, or `UNLIMITED_WALLTIME_S` if it has none."""
     text = get_part_texts(record, "Resource_List").get("walltime", "")
     return max(1, parse_duration_s(text)) if text else UNLIMITED_WALLTIME_S
 
 
 def list_walltimes_s(record: Record, context: PbsJobTranslationContext) -> tuple[int, ...]:
-    """Return the walltimes in seconds that a waiting job may start with, longest first.
+    """Return the walltimes in seconds with which a waiting job may start, longest first.
 
-    A job without a `min_walltime` has exactly one. Other jobs have their longest walltime, and shorter ones that end
-    before a reservation, in whole minutes. Without a `max_walltime`, the longest is `walltime`, as set by the user or
-    by PBS's last start.
+    A job without a `min_walltime` has exactly one walltime. Other jobs have their longest walltime, shorter ones that
+    end before a reservation (in whole minutes), and the shortest. Without a `max_walltime`, the longest is `walltime`,
+    as set by the user or by PBS's last start.
     """
     requested = get_part_texts(record, "Resource_List")
     if MIN_WALLTIME_RESOURCE not in requested:
@@ -228,7 +228,7 @@ def _make_unmanaged_job(
     reason: PendingReason,
     context: PbsJobTranslationContext,
 ) -> UnmanagedJob:
-    """Return an unmanaged job, which the bridge releases if its queue is closed."""
+    """Return an unmanaged job, marked for release if its queue is closed."""
     queue = context.queues.get(str(record.get("queue", "")))
     held = False
     if queue is not None and not queue.started:
@@ -244,7 +244,7 @@ def _make_unmanaged_job(
 
 
 def _count_remaining_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
-    """Return how many more subjobs of arrays with `max_run_subjobs` may run, by array name."""
+    """Return how many more subjobs may run, by name of each array that has `max_run_subjobs`."""
     most: dict[str, int] = {}
     for name, record in jobs.items():
         bound = str(record.get("max_run_subjobs", "")) if pbs_job_ids.is_array(name) else ""
@@ -258,7 +258,7 @@ def _count_remaining_subjobs(jobs: Mapping[str, Record]) -> dict[str, int]:
 
 
 def _get_submit_time_s(record: Mapping[str, Value]) -> int:
-    """Return when a job was submitted to this server, in Unix seconds, or 0 if unreadable."""
+    """Return the Unix time at which a job was submitted to this server, or 0 if it is unreadable."""
     for name in ("ctime", "qtime"):
         text = record.get(name)
         if isinstance(text, str) and text:
@@ -270,7 +270,7 @@ def _get_submit_time_s(record: Mapping[str, Value]) -> int:
 
 
 def _compute_wait_start_s(record: Record, parent: Record | None, number: int, context: PbsJobTranslationContext) -> int:
-    """Return when a job began to wait, according to its eligible time or its submission time."""
+    """Return the Unix time at which a job began to wait, from its eligible time or its submission time."""
     eligible_time = record.get("eligible_time", (parent or {}).get("eligible_time"))
     if not (context.accrues_eligible_time and isinstance(eligible_time, str)):
         return _get_submit_time_s(record)
@@ -287,7 +287,7 @@ def _compute_wait_start_s(record: Record, parent: Record | None, number: int, co
 
 
 def _is_starting(record: Record) -> bool:
-    """Return whether a job's host has not accepted it yet, or rejected it (state E).
+    """Return whether a job's host has not accepted it yet, or has rejected it (state E).
 
     Such a job counts as released rather than running, because PBS may requeue it before it runs.
     """

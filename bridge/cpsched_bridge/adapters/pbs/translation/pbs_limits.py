@@ -1,10 +1,10 @@
-"""Translate the run limits of PBS's server and queues, which `qrun` ignores.
+"""Translate the run limits of PBS's server and queues; `qrun` ignores these limits.
 
-- `max_run` limits the number of jobs, and `max_run_res.R` an amount of R. Entries are `[o:PBS_ALL=N]` (all jobs
-  together), `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), and `[p:NAME=N]` (a project). The NAME `PBS_GENERIC` applies
-  to each user, group or project without its own entry.
-- `max_running`, `max_user_run`, `max_group_run` are older forms of `max_run`.
-- `resources_available.R` of the server or of a queue limits the sum over its jobs.
+- `max_run` limits the number of running jobs, and `max_run_res.R` their total amount of R. Entries are `[o:PBS_ALL=N]`
+  (all jobs together), `[u:NAME=N]` (a user), `[g:NAME=N]` (a group), and `[p:NAME=N]` (a project). The NAME
+  `PBS_GENERIC` applies to each user, group or project without its own entry.
+- `max_running`, `max_user_run` and `max_group_run` are older forms of `max_run`.
+- `resources_available.R` on the server or a queue limits the total for its running jobs.
 
 Limits on waiting jobs and soft limits do not prevent a start, so this module ignores them. Source: OpenPBS's manual
 pages `pbs_server_attributes(7B)` and `pbs_queue_attributes(7B)`.
@@ -39,10 +39,10 @@ _ENTITY_NAMES = {"u": "user", "g": "group", "p": "project"}
 
 @dataclass(frozen=True, slots=True)
 class PbsRunLimit:
-    """A limit of `most` units of `resource` for `who`; `GENERIC_ENTITY` applies to each name without its own limit."""
+    """A limit of `most` units of `resource` for `who`. `GENERIC_ENTITY` applies to each name without its own limit."""
 
     scope: str
-    """Name of the queue; empty for the server."""
+    """Name of the queue; empty for a limit on the server."""
     kind: str
     who: str
     resource: str
@@ -51,7 +51,7 @@ class PbsRunLimit:
 
 @dataclass(slots=True)
 class PbsRunLimitTable:
-    """The run limits of one reading."""
+    """The run limits in one reading."""
 
     limits: tuple[PbsRunLimit, ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class PbsRunLimitTable:
 
     @classmethod
     def from_records(cls, server: Record, queues: Mapping[str, Record]) -> PbsRunLimitTable:
-        """Return the limits of the server and the queues; `notes` lists unreadable entries."""
+        """Return the limits on the server and the queues. `notes` lists unreadable entries."""
         found = cls()
         kept: list[PbsRunLimit] = []
         for scope, record in (("", server), *queues.items()):
@@ -67,7 +67,7 @@ class PbsRunLimitTable:
                 try:
                     kept += _build_limits(scope, name, resource, value)
                 except UNREADABLE_FIELD_ERRORS as error:
-                    found.notes.append(f"{name} of {scope or 'the server'} cannot be read: {error}")
+                    found.notes.append(f"{name} on {scope or 'the server'} cannot be read: {error}")
         found.limits = tuple(kept)
         found._named = {(each.scope, each.kind, each.who, each.resource) for each in kept}
         return found
@@ -75,7 +75,7 @@ class PbsRunLimitTable:
     def compute_queue_limits(
         self, running: Iterable[Record], waiting: Mapping[int, Record]
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits and usage that apply to waiting jobs, by job number, or None if there are no limits."""
+        """Return the limits that apply to waiting jobs, by job number, and their usage; None if there are no limits."""
         if not self.limits:
             return None
         counters: dict[tuple[str, str, str, str], int] = {}
@@ -105,7 +105,7 @@ class PbsRunLimitTable:
         return PendingJobLimitsAndUsage(standings, used)
 
     def _find_limits_for_job(self, record: Record) -> Iterable[tuple[PbsRunLimit, str]]:
-        """Return the limits that apply to a job, each with the name under which usage is counted."""
+        """Yield the limits that apply to a job, each with the name under which usage is counted."""
         try:
             names = parse_limit_entities(record)
         except UNREADABLE_FIELD_ERRORS:  # the job is running, because an unreadable waiting job would be unmanaged
@@ -119,12 +119,12 @@ class PbsRunLimitTable:
 
 
 def parse_limit_entities(record: Record) -> dict[str, str]:
-    """Return the names under which a job is counted, by limit letter. Raise `ValueError` if unreadable."""
+    """Return the names under which a job is counted, by letter of the limit. Raise `ValueError` if unreadable."""
     return {"o": ALL_ENTITY, "u": get_owner(record), "g": get_text(record, "egroup"), "p": get_text(record, "project")}
 
 
 def get_owner(record: Record) -> str:
-    """Return a job's user, without the host."""
+    """Return the job owner's name, without the host."""
     return get_text(record, "euser") or get_text(record, "Job_Owner").partition("@")[0]
 
 
@@ -166,7 +166,7 @@ def _is_valid_amount(text: str) -> bool:
 
 
 def _parse_limit(text: str) -> int:
-    """Return a limit as an integer; sizes are in bytes."""
+    """Return a limit as an integer, with sizes in bytes."""
     return math.floor(_parse_exact_amount(text))
 
 
@@ -178,7 +178,7 @@ def _parse_exact_amount(text: str) -> Fraction:
 
 
 def _compute_usage(record: Record, resource: str) -> int:
-    """Return how much a job adds to a limit's usage: 1 for `JOB_COUNT`, otherwise its request."""
+    """Return how much a job adds to a limit's usage: 1 for `JOB_COUNT`, otherwise the amount it requests."""
     if resource == JOB_COUNT:
         return 1
     try:

@@ -1,4 +1,4 @@
-"""Translate PBS readings to observations, and keep the state that later readings need."""
+"""Translate PBS readings into observations, and store the state that later readings need."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
 from cpsched_bridge.ports import Lease, ObjectKind, Observation, UnusableObject
 
 LEASE_RESOURCE = "cpsched_claim"
-"""Custom resource of the server that contains the lease of the controlling bridge."""
+"""Custom resource on the server that contains the lease of the bridge in control."""
 ENDED_STATES = frozenset("XF")
 """States of ended subjobs and jobs that PBS still shows."""
 OBJECT_KINDS_BY_PBS_NAME: Mapping[str, ObjectKind] = {
     "vnode": "node", "queue": "partition", "reservation": "reservation", "job": "job",
 }  # fmt: skip
-"""The names that the ports use for PBS's kinds of objects."""
+"""Names that the ports use for PBS's kinds of objects."""
 MAX_UNUSED_NODE_SETS = 100
-"""Number of unused node sets to keep."""
+"""Maximum number of unused node sets to retain, beyond twice the number in use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,22 +67,22 @@ class TranslatedPbsReading:
 
 @dataclass(slots=True)
 class PbsTranslator:
-    """A translator from readings to observations; `pbs_queues` are the managed queues."""
+    """A translator from readings to observations. `queues` are the managed queues."""
 
     queues: tuple[str, ...]
     _machine: VnodeTable | None = None
     _known: dict[int, Job] = field(default_factory=dict)
     """Jobs from earlier readings, by number."""
     _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
-    """Jobs that were running at the last reading or have started since, with their start times."""
+    """Jobs that were running at the last reading or have started since, with start times in seconds, by number."""
     _otherwise: dict[int, str] = field(default_factory=dict)
     _sets: int = 0
-    """Number of node sets needed by the jobs of the last reading."""
+    """Number of node sets that the jobs in the last reading need."""
 
     def interpret_reading(self, seen: PbsRecords, by_hand: Collection[str] = ()) -> TranslatedPbsReading:
         """Return the translation of a reading. Raise `ValueError` if it has no vnodes.
 
-        The translator stores only the table of vnodes.
+        The translator stores only the vnode table and the number of node sets in use.
         """
         vnodes, odd = machine.split_readable(seen.vnodes)
         found = VnodeTable.from_records(vnodes, seen.resources, self._machine)
@@ -123,7 +123,7 @@ class PbsTranslator:
         )
 
     def record_start(self, job: Job, start_s: int) -> None:
-        """Record a start that PBS accepted, because the job may end before the next reading."""
+        """Record a start that PBS accepted: the job may end before the next reading."""
         self._ran[job.id] = job, start_s
 
     def observe(self, seen: PbsRecords, reading: TranslatedPbsReading) -> Observation:
@@ -177,13 +177,13 @@ class PbsTranslator:
         )
 
     def _find_ended_jobs(self, now_s: int, alive: Collection[int]) -> tuple[EndedJob, ...]:
-        """Return the jobs that ended since the last reading; the time of this reading counts as their end."""
+        """Return the jobs that ended since the last reading, with the time of this reading as their end."""
         gone = [(job, start_s) for number, (job, start_s) in self._ran.items() if number not in alive]
         return tuple(EndedJob(job, start_s, max(now_s, start_s)) for job, start_s in gone)
 
 
 def _can_pbs_start_jobs(seen: PbsRecords) -> bool:
-    """Return whether a job without a hold waits in an open queue."""
+    """Return whether a queued job waits in an open queue."""
     served = {name for name, record in seen.queues.items() if why_unreadable(record) or is_true(record, "started")}
     return any(each.get("job_state") == "Q" and each.get("queue") in served for each in seen.jobs.values())
 
@@ -193,12 +193,12 @@ def _make_unusable_object(odd: UnreadablePbsObject) -> UnusableObject:
 
 
 def _counts_against_limits(record: Record) -> bool:
-    """Return whether run limits count a job."""
+    """Return whether a job counts against run limits."""
     return record.get("job_state") in RUNNING_STATES
 
 
 def find_lease(server: Record) -> Lease | None:
-    """Return the lease on the server, or None if there is none."""
+    """Return the lease stored on the server, or None if there is none."""
     words = get_part_texts(server, "resources_available").get(LEASE_RESOURCE, "")
     if not words:
         return None
@@ -213,7 +213,7 @@ def encode_lease(lease: Lease) -> str:
 
 
 def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
-    """Return the ended jobs in PBS's history sorted by end time, omitting unreadable ones."""
+    """Return the readable ended jobs in PBS's history, sorted by end time."""
     found = []
     for name, record in jobs.items():
         try:

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERR
 
 @dataclass(frozen=True, slots=True)
 class PbsExecutionQueue:
-    """An execution queue; if `started` is true, PBS's scheduler starts its jobs."""
+    """An execution queue. If `started` is true, PBS's scheduler starts its jobs."""
 
     name: str
     started: bool

@@ -1,7 +1,7 @@
-"""Compute how PBS's scheduler ranks waiting jobs, and read their points.
+"""Compute PBS's ranks of waiting jobs, and read the jobs' points.
 
-PBS sorts by the priority of the queue, then by `job_sort_formula`, largest first, then by age. All waiting subjobs of
-an array share the array's points.
+PBS sorts by queue priority, then by `job_sort_formula` (largest first), then by age. All waiting subjobs of an array
+share the array's points.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STARTED_ARRAY_STATE = "B"
 
 
 def find_sort_formula(server: Record, schedulers: Mapping[str, Record]) -> str:
-    """Return the formula of the server or its schedulers, or "" if there is none.
+    """Return the formula set on the server or its schedulers, or "" if there is none.
 
     Raise `FormulaNotComputable` if the formulas differ.
     """
@@ -56,7 +56,7 @@ def rank_jobs(
 ) -> list[QueueRank]:
     """Return the ranks of waiting jobs in managed queues, and of other waiting jobs with points.
 
-    PBS's values are rounded down and shifted by a common amount, so that all are at least 1.
+    PBS's values are rounded down and shifted by a common amount that makes each at least 1.
     """
     numbers = pbs_job_ids.assign_job_numbers(jobs)
     subjobs = _group_waiting_subjobs(jobs, numbers)

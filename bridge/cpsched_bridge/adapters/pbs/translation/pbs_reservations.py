@@ -1,7 +1,7 @@
-"""Translate PBS's reservations; a partly reserved vnode counts as reserved as a whole.
+"""Translate PBS's reservations. A partly reserved vnode counts as completely reserved.
 
-If the times of a reservation are unreadable, its vnodes are always reserved. If its list of vnodes is unreadable, the
-vnodes on which PBS shows the reservation are reserved.
+If a reservation's times are unreadable, its vnodes are always reserved. If its list of vnodes is unreadable, the vnodes
+on which PBS shows the reservation are reserved.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _VNODE = re.compile(r"([^()+:=\s]+):[^()+:=\s]+=")
 _STATES_WITHOUT_VNODES = frozenset({
     "RESV_NONE", "RESV_UNCONFIRMED", "RESV_FINISHED", "RESV_BEING_DELETED", "RESV_DELETED", "RESV_DELETING_JOBS",
 })  # fmt: skip
-"""States of reservations without vnodes; reservations in all other states have vnodes."""
+"""States of reservations without vnodes. Reservations in all other states have vnodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PbsReservation:
-    """A reservation of vnodes for its own jobs from `from_s` until `to_s`."""
+    """A reservation that restricts vnodes to its own jobs from `from_s` until `to_s`, in Unix seconds."""
 
     name: str
     members: BoolArray
@@ -36,14 +36,14 @@ class PbsReservation:
 
 
 def parse_vnode_names(text: str) -> list[str]:
-    """Return the vnode names in an `exec_vnode` or `resv_nodes` text, in order and with repetitions."""
+    """Return the vnode names in an `exec_vnode` or `resv_nodes` value, in order and with repetitions."""
     return _VNODE.findall(text)
 
 
 def translate_reservations(
     records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
 ) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
-    """Return the reservations that have not ended, and the unreadable ones."""
+    """Return the reservations that have not ended, and the unreadable reservations."""
     found, odd = [], []
     for name, record in sorted(records.items()):
         try:
@@ -86,12 +86,12 @@ def _compute_end_s(record: Record, begin_s: int) -> int:
 def conflicting_reservations(
     reservations: Iterable[PbsReservation], now_s: int, until_s: int
 ) -> tuple[PbsReservation, ...]:
-    """Return the reservations that begin before `until_s`."""
+    """Return the reservations that overlap the interval from `now_s` to `until_s`."""
     return tuple(each for each in reservations if each.from_s < until_s and each.to_s > now_s)
 
 
 def list_displayed_reservations(reservations: Iterable[PbsReservation]) -> Iterable[Outage]:
-    """Return the reservations as outages to show to users."""
+    """Yield the reservations as outages to show to users."""
     for each in reservations:
         rows = tuple(row for row, member in enumerate(each.members.tolist()) if member)
         yield Outage("reserved", each.name, rows, each.from_s, each.to_s)

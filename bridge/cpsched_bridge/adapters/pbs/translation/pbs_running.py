@@ -37,10 +37,10 @@ def translate_running_jobs(
     now_s: int,
     begins: Collection[int] = (),
 ) -> tuple[list[RunningJob], dict[int, str]]:
-    """Return the running jobs, and allocations that differ from the request, by job number.
+    """Return the running jobs, and descriptions of allocations that differ from the request, by job number.
 
-    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings. If a job's allocation equals its
-    request, the job stored there is returned. Otherwise, the job is built from its allocation. All returned jobs are
+    Jobs in `begins` count as waiting. `known` contains jobs from earlier readings. If a job's allocation equals the
+    request stored there, that job is returned. Otherwise, the job is built from its allocation. All returned jobs are
     stored in `known`.
     """
     found, otherwise = [], {}
@@ -87,7 +87,7 @@ def _translate_running_job(
 
 
 def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
-    """Return a job's amounts by vnode. Raise `ValueError` for malformed text.
+    """Return a job's amounts by vnode row, without unknown vnodes. Raise `ValueError` for malformed amounts.
 
     Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
     """
@@ -106,7 +106,7 @@ def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
 
 
 def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
-    """Return the placement of a job whose amounts equal its request, otherwise None.
+    """Return a job's placement if its amounts equal its request, otherwise None.
 
     A resource that PBS does not print, such as memory, counts as allocated in the requested amount. For a job with
     exclusive vnodes, only the amounts of its units are compared.

@@ -14,12 +14,12 @@ from cpsched.parsing.pbs_select import parse_size_bytes
 
 MIB = 1 << 20
 UNLIMITED_WALLTIME_S = 365 * 86400
-"""Walltime in seconds for a job without one, and duration for an object with an unreadable end."""
+"""Walltime in seconds of a job without a walltime, and duration of an object with an unreadable end."""
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 
 def parse_amount(text: str, is_size: bool) -> Fraction:
-    """Return an amount; sizes are in MiB. Raise `ValueError` for malformed text."""
+    """Return an amount, with sizes in MiB. Raise `ValueError` for malformed text."""
     if is_size:
         return Fraction(parse_size_bytes(text), MIB)
     if not _NUMBER.fullmatch(text.strip()):
@@ -28,7 +28,7 @@ def parse_amount(text: str, is_size: bool) -> Fraction:
 
 
 def parse_time_s(text: str) -> int:
-    """Return the Unix time for a UTC time or a number of seconds. Raise `ValueError` for other text.
+    """Return the Unix time from a UTC time or a number of seconds. Raise `ValueError` for other text.
 
     Example: "Sun Nov 22 12:40:38 2026".
     """

@@ -1,15 +1,15 @@
-"""Translate `select` and `place` to a request, and a placement to `qrun` syntax.
+"""Translate `select` and `place` into a request, and a placement into `qrun` syntax.
 
 A PBS job requests chunks: `2:ncpus=4:mem=8gb` requests two. PBS places a chunk on one host, possibly on several of its
-vnodes. The bridge places a unit on one vnode, which PBS also allows. Chunks of several kinds become one unit if they
-may share a vnode and fit on it together. Values of `place`:
+vnodes. The bridge places a unit on one vnode, which PBS also allows. Different chunks become one unit if they may share
+a vnode and fit on it together. Values of `place`:
 
 - `free`: chunks may share a vnode. `pack`: all chunks are on one host. `scatter`: each chunk has its own host.
   `vscatter`: each chunk has its own vnode.
 - `excl`, `exclhost`: the job has exclusive use of its vnodes or its hosts. `shared`: the job shares them.
-- `group=R`: all vnodes have the same value of the resource R. A request has a single set of vnodes, so in each reading
-  the bridge chooses the smallest group with sufficient free amounts, as PBS does. If no group has sufficient free
-  amounts, it chooses the largest group.
+- `group=R`: all vnodes have the same value of resource R. A request has a single set of vnodes, so for each reading the
+  bridge chooses the smallest group with sufficient free amounts, as PBS does. If no group has sufficient free amounts,
+  it chooses the largest group that can hold the job.
 
 Sources: OpenPBS's manual pages `pbs_resources(7B)` and `qrun(8B)`.
 """
@@ -30,7 +30,7 @@ from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTab
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 
 IGNORED_CHUNK_RESOURCES = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
-"""Resources of a chunk that no vnode provides."""
+"""Chunk resources that no vnode provides."""
 MAX_CHUNKS = 1 << 20
 _AMOUNT = re.compile(r"[0-9A-Za-z.]{1,32}", re.ASCII)
 
@@ -45,26 +45,26 @@ class RequestedChunks:
 
     @property
     def select_text(self) -> str:
-        """Return the chunk's amounts in PBS's syntax."""
+        """The chunk's amounts in PBS's syntax."""
         return ":".join(f"{name}={value}" for name, value in self.amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroupChoice:
-    """The groups of vnodes from which a job may use only one."""
+    """Groups of vnodes, of which a job may use only one."""
 
     groups: VnodeGroups
     holds: BoolArray
-    """For each group, whether the job fits into it when it is idle."""
+    """Whether the job fits into each group when it is idle, bool[G]."""
     allowed: BoolArray
-    """Mask of the vnodes that the job may use."""
+    """Mask of the vnodes that the job may use, bool[N]."""
 
     def vnode_mask(self, group: int) -> BoolArray:
-        """Return a mask of the vnodes in a group that the job may use."""
+        """Return a mask of the group's vnodes that the job may use."""
         return self.groups.member_mask(group, len(self.allowed)) & self.allowed
 
     def is_whole_group(self, vnodes: BoolArray) -> bool:
-        """Return whether these are all usable vnodes of a group that can hold the job."""
+        """Return whether `vnodes` are exactly the vnodes that the job may use in some group that can hold it."""
         groups = self.groups.groups_of_vnode(int(vnodes.argmax()))
         return any(self.holds[each] and (self.vnode_mask(each) == vnodes).all() for each in groups.tolist())
 
@@ -77,23 +77,23 @@ class ChunkedRequest:
     chunks: tuple[str, ...]
     """Amounts of each chunk in one unit, in PBS's syntax."""
     choice: VnodeGroupChoice | None = None
-    """Groups for a job with `group=`; None for other jobs."""
+    """Groups of a job with `group=`; None for other jobs."""
 
     def matches(self, request: Request, machine: VnodeTable) -> bool:
-        """Return whether `request` equals this request, or this request in another of its groups."""
+        """Return whether `request` equals this request, possibly for another of its groups."""
         if request == self.request or self.choice is None:
             return request == self.request
         there = machine.rows[request.node_set]
         return replace(request, node_set=self.request.node_set) == self.request and self.choice.is_whole_group(there)
 
     def format_exec_vnode(self, nodes: tuple[tuple[str, int], ...]) -> str:
-        """Return a placement in the syntax of `qrun -H`."""
+        """Return a placement in `qrun -H` syntax."""
         where = (f"({name}:{words})" for name, units in nodes for _ in range(units) for words in self.chunks)
         return "+".join(where)
 
 
 def parse_place_text(text: str) -> PbsPlaceDirective:
-    """Return a parsed `place`. Raise `JobNotModelled` for values that PBS's manual does not list."""
+    """Return the parsed `place` value. Raise `JobNotModelled` for values that PBS's manual does not list."""
     found = parse_place(text)
     if found.unknown:
         raise JobNotModelled(f"place={text[:60]}")
@@ -101,7 +101,7 @@ def parse_place_text(text: str) -> PbsPlaceDirective:
 
 
 def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
-    """Return the chunks in a `select`, with equal neighbours merged.
+    """Return the chunks in a `select` value, with equal neighbors merged.
 
     Raise `JobNotModelled` or `ValueError`.
     """
@@ -178,7 +178,7 @@ def build_chunk_request(
 def _restrict_to_one_group(
     found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkedRequest:
-    """Return the request restricted to the vnodes of one group that can hold the job."""
+    """Return the request restricted to one group of vnodes that can hold the job."""
     request, groups = found.request, machine.group_by_resource(resource)
     choice = VnodeGroupChoice(
         groups,
@@ -216,7 +216,7 @@ def _to_amount_vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int,
 
 
 def _is_exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
-    """Return whether the job has exclusive use of its vnodes, according to `place` or to their `sharing`."""
+    """Return whether the job has exclusive use of its vnodes, according to `place` or the vnodes' `sharing`."""
     found = {_get_exclusive_scope(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:
         raise JobNotModelled("may use vnodes with different sharing")
@@ -227,7 +227,7 @@ def _is_exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) 
 
 
 def _get_exclusive_scope(wish: str, sharing: str) -> str:
-    """Return what the job uses exclusively: "vnode", "host", or "" if it shares both."""
+    """Return the scope of exclusive use: "vnode", "host", or "" if the job shares both."""
     if sharing == "ignore_excl":
         return ""
     if sharing.startswith("force_") or not wish:

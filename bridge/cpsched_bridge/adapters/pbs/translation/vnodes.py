@@ -1,4 +1,4 @@
-"""Translate PBS's vnodes to nodes: capacities, free amounts, and node sets."""
+"""Translate PBS's vnodes into nodes: capacities, free amounts, and node sets."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from cpsched_bridge.ports import Outage
 BUILT_IN_CONSUMABLES = {"vmem": "size", "naccelerators": "long", "accelerator_memory": "size"}
 """Built-in consumable resources other than processors and memory."""
 USABLE_STATES = frozenset({"free", "job-busy", "job-exclusive", "job-sharing", "resv-exclusive"})
-"""States of a usable vnode; in any other state, such as `offline`, it receives no jobs."""
+"""States of a usable vnode. A vnode in any other state, such as `offline`, receives no jobs."""
 FULL_STATES = frozenset({"job-exclusive", "resv-exclusive"})
 """States of a usable vnode without free amounts, regardless of the amounts that PBS shows as assigned."""
 
 IDENTIFYING_RESOURCES = ("host", "vnode")
-"""Resources that identify a vnode, which has exactly one value of each."""
+"""Resources that identify a vnode. A vnode has exactly one value of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class VnodeGroups:
-    """Groups of vnodes, stored as P pairs of vnode and group."""
+    """Groups of vnodes, stored as P (vnode, group) pairs."""
 
     names: tuple[str, ...]
     rows: IntArray
-    """Row of the vnode in each pair, int64[P]."""
+    """Vnode row in each pair, int64[P]."""
     groups: IntArray
     """Group in each pair, int64[P], ascending."""
 
@@ -53,7 +53,7 @@ class VnodeGroups:
         return found
 
     def member_mask(self, group: int, count: int) -> BoolArray:
-        """Return a mask of the vnodes in the group; `count` is the number of all vnodes."""
+        """Return a mask of the vnodes in the group, bool[`count`]. `count` is the total number of vnodes."""
         mask = np.zeros(count, np.bool_)
         mask[self.rows[self.groups == group]] = True
         return mask
@@ -66,16 +66,16 @@ class VnodeGroups:
 
 @dataclass(slots=True)
 class VnodeTable(ConfiguredNodeTable):
-    """A table of the vnodes as configured; `from_records` builds one."""
+    """A table of the vnodes as configured, built by `from_records`."""
 
     sizes: frozenset[str]
-    """Names of the resources whose PBS type is `size`."""
+    """Names of resources whose PBS type is `size`."""
     properties: Mapping[str, Mapping[str, str]]
-    """Texts of non-consumable resources, by vnode and resource."""
+    """Values of non-consumable resources, by vnode and resource."""
     hosts: tuple[str, ...]
-    """Host of each vnode, by row."""
+    """Hosts of the vnodes, by row."""
     queues: tuple[str, ...]
-    """Queue to which each vnode is dedicated, by row; empty if none."""
+    """Queues to which the vnodes are dedicated, by row; empty if none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
@@ -85,7 +85,7 @@ class VnodeTable(ConfiguredNodeTable):
     def from_records(
         cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
     ) -> VnodeTable:
-        """Return a table, or `previous` if it is equal. Raise `ValueError` if there are no vnodes."""
+        """Return the table, or `previous` if nothing changed. Raise `ValueError` if there are no vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
         names = tuple(sorted(vnodes))
@@ -122,7 +122,7 @@ class VnodeTable(ConfiguredNodeTable):
 
     @property
     def one_vnode_per_host(self) -> bool:
-        """Return whether each host has a single vnode, not counting vnodes without resources."""
+        """Whether each host has a single vnode, not counting vnodes without resources."""
         hosts = [host for row, host in enumerate(self.hosts) if self.capacity[row].any()]
         return len(set(hosts)) == len(hosts)
 
@@ -139,7 +139,7 @@ class VnodeTable(ConfiguredNodeTable):
         return mask
 
     def _index_by_value(self, resource: str) -> Mapping[str, list[int]]:
-        """Return the rows of vnodes by value of a non-consumable resource; results are cached."""
+        """Return vnode rows by value of a non-consumable resource. Results are cached."""
         found = self._values.get(resource)
         if found is None and self.has_resource(resource):
             found = self._values[resource] = {}
@@ -170,7 +170,7 @@ class VnodeTable(ConfiguredNodeTable):
         return found
 
     def has_resource(self, resource: str) -> bool:
-        """Return whether any vnode has this resource, whether consumable or not."""
+        """Return whether any vnode has this consumable or non-consumable resource."""
         if resource in IDENTIFYING_RESOURCES or resource in self.resources:
             return True
         return any(resource in each for each in self.properties.values())
@@ -187,7 +187,7 @@ class VnodeTable(ConfiguredNodeTable):
 
 
 def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], list[UnreadablePbsObject]]:
-    """Return the readable vnodes, and the unreadable ones with the reason."""
+    """Return the readable vnodes, and the unreadable vnodes with the reasons."""
     found, invalid = {}, []
     for name, vnode in vnodes.items():
         try:
@@ -203,7 +203,7 @@ def split_readable(vnodes: Mapping[str, Record]) -> tuple[dict[str, Record], lis
 
 
 def _normalize_boolean(value: str) -> str:
-    """Return a boolean value in a uniform spelling, because PBS accepts several."""
+    """Return a boolean value in a uniform spelling, because PBS accepts several spellings."""
     word = value.strip()
     if word.lower() in ("true", "t", "yes", "y"):
         return "True"
@@ -215,7 +215,7 @@ def _get_placement_attributes(vnode: Record) -> tuple[str, str, str]:
 
 
 def _parse_amounts_or_zeros(found: Mapping[str, str], resources: Sequence[str], sizes: frozenset[str]) -> list[int]:
-    """Return the amounts in the order of `resources`; all are 0 if one is unreadable."""
+    """Return the amounts in the order of `resources`. All are 0 if any is unreadable."""
     try:
         return _parse_amounts(found, resources, sizes)
     except UNREADABLE_FIELD_ERRORS:
@@ -243,12 +243,12 @@ def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: VnodeTable) -> Boo
 
 
 def parse_states(vnode: Record) -> frozenset[str]:
-    """Return the states of a vnode."""
+    """Return a vnode's states."""
     return frozenset(each.strip() for each in get_text(vnode, "state").split(",") if each.strip())
 
 
 def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
-    """Return the free amounts, int64[N, R], which are 0 for unusable and full vnodes."""
+    """Return the free amounts, int64[N, R], with 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
     working = mask_usable_vnodes(vnodes, machine)
     for row, name in enumerate(machine.names):

@@ -1,4 +1,4 @@
-"""Run PBS's programs: parse their output into records, and send commands.
+"""Run PBS's programs, parse their output into records, and send commands.
 
 - `pbs_programs` runs programs with deadlines.
 - `pbs_json` and `text_parsers` parse their output.

@@ -1,6 +1,6 @@
 """Send commands to PBS that change jobs, queues, the lease and boosts.
 
-Each argument is validated first, so that user-supplied text remains a single argument.
+Each argument is validated first, which ensures that user-supplied text remains a single argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PbsCommands:
         self._programs = programs
 
     def run(self, job: str, placed: str, within_s: float) -> None:
-        """Run a job on these vnodes now; the caller must check that it fits, because PBS does not."""
+        """Run a job on these vnodes now. The caller must check that it fits, because PBS does not."""
         self._programs.command(
             ["qrun", "-H", _require_match(PLACEMENT_PATTERN, placed), _require_match(JOB_PATTERN, job)], within_s
         )
@@ -40,7 +40,7 @@ class PbsCommands:
         self._programs.command(["qmgr", "-c", f"set queue {_require_match(QUEUE_PATTERN, queue)} started = {started}"])
 
     def trigger_scheduling(self) -> None:
-        """Trigger a scheduler cycle; this also enables `scheduling` if it was off."""
+        """Trigger a scheduler cycle. This also enables `scheduling` if it was off."""
         self._programs.command(["qmgr", "-c", "set server scheduling = True"])
 
     def move(self, job: str, queue: str) -> None:
@@ -48,7 +48,7 @@ class PbsCommands:
         self._programs.command(["qmove", _require_match(QUEUE_PATTERN, queue), _require_match(JOB_PATTERN, job)])
 
     def set_boost_points(self, jobs: Sequence[str], resource: str, points: int, within_s: float) -> None:
-        """Set the points of waiting jobs or whole arrays; PBS cannot remove the resource."""
+        """Set the points of waiting jobs or whole arrays. PBS cannot remove the resource."""
         wish = f"{_require_match(RESOURCE_PATTERN, resource)}={int(points)}"
         self._programs.command(["qalter", "-l", wish, *(_require_match(JOB_PATTERN, job) for job in jobs)], within_s)
 

@@ -4,9 +4,9 @@ The output contains users' text, such as job names and environment variables. Pr
 it as invalid JSON (a variable `005`, a stray backslash). Brackets may be nested more deeply than a JSON parser allows.
 The parser therefore works as follows:
 
-- It reads valid JSON as JSON. It keeps every value of a repeated attribute, because PBS repeats limits.
+- It reads valid JSON as JSON, with every value of a repeated attribute, because PBS repeats limits.
 - It reads other output object by object and line by line, in the layout of PBS's programs: one attribute per line, with
-  indented parts. It skips lines of the environment. An object that is unreadable or repeated is `doubtful`: the reader
+  indented parts. It skips the lines of the environment. An unreadable or repeated object is `doubtful`: the reader
   queries it alone, so that no other object's text enters its record.
 
 A record stores each value as text, because `007`, `true` and `1e5` may be job names.
@@ -26,11 +26,11 @@ from cpsched_bridge.errors import BackendUnavailable
 USER_TEXT_ATTRIBUTES = frozenset(
     {"Variable_List", "Submit_arguments", "argument_list", "executable", "comment", "jobdir"}
 )
-"""Job attributes that are skipped, because they contain users' text and make up most of the output."""
+"""Job attributes that are skipped because they contain users' text and make up most of the output."""
 _OBJECT = re.compile(r'^([ \t]+)"((?:[^"\\\n]|\\.)*)"[ \t]*:[ \t]*\{[ \t]*$', re.MULTILINE)
 _LINE = re.compile(r'([ \t]*)"([^"\\]*)"[ \t]*:[ \t]*(.*?),?[ \t]*')
 _UNQUOTED = re.compile(r"[-+.\w]+(?:\(\w*\))?", re.ASCII)
-"""Pattern of values without quotes, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
+"""Pattern for unquoted values, which C parses as numbers: `07`, `.5`, `0x7`, `nan`."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def _parse_objects_separately(text: str, kind: str) -> PbsJsonObjects:
 
 
 def _parse_record_lines(piece: str, indent: int) -> Record | None:
-    """Return the record in the lines that are indented beyond `indent`, or None if it is unreadable."""
+    """Return the record from the lines that are indented beyond `indent`, or None if it is unreadable."""
     found: Record = {}
     within: dict[str, str | tuple[str, ...]] | None = None
     listed = ""

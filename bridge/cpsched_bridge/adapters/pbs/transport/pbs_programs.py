@@ -31,13 +31,13 @@ _REFUSED_ERRORS = re.compile(r"unauthorized|permission denied|access .*denied|il
 
 
 def interpret_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error for an exit status and error output, or None on success."""
+    """Return the error that an exit status and error output indicate, or None on success."""
     error = _interpret_command_exit(command, status, complaint)
     return error if error is None or _REFUSED_ERRORS.search(complaint) else BackendUnavailable(str(error))
 
 
 class PbsProgramRunner:
-    """PBS's programs, run from the folder `bin`, or from the search path if `bin` is empty.
+    """A runner for PBS's programs in the folder `bin`, or on the search path if `bin` is empty.
 
     A query takes at most `within_s` seconds.
     """
@@ -51,7 +51,7 @@ class PbsProgramRunner:
         return [name for name in PROGRAM_NAMES if shutil.which(self._resolve_path(name)) is None]
 
     def query(self, commands: Mapping[str, Sequence[str]], until_s: float | None = None) -> dict[str, str]:
-        """Return all answers by name; raise a `BackendError` if one is missing.
+        """Return all outputs by name. Raise a `BackendError` if an output is missing.
 
         `until_s` is a deadline on the monotonic clock.
         """
@@ -82,7 +82,7 @@ class PbsProgramRunner:
 
 
 def _interpret_command_exit(command: str, status: int, complaint: str) -> BackendError | None:
-    """Return the error of a command, or None on success; an error message from the server is a refusal."""
+    """Return a command's error, or None on success. An error message from the server counts as a refusal."""
     if status == 0:
         return None
     text = f"{command}: {format_complaint(complaint, status)}"

@@ -1,4 +1,4 @@
-"""Query PBS for one complete reading."""
+"""Query PBS for a complete reading."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SCHEDULERS_COMMAND = ("qmgr", "-c", "list sched")
 ENDED_JOBS_COMMAND = ("qstat", "-x", "-f", "-F", "json")
 MALFORMED = "its record is malformed"
 RESOURCES_CACHE_S = 60.0
-"""Seconds for which the list of custom resources is cached."""
+"""Time in seconds for which the list of custom resources is cached."""
 MAX_SINGLE_QUERIES = 20
-"""Maximum number of doubtful jobs that one reading queries alone."""
+"""Maximum number of doubtful jobs per reading that are queried individually."""
 JOB_PATTERN = re.compile(r"\d{1,12}(?:\[\d{0,7}\])?\.[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 
 
 class PbsStateReader:
-    """A reader of PBS's state that runs `programs`.
+    """A reader that runs `programs` to read PBS's state.
 
     Jobs are read before vnodes, so that the free amounts account for jobs that start in between.
     """
@@ -49,7 +49,7 @@ class PbsStateReader:
         self._kinds: tuple[float, Mapping[str, PbsCustomResource]] | None = None
 
     def read(self) -> PbsRecords:
-        """Return a complete reading; raise a `BackendError` if a part is missing."""
+        """Return a complete reading. Raise a `BackendError` if a part is missing."""
         until_s = time.monotonic() + self._programs.within_s
         asked = {
             "jobs": JOBS_COMMAND,
@@ -77,7 +77,7 @@ class PbsStateReader:
         )
 
     def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
-        """Return the vnodes, with the exact text of their resources."""
+        """Return the vnodes with the exact text of their resources."""
         found = _parse_records(self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes")
         unsure = {name: _find_unquoted_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
@@ -99,7 +99,7 @@ class PbsStateReader:
         return _parse_records(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
 
     def read_server(self) -> Record:
-        """Return the record of the server."""
+        """Return the server's record."""
         return _parse_server(self._programs.query({"server": SERVER_COMMAND})["server"])
 
     def read_schedulers(self) -> dict[str, Record]:
@@ -139,7 +139,7 @@ def _is_trusted_name(name: str, doubtful: set[str]) -> bool:
 
 
 def _parse_records(text: str, kind: str) -> dict[str, Record]:
-    """Return objects that only managers write; doubtful ones are marked with `UNREADABLE_KEY`."""
+    """Return objects that only managers can write, with `UNREADABLE_KEY` in doubtful objects."""
     found = parse_objects(text, kind)
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}
 
@@ -158,7 +158,7 @@ def _is_quoted(value: str | tuple[str, ...]) -> bool:
 
 
 def _set_text(record: Record, attribute: str, part: str, text: str | None) -> None:
-    """Set the text of an attribute or part; if it is None, mark the record as unreadable."""
+    """Set the text of an attribute or part. If `text` is None, mark the record as unreadable."""
     parts = record.get(attribute)
     if text is None:
         record[UNREADABLE_KEY] = f"{part or attribute} is printed as a number instead of text"

@@ -78,7 +78,7 @@ def test_reports_unreadable_limit_entry(value):
     found = PbsRunLimitTable.from_records({"max_run": value}, {})
     assert found.limits == ()
     assert len(found.notes) == 1
-    assert found.notes[0].startswith("max_run of the server cannot be read")
+    assert found.notes[0].startswith("max_run on the server cannot be read")
 
 
 def test_job_owner_is_user_without_host():
