@@ -1,4 +1,4 @@
-"""Simulate a cluster for the demo, for tests, and for trying out a policy."""
+"""Simulate a cluster for the demo, for tests, and for policy trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cpsched_bridge.settings import Section
 
 
 class MockMaintenanceOptions(Section):
-    """A period in which nodes of the simulated site receive no jobs."""
+    """A period in which some nodes of the simulated site receive no jobs."""
 
     name: str = Field(default="maintenance", description="Name of the maintenance period.")
     nodes: tuple[str, ...] = Field(description="Names of the nodes in maintenance.")
@@ -36,7 +36,7 @@ class Options(Section):
     load: float = Field(
         default=1.0, gt=0, description="Factor applied to the generated workload's jobs per day; 1: as on Eurora."
     )
-    seed: int = Field(default=1, description="Seed of the generated workload.")
+    seed: int = Field(default=1, description="Random seed for the generated workload.")
     max_jobs: int | None = Field(default=None, gt=0, description="Maximum number of jobs to submit; null: all.")
     speed: float = Field(default=1.0, gt=0, description="Simulated seconds per real second.")
     plugin: bool = Field(default=True, description="Hold new jobs for the bridge, as the submit plugin does.")

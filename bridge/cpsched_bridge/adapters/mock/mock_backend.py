@@ -24,7 +24,7 @@ from cpsched_bridge.ports import (
 
 
 class MockBackend(Backend, SupportsBoost):
-    """A backend for the simulated cluster `site`; each call first advances the site to `clock`'s time."""
+    """A backend for the simulated cluster `site`. Calls that need its state first advance it to `clock`'s time."""
 
     child_starts = 0
     history_missing = False
@@ -46,7 +46,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return an observation, ignoring `pinned`, because the site itself records pins."""
+        """Return an observation. `pinned` is ignored because the site itself records pins."""
         seen = self.read(self._reported_count)
         self._reported_count += len(seen.ended)
         return seen
@@ -63,7 +63,7 @@ class MockBackend(Backend, SupportsBoost):
 
     @override
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the orders unchanged, because a simulated site uses exactly the ordered nodes."""
+        """Return the orders unchanged, because a simulated site uses exactly the nodes in the order."""
         return orders
 
     @override

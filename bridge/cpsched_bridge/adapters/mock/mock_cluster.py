@@ -1,7 +1,7 @@
 """Simulate a cluster with submissions, a submit plugin, holds, pins and a scheduler.
 
-The site's scheduler starts jobs that the bridge does not hold. It uses either EASY backfill with requested run times,
-or slurmctld's order: priority plus boost.
+The site's scheduler starts jobs that the bridge does not hold. It uses either EASY backfill with requested run times or
+slurmctld's order, which is priority plus boost.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class NodeMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class JobNodePin:
-    """A released job's nodes, and its earliest start."""
+    """A released job's nodes and earliest start."""
 
     nodes: tuple[tuple[str, int], ...]
     from_s: int
 
 
 class MockCluster:
-    """A simulated cluster; jobs arrive at their submit times, and `advance` sets the time.
+    """A simulated cluster. Jobs arrive at their submit times, and `advance` sets the time.
 
     If `plugin` is set, each new job arrives held for the bridge. `launch_s` is the delay in seconds between the release
-    and the start of a pinned job. `starts` counts the starts of each job, and `repeated` counts orders to start a job
-    that has already started.
+    and the start of a pinned job. `starts` counts each job's starts, and `repeated` counts orders to start a job that
+    has already started.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class MockCluster:
 
     @property
     def now_s(self) -> int:
-        """Return the site's time."""
+        """The site's time in seconds."""
         return self._state.now_s
 
     @property
     def pending_count(self) -> int:
-        """Return the number of pending jobs."""
+        """The number of pending jobs."""
         return self._state.queue_length
 
     def next_event_s(self) -> int | None:
@@ -122,7 +122,7 @@ class MockCluster:
         self._forget_job(job_id)
 
     def find_hold(self, job_id: int) -> Hold | None:
-        """Return the hold of a pending job, or None if the job is not pending."""
+        """Return a pending job's hold, or None if the job is not pending."""
         return self._holds.get(job_id)
 
     # ---- methods that implement the ports
@@ -145,7 +145,7 @@ class MockCluster:
         )  # fmt: skip
 
     def start(self, orders: Sequence[StartOrder]) -> list[Outcome]:
-        """Release and pin jobs, and return the outcomes; a job whose nodes are free starts immediately."""
+        """Release and pin jobs, and return the outcomes. A job whose nodes are free starts after the launch delay."""
         return [self._start_job(order) for order in orders]
 
     def hold(self, job_ids: Collection[int]) -> list[Outcome]:
@@ -175,14 +175,14 @@ class MockCluster:
         return [self._set_boost(each) for each in advice]
 
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        """Store the lease if `expected` is the current one. Return whether it was stored."""
+        """Store the lease if `expected` is the current lease. Return whether it was stored."""
         if self._claim != expected:
             return False
         self._claim = lease
         return True
 
     def release_lease(self, lease: Lease) -> None:
-        """Remove the lease if it is the current one."""
+        """Remove the lease if it is the current lease."""
         if self._claim == lease:
             self._claim = None
 
@@ -264,7 +264,7 @@ class MockCluster:
         self._start_placements(decision.starts.placements())
 
     def _start_by_boosted_priority(self, released: Collection[int], free: IntArray) -> None:
-        """Start released jobs in order of priority plus boost, a sum that is at least 1."""
+        """Start released jobs in order of priority plus boost; the sum is at least 1."""
         observed = self._state.observe()
         jobs = [
             dataclasses.replace(job, priority=max(1, job.priority + self.points.get(job.id, 0)))
@@ -284,7 +284,7 @@ class MockCluster:
         return {node for each in self._maintenance if each.from_s <= now_s < each.to_s for node in each.nodes}
 
     def _exclude_maintenance_nodes(self, free: IntArray) -> IntArray:
-        """Return the free amounts, which are 0 on nodes under maintenance."""
+        """Return the free amounts, with 0 for nodes under maintenance."""
         closed_nodes = self._nodes_under_maintenance()
         if not closed_nodes:
             return free

@@ -36,7 +36,7 @@ class ScaledClock(SimulatedClock):
 
 @dataclass(frozen=True, slots=True)
 class ManualClock(SimulatedClock):
-    """A clock that returns the site's time, which only the caller advances."""
+    """A clock that returns the site's time. Only the caller advances it."""
 
     site: MockCluster
 
@@ -50,7 +50,7 @@ class EventDrivenClock(RealClock):
 
     If `on_cycle` is registered as a listener of the bridge, waits also end at the dispatcher's next wake-up.
 
-    If jobs wait and no event is left, at most `patience` further cycles follow, one second apart. Site time stops while
+    If jobs wait but no event remains, at most `patience` further cycles follow, one second apart. Site time stops while
     kernels compile.
     """
 
@@ -60,7 +60,7 @@ class EventDrivenClock(RealClock):
         self._again_s: int | None = None
 
     def on_cycle(self, report: CycleReport) -> None:
-        """Record when the dispatcher of this cycle requests its next run."""
+        """Record the time at which the dispatcher requests its next run."""
         self._again_s = None if report.decision is None else report.decision.again_s
 
     def _find_next_event_s(self) -> int | None:
@@ -75,7 +75,7 @@ class EventDrivenClock(RealClock):
 
     @override
     def wait(self, seconds: float) -> bool:
-        """Advance the site to its next event. Return False if no event is left."""
+        """Advance the site to its next event. Return False if no event remains."""
         idle = self._site.next_event_s() is None
         self._idle = self._idle + 1 if idle else 0
         if idle and (not self._site.pending_count or self._idle > self._patience):

@@ -1,8 +1,8 @@
-"""Code shared by the adapters for real clusters, which depends on no particular scheduler.
+"""Code that the adapters for real clusters share; it is independent of any particular scheduler.
 
 - `parallel_commands`: runs programs in parallel with one deadline.
 - `node_table`: represents nodes, capacities and node sets as a `Cluster`.
-- `allocation`: translates a running job's allocation to a request with its placement.
+- `allocation`: translates a running job's allocation into a request and a placement.
 - `lease_text`: formats and parses a bridge's lease.
 - `job_not_modelled`: defines the error for a job that the bridge cannot model.
 """

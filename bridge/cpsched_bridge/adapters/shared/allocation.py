@@ -1,4 +1,4 @@
-"""Translate an allocation to a request with its placement, and to text."""
+"""Translate an allocation into a request and a placement, and into text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cpsched.model import Placement, Request
 from cpsched_bridge.adapters.shared.node_table import CORES, FIRST_OTHER_RESOURCE, MEMORY, ConfiguredNodeTable
 
 Amounts = dict[int, tuple[int, ...]]
-"""Amounts of a job by node, in the order of the machine's resources."""
+"""A job's amounts by node, in the order of the cluster's resources."""
 
 
 def request_from_allocation(amounts: Amounts, exclusive: bool) -> tuple[Request, Placement]:
-    """Return an allocation as a request with its placement.
+    """Return an allocation as a request and a placement.
 
-    If equal units cannot add up to the allocation, each node counts with the smallest processor and memory amounts on
-    any of the job's nodes. A plan therefore never overestimates what the job will release. Other resources count with
+    If equal units cannot add up to the allocation, each node counts with the smallest amounts of processors and memory
+    on any of the job's nodes, so that a plan never overestimates what the job will release. Other resources count with
     their largest amounts, because no other record may show that they are in use.
     """
     nodes, table = sorted(amounts), np.array([amounts[node] for node in sorted(amounts)])
@@ -40,7 +40,7 @@ def _request_one_unit_per_node(nodes: list[int], table: np.ndarray, exclusive: b
 
 
 def describe_allocation(amounts: Mapping[int, tuple[int, ...]], machine: ConfiguredNodeTable) -> str:
-    """Return a job's amounts by node, as text."""
+    """Return a job's amounts on each node as text."""
     parts = []
     for node in sorted(amounts):
         cores, memory_mib = amounts[node][CORES], amounts[node][MEMORY]

@@ -7,7 +7,7 @@ from cpsched.model import PendingCode, PendingReason
 
 
 class JobNotModelled(Exception):
-    """An error for a job that is left to the cluster's scheduler, with a general and a detailed reason."""
+    """An error for a job that cannot be managed, with a general and a detailed reason."""
 
     def __init__(self, what: str, full: str = "") -> None:
         super().__init__(full or what)
@@ -15,14 +15,14 @@ class JobNotModelled(Exception):
 
     @property
     def reason(self) -> PendingReason:
-        """Return the pending reason of the job."""
+        """The job's pending reason."""
         return PendingReason(PendingCode.UNMODELLED, (escape_controls(self.what), escape_controls(str(self))))
 
 
 def unreadable_reason(error: object) -> PendingReason:
-    """Return the pending reason of a job with an unreadable field."""
+    """Return the pending reason for a job with an unreadable field."""
     return PendingReason(PendingCode.UNREADABLE, (escape_controls(str(error)),))
 
 
 UNREADABLE_FIELD_ERRORS = (ValueError, TypeError, ArithmeticError)
-"""Exceptions that translating an unreadable field may raise, for example for a limit out of range."""
+"""Exceptions that the translation of an unreadable field may raise, for example if a limit is out of range."""

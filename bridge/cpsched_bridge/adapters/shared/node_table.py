@@ -1,4 +1,4 @@
-"""Translate the nodes of a real cluster to a `Cluster`, in which equal node sets share one row."""
+"""Translate a real cluster's nodes into a `Cluster` in which equal node sets share one row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched.model import BoolArray, Cluster, IntArray, NodeSetCondition
 CORES = 0
 MEMORY = 1
 FIRST_OTHER_RESOURCE = 2
-"""Columns of a machine's capacity. Other resources begin at column `FIRST_OTHER_RESOURCE`."""
+"""Columns of a node table's capacity. Other resources begin at column `FIRST_OTHER_RESOURCE`."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class ConfiguredNodeTable:
     """A table of the nodes as configured, valid while readings show the same `key`."""
 
     key: object
-    """Facts in the node records from which this table was built."""
+    """Facts from the node records with which this table was built."""
     names: tuple[str, ...]
     index: dict[str, int]
     resources: tuple[str, ...]
@@ -29,7 +29,7 @@ class ConfiguredNodeTable:
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
     """Node sets by row, bool[N] each; row 0 contains all nodes."""
     weights: IntArray | None = field(default=None, kw_only=True)
-    """Weight of each node, int64[N]; None if the cluster has none."""
+    """Weight of each node, int64[N]; None if nodes have no weights."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetCondition, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)
@@ -38,7 +38,7 @@ class ConfiguredNodeTable:
         self.intern_node_set(np.ones(len(self.names), np.bool_), NodeSetCondition("all", "all"))
 
     def mask_of_names(self, nodes: Iterable[str]) -> BoolArray:
-        """Return a mask of these nodes, ignoring unknown names."""
+        """Return a mask of these nodes, bool[N]. Unknown names are ignored."""
         mask = np.zeros(len(self.names), np.bool_)
         for name in nodes:
             at = self.index.get(name)
@@ -47,7 +47,7 @@ class ConfiguredNodeTable:
         return mask
 
     def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition) -> int:
-        """Return the row of the node set `mask`, the intersection of `parts`; add the set if it is new."""
+        """Return the row of the node set `mask`, which is the intersection of `parts`. Add the set if it is new."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:

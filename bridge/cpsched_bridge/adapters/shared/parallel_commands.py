@@ -1,8 +1,8 @@
-"""Run programs in parallel with one deadline; return all answers or raise a `BackendError`.
+"""Run programs in parallel with one deadline, and return all answers or raise a `BackendError`.
 
 An answer is valid if its program exited, the adapter's `ExitInterpreter` reports no error, and the output has at most
-`MAX_OUTPUT_BYTES`. Programs are killed at the deadline, and when the bridge dies. Optionally, the deadline limits
-silence instead: output extends it, up to a final deadline.
+`MAX_OUTPUT_BYTES`. Programs are killed at the deadline and when the bridge dies. Optionally, the deadline limits the
+time without output instead: each output extends it, up to a final deadline.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailab
 from cpsched_bridge.socket_child_process import kill_with_parent
 
 MAX_OUTPUT_BYTES = 256 * 1024 * 1024
-"""Maximum length of an answer; 10,000 ordinary jobs are about 15 MB."""
+"""Maximum length of an answer in bytes; 10,000 ordinary jobs need about 15 MB."""
 _CHUNK = 1 << 18
 _MAX_STDERR_BYTES = 4096
 
 ExitInterpreter = Callable[[str, int, str], BackendError | None]
-"""Maps a command, its exit status and its error output to an error, or to None on success."""
+"""A function that maps a command, its exit status and its error output to an error, or to None on success."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class _RunningProgram:
 
 
 class ParallelCommands:
-    """A set of programs that run in parallel; `commands` maps the name of an answer to its program.
+    """A set of programs that run in parallel. `commands` maps the name of an answer to its program.
 
-    `environment` is their environment, and `typed` their standard input, by the same names. If `most_s` exceeds
-    `deadline_s`, the programs may be silent for `deadline_s` and take `most_s` seconds in total. Raise `CommandRefused`
-    if a program cannot be run.
+    `environment` is their environment, and `typed` is their standard input, by the same names. If `most_s` exceeds
+    `deadline_s`, the programs may print nothing for `deadline_s` seconds and take `most_s` seconds in total. The
+    constructor raises `CommandRefused` if a program cannot be run.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class ParallelCommands:
         return self._error is not None or not self._running
 
     def collect_outputs(self) -> dict[str, str]:
-        """Wait until the deadline, and return all answers by name; invalid UTF-8 is escaped.
+        """Wait at most until the deadline, and return all answers by name, with invalid UTF-8 escaped.
 
-        - Raise `BackendUnavailable` if the controller was not reached or an answer is damaged.
-        - Raise `BackendTimeout` if the deadline has passed.
-        - Raise `CommandRefused` if the controller refused to answer (privilege, version).
+        - Raise `BackendUnavailable` if the controller was not reached, or if an answer is damaged.
+        - Raise `BackendTimeout` if the deadline passes first.
+        - Raise `CommandRefused` if the controller refuses to answer (privilege, version).
         """
         self.wait_for_outputs(self._last_s - time.monotonic())
         self.close()
@@ -147,7 +147,7 @@ class ParallelCommands:
             self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
 
     def _read_exit_codes(self) -> None:
-        """Interpret the exit status of programs that closed both outputs."""
+        """Interpret the exit statuses of programs that have closed both outputs."""
         open_names = {key.data for key in self._selector.get_map().values()}
         for name in [name for name in self._running if name not in open_names]:
             running = self._running.pop(name)
@@ -174,5 +174,5 @@ class ParallelCommands:
 
 
 def format_complaint(complaint: str, status: int) -> str:
-    """Return error output in one line for display, or the exit status if it is empty."""
+    """Return error output as one line for display, or the exit status if the output is empty."""
     return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"

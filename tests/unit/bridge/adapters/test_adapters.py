@@ -14,5 +14,5 @@ def test_adapter_defines_documented_options_and_connect(name: str) -> None:
 
 
 def test_rejects_module_without_options() -> None:
-    with pytest.raises(PluginLoadError, match="must define Options and connect; it lacks Options and connect"):
+    with pytest.raises(PluginLoadError, match="must define Options and connect; missing: Options and connect"):
         load_adapter("os.path")
