@@ -20,7 +20,7 @@ _TEXT_BY_KIND: dict[BackoffKind, str] = {
     "access": "partition {} of user {} with account {} and QOS {}",
     "user": "all jobs of user {}",
 }
-"""Text for each kind of key; the placeholders are filled with the names."""
+"""Text for each kind of key, with placeholders for the names."""
 
 
 class BackoffGroupKey(NamedTuple):
@@ -41,7 +41,7 @@ class BackoffGroupKey(NamedTuple):
 
 
 def equivalence_key(job: Job) -> BackoffGroupKey:
-    """Return the key of the jobs with this job's user, account, partition, QOS and request."""
+    """Return the key of the job's equivalence class: its user, account, partition, QOS and request."""
     return BackoffGroupKey("alike", (job.user, job.account, job.queue, job.qos, request_fingerprint(job)))
 
 

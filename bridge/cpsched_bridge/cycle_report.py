@@ -1,4 +1,4 @@
-"""Define the report of one cycle, which the journal, metrics, log and page use."""
+"""Define the report of one cycle, which the journal, the metrics, the log and the page use."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ Phase = Literal["observe", "reconcile", "decide", "verify", "apply", "journal"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 OK_RESULT = "ok"
-"""Result of a successful cycle; otherwise the name of the failure."""
+"""Result of a successful cycle. The result of a failed cycle is the name of its failure."""
 
 STOPPED_EVENT = "stopped"
-"""The last event of a bridge. A journal without it belongs to a bridge that was killed."""
+"""Kind of a bridge's last event. A journal without this event belongs to a bridge that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleEvent:
-    """A notable event: recorded in the journal, and counted by `kind` in the metrics."""
+    """A notable event, which the journal records and the metrics count by `kind`."""
 
     kind: str
     detail: str
     job_id: int | None = None
     times: int = 1
-    """Number of equal events that this event represents."""
+    """Number of identical events that this event represents."""
 
 
 LATE_INTERVALS = 10.0
 """Number of intervals after which a delayed cycle counts as late. Until then, the previous cycle counts as fresh."""
 MAX_EVENTS_PER_KIND = 20
-"""Maximum number of events of one kind per cycle that are recorded individually."""
+"""Maximum number of events per kind and cycle that are recorded individually."""
 
 
 def summarize_events(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
-    """Keep the first `MAX_EVENTS_PER_KIND` events of each kind, and summarize the others in one."""
+    """Return the first `MAX_EVENTS_PER_KIND` events of each kind, and one event per kind that summarizes the rest."""
     summary: list[CycleEvent] = []
     beyond = Counter[str]()
     counts = Counter[str]()
@@ -62,16 +62,16 @@ def summarize_events(bridge_events: Sequence[CycleEvent]) -> list[CycleEvent]:
 
 @dataclass(frozen=True, slots=True)
 class PriorityBoostReport:
-    """What advise mode found and changed when it last read the cluster's order."""
+    """The state that advise mode found when it last read the cluster's order, and its changes."""
 
     jobs: int
-    """Number of entries in the cluster's queue that were ordered."""
+    """Number of entries in the cluster's queue that advise mode orders."""
     raised: int
-    """Number of entries with the bridge's boost after the last commands."""
+    """Number of entries that have the bridge's boost after the last commands."""
     changes: int
     """Number of jobs whose boost changed."""
     in_order: float
-    """Share of pairs of these jobs that the cluster ranked in plan order before the change."""
+    """Share of pairs of these entries that the cluster ranked in plan order before the change."""
     theirs: int
     """Number of jobs with another actor's boost, which the bridge does not change."""
 
@@ -95,15 +95,15 @@ class CycleReport:
     fallback: bool = False
     """Whether the fallback decided instead of the configured policy."""
     waits_for: str = ""
-    """What a decision is waiting for; if set, the cycle made no decision and did not fail."""
+    """The step that the decision waits for. If set, the cycle made no decision and did not fail."""
     policy_failure: str = ""
-    """The policy's failure in snake case, if there is a snapshot but no decision."""
+    """The policy failure's name in snake case if there is a snapshot but no decision."""
     recorded: Any = None
-    """The decision in the journal's form, even if invalid; see `store.round_records.decision_to_json`."""
+    """The decision in the journal's format, even if invalid; see `store.round_records.decision_to_json`."""
     memory: Any = None
-    """The dispatcher's state right before the decision, as JSON, if it exports any."""
+    """The dispatcher's state just before the decision, as JSON; None if it exports no state."""
     replayable: bool = True
-    """Whether the journal has everything that the decision depended on."""
+    """Whether the journal contains everything that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id; empty if the decision failed."""
@@ -111,9 +111,9 @@ class CycleReport:
     """The kind (start, hold, hand_back or advise) and outcome of each command."""
     bridge_events: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
-    """Seconds from the decision until the job ran, for jobs first seen running in this cycle."""
+    """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""
     started: list[tuple[Job, int]] = field(default_factory=list)
-    """Jobs first seen running or ended in this cycle, with their start second."""
+    """Jobs first observed running or ended in this cycle, with their start times in seconds."""
     ended: list[EndedJob] = field(default_factory=list)
     past: list[EndedJob] = field(default_factory=list)
     """Jobs that ended before the bridge started, as read in this cycle."""
@@ -122,27 +122,27 @@ class CycleReport:
     limited: Mapping[int, str] = field(default_factory=dict)
     """Site limits, with usage, that exclude jobs from the decision, by job id."""
     put_off: frozenset[int] = frozenset()
-    """Jobs that back off after failed starts of their own or in their group."""
+    """Ids of jobs in backoff after failed starts of their own or in their group."""
     failing_users: int = 0
-    """Number of users with only failed starts, in control mode."""
+    """Number of users whose starts have all failed, in control mode."""
     advised: PriorityBoostReport | None = None
     """The last result of advise mode; None in other modes."""
     starting: int = 0
     """Number of jobs that are released but not running yet."""
     kept: int = 0
-    """Number of jobs that the bridge may hold."""
+    """Number of jobs that the bridge may be holding."""
     stuck: int = 0
-    """Number of jobs on which repeated commands have had no effect for too long."""
+    """Number of jobs on which repeated commands have had no effect for longer than the limit."""
     gap_s: float = 0.0
-    """Seconds by which the cycle began late; 0 if the delay is small."""
+    """Delay in seconds with which the cycle began; 0 if the delay is small."""
     pause_s: float = 0.0
-    """Seconds from the start of this cycle to the next, as planned before its result was known."""
+    """Time in seconds from this cycle's start to the next, as planned before its result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
     checks: Sequence[Check] | None = None
-    """Results of the checks of control mode's requirements in this cycle; None if none ran."""
+    """Results of the checks of control mode's requirements in this cycle; None if no checks ran."""
     paused: str = ""
-    """Why the bridge is not in control although it is configured to be; empty if it is."""
+    """Why the bridge is not in control although it is configured to be; empty otherwise."""
     other_leader: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 

@@ -4,17 +4,17 @@ An exception means that the cluster, the network or the configuration failed. A 
 
     BridgeError              a `CpschedError`: base of all exceptions in this package
     ├── BackendError         a call to the cluster failed: the cycle fails, the loop backs off
-    │   ├── BackendUnavailable   not reached: nothing took effect
+    │   ├── BackendUnavailable   the cluster was not reached: the call had no effect
     │   │   ├── BackendStarting      the process that calls the cluster is still starting: retry
-    │   │   ├── BackendStartFailed   that process ends or hangs before its first call
-    │   │   └── AnswerNotUnderstood  reached, but the answer is incomplete or has an unexpected format
+    │   │   ├── BackendStartFailed   that process ended or hung before its first call
+    │   │   └── AnswerNotUnderstood  the answer is incomplete or has an unexpected format
     │   ├── BackendTimeout       no answer within the deadline: the call may have taken effect
     │   │   └── BackendDied      the called process ended during the call, which may have taken effect
     │   └── CommandRefused       the cluster refused the whole call (privilege, version)
-    ├── PolicyFailure        the policy raised, or its decision is invalid: the cycle fails
+    ├── PolicyFailure        the policy raised an exception, or its decision is invalid: the cycle fails
     ├── DecisionTimeout      the policy exceeded its time limit
-    ├── DispatcherError      a dispatcher in its own process died or raised
-    ├── SettingsError        the configuration is wrong: file, line, field, value and rule (exit code 2)
+    ├── DispatcherError      a dispatcher in its own process died or raised an exception
+    ├── SettingsError        the configuration is invalid: file, line, field, value and rule (exit code 2)
     │   └── InvalidSetting       the same, before file and line are known
     ├── AlreadyRunning       another bridge holds the lock
     ├── NotReady             a check that control mode requires fails
@@ -23,7 +23,7 @@ An exception means that the cluster, the network or the configuration failed. A 
     ├── JobsStillHeld        jobs could not be released
     ├── NoLedger             jobs were released without a ledger
     ├── CorruptFile          the journal or the ledger is missing or unreadable
-    ├── UnknownRound         the journal has no such round (exit code 2)
+    ├── UnknownRound         the journal does not contain the round (exit code 2)
     └── UnknownJob           neither ledger nor journal contains the job (exit code 2)
 """
 
@@ -52,7 +52,7 @@ class BackendStarting(BackendUnavailable):
 
 
 class BackendStartFailed(BackendUnavailable):
-    """The process that calls the cluster ends or hangs before its first call."""
+    """The process that calls the cluster ended or hung before its first call."""
 
 
 class AnswerNotUnderstood(BackendUnavailable):
@@ -72,7 +72,7 @@ class CommandRefused(BackendError):
 
 
 class PolicyFailure(BridgeError):
-    """A dispatcher or predictor failed; `kind` is the failure's snake-case name in journal and metrics."""
+    """A dispatcher or predictor failed; `kind` is the failure's snake-case name in the journal and the metrics."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -80,21 +80,21 @@ class PolicyFailure(BridgeError):
 
 
 class DecisionTimeout(BridgeError):
-    """A call into the policy exceeded its time limit and was ended."""
+    """A call to the policy exceeded its time limit and was terminated."""
 
 
 class DispatcherError(BridgeError):
-    """A dispatcher in its own process died or raised."""
+    """A dispatcher in its own process died or raised an exception."""
 
 
 class SettingsError(BridgeError):
-    """The configuration is wrong; the message names file, field, value and rule."""
+    """The configuration is invalid; the message states the file, field, value and rule."""
 
     exit_code = 2
 
 
 class InvalidSetting(SettingsError):
-    """One setting broke a rule; `where` is its path. `Settings.located` adds file and line."""
+    """One setting violates a rule. `where` is its path, and `Settings.locate_error` adds file and line."""
 
     def __init__(self, where: tuple[str, ...], value: object, rule: str) -> None:
         super().__init__(f"{'.'.join(where)}: {value}: {rule}")

@@ -1,16 +1,16 @@
-"""The bridge's interface to a cluster: observe it, start, hold and release jobs, check its configuration.
+"""The bridge's interface to a cluster: observe it, start, hold and release jobs, and check its configuration.
 
 The Slurm, PBS and simulated-cluster adapters implement these ports, and the loop uses nothing else. All values are
-plain data that can be pickled and, arrays excepted, compared by value. Times are in seconds on the cluster's clock.
+plain data that can be pickled and, except for arrays, compared by value. Times are in seconds on the cluster's clock.
 
 Rules for every backend:
 
 - A call returns or raises a `BackendError` within the backend's deadline. It never hangs.
-- Decisions depend on job state, never on the text of a reason. `observe` shows the effect of a command.
-- A job id fits into int64 and identifies the same job in every list from the first observation until the job ends.
-  Each array task has its own id; `label` holds the name that users see.
-- A job whose owner chose its nodes is an `UnmanagedJob`, because pinning the job and clearing the pin would lose that
-  choice. A list of nodes to avoid is represented as a node set of the cluster.
+- Decisions depend on a job's state, never on the text of a reason. `observe` shows the effect of a command.
+- A job id fits into int64 and identifies the same job in every list from the first observation until the job ends. Each
+  array task has its own id; `label` is the id as shown to users.
+- A job whose owner chose its nodes is an `UnmanagedJob`, because pinning the job and clearing the pin would discard
+  that choice. A list of nodes to avoid is represented as a node set of the cluster.
 - All calls come from one thread.
 """
 
@@ -30,21 +30,21 @@ Result = Literal["done", "refused", "unknown"]
 OutcomeCode = Literal["", "not_sent", "held_by_administrator"]
 """Machine-readable reason why a command was refused; `Outcome.detail` is the human-readable text.
 
-- `not_sent`: the command was not sent, for reasons unrelated to the job. An earlier command got no answer, or other
-  jobs have taken the capacity since the decision.
-- `held_by_administrator`: an administrator held the job after the bridge had read its state.
+- `not_sent`: the command was not sent, for reasons unrelated to the job: an earlier command got no answer, or other
+  jobs have occupied the capacity since the decision.
+- `held_by_administrator`: an administrator held the job after the bridge read its state.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The features that an adapter supports with its current options. By default, none.
+    """The features that an adapter supports with its current options; by default, none.
 
     Raises `InvalidValue` if a value has the wrong type or is out of range.
     """
 
     priorities: bool = False
-    """Jobs carry the site's `tier` and `priority`. Dispatchers respect both unless the settings say otherwise."""
+    """Jobs have the site's `tier` and `priority`. Dispatchers respect both unless the settings say otherwise."""
     limits: bool = False
     """Observations include the site's `limits`, which every decision respects."""
     decision_limit_s: float | None = None
@@ -67,7 +67,7 @@ class Hold(StrEnum):
     NONE = "none"
     """The job is not held: the cluster's scheduler may start it at any time. The bridge may adopt it by holding it."""
     PLUGIN = "plugin"
-    """Held by the submit plugin, which marked the job for the bridge. Managed even if the ledger has no entry."""
+    """Held by the submit plugin, which marked the job for the bridge. Managed even without an entry in the ledger."""
     ADMIN = "admin"
     """Held by an administrator or by the bridge itself. Managed only if the ledger records the bridge's hold."""
     USER = "user"
@@ -96,7 +96,7 @@ class ClusterReason:
     reason: str
     """The cluster's name for the reason, for example "AssocMaxJobsLimit"."""
     scope: BackoffGroupKey
-    """The group of jobs that the reason applies to, one of the job's `PendingJob.groups`."""
+    """The group of jobs to which the reason applies; one of the job's `PendingJob.groups`."""
     transient: bool = False
     """Whether a released job may show this reason briefly and still start."""
     clears_on_end: bool = True
@@ -117,17 +117,17 @@ class PendingJob:
     label: str = ""
     obstacle: ClusterReason | None = None
     groups: tuple[BackoffGroupKey, ...] = ()
-    """Groups that the cluster may block, for example the job itself or its user in an account or partition."""
+    """Groups of this job that the cluster may block, such as the job itself or its user in an account or partition."""
     lower_priority: bool = False
-    """Whether the cluster starts other jobs first. A start delayed by this does not indicate a broken cluster."""
+    """Whether the cluster starts other jobs first. Such a delay of a start does not indicate a broken cluster."""
     refused: str = ""
-    """The cluster's reason for not starting the job on the given nodes; empty if it gives none."""
+    """The cluster's reason for not starting the job on the requested nodes; empty if it gives none."""
     release_is_pointless: bool = False
     """Whether releasing the held job would not help, because the cluster's scheduler cannot start it."""
     holder: Holder = Holder.OWNER
-    """The actor that holds the job, if `hold` is `Hold.USER`."""
+    """The actor that holds the job if `hold` is `Hold.USER`."""
     may_preempt: bool = False
-    """Whether the cluster may stop running jobs for it. The bridge does not adopt the job."""
+    """Whether the cluster may preempt running jobs for this job. The bridge does not adopt such a job."""
 
     @property
     def holder_reason(self) -> PendingReason:
@@ -137,17 +137,17 @@ class PendingJob:
 
 
 MAX_PENDING_TASKS = 500
-"""Maximum number of pending tasks per job array in an observation. The remaining tasks appear as these start."""
+"""Maximum number of pending tasks per job array in an observation. Further tasks appear as these start."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnmanagedJob:
-    """A pending job that the bridge leaves to the cluster's own scheduler, with the reason.
+    """A pending job that only the cluster's own scheduler manages, with the reason.
 
-    The bridge never holds or starts this job. A `reason` given as text becomes a reason with the code `other`.
+    The bridge never holds or starts it. A `reason` given as text becomes a reason with the code `other`.
 
     `held_for_bridge`: the submit plugin held the job although the bridge cannot model it. `pinned`: the job is not held
-    but has a node list set by the bridge. The bridge releases the job in both cases.
+    but has a node list set by the bridge. In both cases, the bridge releases the job.
     """
 
     job_id: int
@@ -167,7 +167,7 @@ class Outage:
 
     kind: Literal["reserved", "drained", "down"]
     name: str
-    """The cluster's name for the outage: the name of the reservation or the state of the nodes."""
+    """The cluster's name for the outage: the reservation's name or the nodes' state."""
     nodes: tuple[int, ...]
     from_s: int
     to_s: int | None
@@ -180,10 +180,10 @@ OBJECT_KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
 
 @dataclass(frozen=True, slots=True)
 class UnusableObject:
-    """A cluster object that is excluded from the plan because one of its fields is unusable.
+    """A cluster object that the bridge excludes because one of its fields is unusable.
 
-    An unusable node accepts no jobs. An unusable reservation blocks the nodes that it names. Jobs that use any other
-    unusable object are left to the cluster's own scheduler.
+    The bridge starts no jobs on an unusable node or on the nodes of an unusable reservation. Jobs that use any other
+    unusable object are unmanaged.
     """
 
     kind: ObjectKind
@@ -192,7 +192,7 @@ class UnusableObject:
     reason: Literal["unreadable", "unknown"]
     """`unreadable`: the field cannot be read. `unknown`: this version has no rule for the field or its value."""
     detail: str = ""
-    """The value of the field, or the error raised while reading it."""
+    """The field's value, or the error raised while reading it."""
 
     @property
     def why(self) -> str:
@@ -212,7 +212,7 @@ class Lease:
     bridge: str
     """Name of the bridge, unique to its state directory."""
     run: str
-    """Name of the bridge's process."""
+    """Name of the bridge process."""
     beat: int
     """Counter that increases while the process is in control. A lease that stops changing belongs to a dead bridge."""
     where: str
@@ -228,24 +228,24 @@ class Lease:
 class Observation:
     """A consistent snapshot of the cluster's state.
 
-    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modeled or not. Rows of nodes
-      that are drained, down, not responding or reserved are 0.
+    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modeled or not. Rows are 0 for
+      nodes that are drained, down, not responding or reserved.
     - `pending`: pending jobs in order of arrival.
     - `running`: every running job that could be modeled, including jobs that the bridge did not start.
     - `ended`: jobs that ran and have ended since this backend object's previous observation, sorted by end time. After
-      a reconnect, a job may occur twice. A job in none of the lists was cancelled before it ran or purged by the
-      cluster.
+      a reconnect, a job may be reported twice. A job that is in none of the lists was cancelled before it ran, or the
+      cluster purged it.
     - `limits`: the status of the pending jobs under the site's limits; None if the adapter does not support limits.
     - `notes`: texts, recorded as events, that state which data could not be read and what the adapter used instead.
     - `outages`: why, and until when, nodes accept no jobs. Decisions do not use this field.
-    - `otherwise`: the resources that the cluster gave to running jobs if they differ from the request, by job id.
+    - `otherwise`: the resources allocated to running jobs where they differ from the request, by job id.
     - `lease`: the lease stored on the cluster.
-    - `labels`: the names that users see for running and ended jobs, where they differ from the ids.
+    - `labels`: the labels of running and ended jobs as shown to users, where they differ from the id.
     - `busy`: the reason to poll the controller less often; empty if there is none.
     - `unusable`: the objects that are excluded because one of their fields is unusable.
     - `cluster_name`: the name that the cluster reports for itself; empty if it has none.
-    - `preemptors`: whose jobs may preempt a running job, such as `QOS high`, by job id.
-    - `checkpoints`: the time of the last checkpoint of a job that may be preempted, by job id.
+    - `preemptors`: the group whose jobs may preempt a running job, such as `QOS high`, by job id.
+    - `checkpoints`: the time of the last checkpoint of each running job that may be preempted, by job id.
     """
 
     now_s: int
@@ -268,7 +268,7 @@ class Observation:
     checkpoints: Mapping[int, int] = field(default_factory=dict)
 
     def job_names(self) -> dict[int, str]:
-        """Return the names that users see, by job id, for jobs whose name differs from the id."""
+        """Return the labels shown to users, by job id, for jobs whose label differs from the id."""
         return {**self.labels, **{each.job.id: each.label for each in self.pending if each.label}}
 
 
@@ -285,7 +285,7 @@ class StartOrder:
 
 @dataclass(frozen=True, slots=True)
 class DeferredStart:
-    """A valid job that the cluster would not start as decided if the start were sent now."""
+    """A valid job that the cluster would not start as decided if the command were sent now."""
 
     job_id: int
     why: str
@@ -296,17 +296,17 @@ class QueueRank:
     """The rank that the cluster's own scheduler gives to one entry of its pending list."""
 
     id: int
-    """Id that commands use for the entry. The pending tasks of an array share one entry."""
+    """Id that commands use for the entry. The pending tasks of a job array share one entry."""
     jobs: tuple[int, ...]
     """Ids of the `PendingJob`s that the entry contains."""
     own: int
-    """Priority that the cluster computes without the boost. May be below 1, which the cluster displays as 1."""
+    """Priority without the boost, as the cluster computes it. It may be below 1, which the cluster displays as 1."""
     points: int
-    """Boost that any actor has added."""
+    """Boost, whichever actor set it."""
     tier: int = 0
     """Priority tier. An entry in a higher tier precedes all entries in lower tiers."""
     label: str = ""
-    """The name that users see."""
+    """Label shown to users."""
     fixed: bool = False
     """Whether the priority is fixed, so that boosts have no effect."""
     hidden: bool = False
@@ -345,7 +345,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of checking one requirement of control mode, with the fix if it is not met."""
+    """The result of checking one requirement of control mode, with a fix if it is not met."""
 
     name: str
     ok: bool
@@ -354,13 +354,13 @@ class Check:
     required: bool = True
     """Whether a failed check prevents control mode; if False, it is only a warning."""
     may_pass_later: bool = False
-    """Whether the check may pass later without a configuration change, for example when a service is back."""
+    """Whether the check may pass later without a configuration change, for example once a service is back."""
     mode: Literal["", "advise", "control"] = ""
     """The only mode that the check applies to; empty for every mode that writes to the cluster."""
 
 
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
-"""Text for a running job without nodes in its placement. Placements list only nodes that the job will free."""
+"""Text for a running job whose placement has no nodes. Placements list only nodes that the job will free."""
 CANNOT_BE_RELEASED = "cannot be released; the start is retried"
 """Text for a job that the bridge cannot release because the cluster's own scheduler cannot start it."""
 
@@ -369,8 +369,8 @@ class Backend(Protocol):
     """A cluster whose jobs the bridge schedules.
 
     The commands take batches and return one outcome per job, in the given order. They are idempotent. They raise
-    `BackendUnavailable` or `CommandRefused` only if no job in the batch was changed, and `BackendTimeout` if all of
-    them may have been changed. In all other cases, they return `unknown` for the jobs in doubt.
+    `BackendUnavailable` or `CommandRefused` only if no job in the batch was changed, and `BackendTimeout` if every job
+    may have been changed. In all other cases, they return `unknown` for each job whose outcome is uncertain.
 
     `adapters/mock/mock_backend.py` is a complete, minimal example.
     """
@@ -382,7 +382,7 @@ class Backend(Protocol):
 
     @property
     def history_missing(self) -> bool:
-        """Whether the last result of `history` was incomplete because its source did not answer."""
+        """Whether the last result of `read_history` was incomplete because its source did not answer."""
         ...
 
     @property
@@ -394,7 +394,7 @@ class Backend(Protocol):
     def starts_in_one_change(self) -> bool:
         """Whether a start pins and releases the job in a single change.
 
-        If not, a bridge that dies during a start may leave the job both held and pinned.
+        If not, a bridge that dies during a start may leave the job held and pinned.
         """
         ...
 
@@ -407,21 +407,21 @@ class Backend(Protocol):
         ...
 
     def read_history(self) -> Sequence[EndedJob]:
-        """Return the jobs that ended before the first observation, oldest first, as far as the cluster keeps them.
+        """Return the jobs that ended before the first observation, oldest first, as far as the cluster has records.
 
         Only jobs that ran are included. Called before the first `observe`. The result trains the predictor and shows
         which jobs in the ledger ended while no bridge was running. Observations report later ends. If the source does
-        not answer, the backend returns the jobs that it can read and sets `history_missing`. The bridge then calls
-        again later.
+        not answer, the backend returns the jobs that it can read and sets `history_missing`, and the bridge calls again
+        later.
         """
         ...
 
     def resolve_layout(self, orders: Sequence[StartOrder]) -> Sequence[StartOrder | DeferredStart]:
-        """Return the starts, in order, with the layout that the cluster would give them. Send no command.
+        """Return the starts, in order, with the layout that the cluster would choose. Send no command.
 
         Called before the starts are recorded and sent. Some clusters accept only a node list and distribute the units
         themselves. The returned order then contains the units as the cluster would place them, on the same nodes or a
-        subset. All orders in a round fit together.
+        subset. All orders in a round fit at the same time.
         """
         ...
 
@@ -438,8 +438,8 @@ class Backend(Protocol):
         """Hold pending jobs, clear the bridge's pins, and return the outcomes.
 
         Used to adopt a job, to undo a start, and after a requeue. A job that is already running is not changed, and its
-        outcome is `refused`. A user's hold never becomes the bridge's. If the cluster shows who holds a job, an
-        unpinned job that an administrator has held since the last observation is `refused`, too.
+        outcome is `refused`. A user's hold never becomes the bridge's hold. If the cluster shows which actor holds a
+        job, an unpinned job that an administrator has held since the last observation is also `refused`.
         """
         ...
 
@@ -474,19 +474,19 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections and end child processes. Jobs are not affected."""
+        """Close connections and terminate child processes. Jobs are not affected."""
         ...
 
 
 @runtime_checkable
 class SupportsBoost(Protocol):
-    """A backend whose own scheduler starts jobs in an order that boosts can change. Raises the errors of `Backend`.
+    """A backend whose scheduler starts jobs in an order that boosts can change. Methods raise the errors of `Backend`.
 
     A boost changes the priority of a pending job. It neither holds nor starts a job.
     """
 
     scheduler_interval_s: float = 60.0
-    """Default number of seconds between two passes of that scheduler over its whole queue."""
+    """Default time in seconds between two passes of that scheduler over its whole queue."""
 
     def read_ranks(self) -> Sequence[QueueRank]:
         """Return the cluster's rank of each pending entry, in any order. Called after `observe`."""
@@ -502,10 +502,10 @@ class SupportsBoost(Protocol):
 
 @runtime_checkable
 class SupportsAccountingChecks(Protocol):
-    """A backend that can judge the jobs from the past days by their accounting records."""
+    """A backend that can check past jobs against the adapter's rules, using accounting records."""
 
     def accounting_checks(self, days: float) -> Sequence[Check]:
-        """Check what share of the jobs from the last `days` days would have been unmanaged, by reason.
+        """Check which share of the jobs from the last `days` days would have been unmanaged, by reason.
 
         Raise the errors of `Backend`.
         """
@@ -514,7 +514,7 @@ class SupportsAccountingChecks(Protocol):
 
 @runtime_checkable
 class QueueGate(Protocol):
-    """A backend that can close whole queues to the cluster's own scheduler, so that future jobs are held as well."""
+    """A backend that can close whole queues to the cluster's own scheduler, which also holds future jobs."""
 
     def open_queues(self) -> Sequence[str]:
         """Open all queues to the cluster's own scheduler. Return one line per problem.
@@ -525,7 +525,7 @@ class QueueGate(Protocol):
 
 
 class LoopClock(Protocol):
-    """The clock with which the loop measures time and waits between cycles."""
+    """The clock that the loop uses to measure time and to wait between cycles."""
 
     def monotonic_s(self) -> float:
         """Return the time of a monotonic clock in seconds."""

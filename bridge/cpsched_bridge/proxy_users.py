@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}\$?")
-"""Unix user names. A comma is invalid, because a proxy joins two headers with a comma."""
+"""Pattern for Unix user names. A comma is invalid because a proxy joins repeated headers with a comma."""
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _RESERVED_HEADERS = frozenset(
     ("accept", "accept-encoding", "accept-language", "authorization", "cache-control", "connection", "content-length",
      "content-type", "cookie", "forwarded", "host", "if-none-match", "origin", "referer", "te", "transfer-encoding",
      "upgrade", "user-agent", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 )  # fmt: skip
-"""Headers that clients send, or that have another meaning."""
+"""Headers that clients send or that have another meaning."""
 Network = IPv4Network | IPv6Network
 
 
 class ProxyUserRejected(Exception):
-    """A request that does not identify its reader; the message states why."""
+    """An error for a request that does not identify its reader. The message states why."""
 
 
 def validate_header(name: str) -> str:
-    """Return a header's name, or an empty text. Raise `ValueError` for a header that cannot name a user."""
+    """Return a header name, which may be empty. Raise `ValueError` for a header that cannot identify a user."""
     if name and _HEADER.fullmatch(name) is None:
-        raise ValueError("must be a header name of letters, digits and hyphens, such as X-Remote-User")
+        raise ValueError("must consist of letters, digits and hyphens, such as X-Remote-User")
     if name.lower() in _RESERVED_HEADERS:
         raise ValueError("must be a header that clients do not send, such as X-Remote-User")
     return name
 
 
 def parse_network(text: str) -> Network:
-    """Return an address or a network. Raise `ValueError` for invalid text, and for the network of all addresses."""
+    """Return the address or network in `text`. Raise `ValueError` if it is invalid or includes all addresses."""
     try:
         found = ip_network(text)
     except ValueError as error:
@@ -49,7 +49,7 @@ def parse_network(text: str) -> Network:
 
 
 def validate_user(text: str) -> str:
-    """Return a user name. Raise `ValueError` if invalid."""
+    """Return the user name in `text`. Raise `ValueError` if it is invalid."""
     if _USER.fullmatch(text) is None:
         raise ValueError("must be a user name")
     return text
@@ -57,7 +57,7 @@ def validate_user(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProxyUserIdentifier:
-    """A component that identifies readers. Without a `header`, every reader sees all jobs."""
+    """The rules that identify readers. Without a `header`, every reader sees all jobs."""
 
     header: str = ""
     trusted: Sequence[Network] = ()
@@ -70,9 +70,9 @@ class ProxyUserIdentifier:
         return bool(self.header)
 
     def identify_reader(self, peer: str | None, header_values: Sequence[str]) -> str | None:
-        """Return the reader, or None for a reader who sees all jobs. Raise `ProxyUserRejected`.
+        """Return the reader's name, or None for a reader who sees all jobs. Raise `ProxyUserRejected`.
 
-        `peer` is the address of the connection, `header_values` the values of all headers with that name.
+        `peer` is the connection's address, and `header_values` are the values of all headers named `header`.
         """
         if not self.are_restricted:
             return None

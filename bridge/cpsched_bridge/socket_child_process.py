@@ -1,4 +1,4 @@
-"""Run child processes connected by a socket; the bridge can kill them, and they end with the bridge.
+"""Run child processes that are connected by a socket and end with the bridge, which can also kill them.
 
 `SocketChildProcess` is the bridge's end; a child calls `enter_child` first.
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 STALL_TIMEOUT_S = 600.0
 """Seconds without progress after which a starting child counts as hung.
 
-Start-up (imports, compiling) has no other limit, because a busy machine may be slow.
+Start-up (imports, compilation) has no other limit, because a busy machine may be slow.
 """
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -24,7 +24,7 @@ _LIBC = ctypes.CDLL(None)  # loaded before a fork, which would leave the locks o
 
 
 class SocketChildProcess:
-    """A running `python -m MODULE FD PARENT_PID WORDS...` and the bridge's end of the socket.
+    """A running process `python -m MODULE FD PARENT_PID WORDS...` and the bridge's end of the socket.
 
     Raises `OSError` if the process cannot be started.
     """
@@ -47,7 +47,7 @@ class SocketChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the child."""
+        """The child's process id."""
         return self._process.pid
 
     def is_alive(self, wait_s: float = 0.0) -> bool:
