@@ -1,1 +1,1 @@
-"""Dispatchers, which decide which queued jobs start now and on which nodes."""
+"""Dispatchers: the decision which queued jobs start now, and on which nodes."""

@@ -1,4 +1,4 @@
-"""Base class of dispatchers."""
+"""Define the base class of dispatchers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cpsched.predictors.base import set_learns_default
 
 
 class Dispatcher(ABC):
-    """Decides which queued jobs start now, and on which nodes. Equal sequences of snapshots give equal decisions.
+    """Base class of dispatchers, which decide which queued jobs start now, and on which nodes.
 
-    Subclasses must define `decide`. All other methods have defaults. Example: smallest area first, with a reservation
-    for the first job that must wait:
+    Equal sequences of snapshots must give equal decisions. Subclasses must define `decide`; all other methods have
+    defaults. Example: smallest area first, with a reservation for the first job that must wait:
 
     >>> from cpsched.planning import plan
     >>> class SmallestFirst(Dispatcher):
@@ -23,10 +23,10 @@ class Dispatcher(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` must be called for each ended job; True by default if the class overrides `learn`."""
+    """Whether `learn` must be called for each ended job. Defaults to True if the class overrides `learn`."""
 
     every_round: bool = False
-    """Whether `decide` must run even if no queued job can start, because the dispatcher tracks events."""
+    """Whether `decide` must be called even if no queued job can start, because the dispatcher tracks events."""
 
     overrun: Overrun = "one-second"
     """Default rule for the expected end of a running job that has outlived its estimate."""
@@ -46,25 +46,25 @@ class Dispatcher(ABC):
         """Learn from an ended job."""
 
     def took(self, seconds: float) -> None:
-        """Receive the duration of the last decision, if the caller measures it. The core reads no clock.
+        """Receive the duration of the last decision in seconds if the caller measures it. The core reads no clock.
 
         State that depends on this duration must be part of `memory`.
         """
 
     def memory(self) -> Any:
-        """Return as JSON any state besides the snapshot that the next decision depends on, or None.
+        """Return, as JSON, any state other than the snapshot on which the next decision depends, or None.
 
-        State is what the dispatcher keeps between rounds, such as results of `learn`, an order, or a random generator.
-        The bridge records it before each `decide`, so that the decision can be replayed. Therefore, this method must be
-        cheap. Results that change little between rounds need little space in the journal. JSON means None, booleans,
-        finite numbers, strings, lists and mappings with string keys.
+        State is everything that the dispatcher stores between rounds, such as results of `learn`, an order, or a random
+        generator. The bridge records it before each `decide` to make the decision replayable, so this method must be
+        cheap. State that changes little between rounds needs little space in the journal. JSON means None, booleans,
+        finite numbers, strings, lists, and mappings with string keys.
         """
         return None
 
     def recall(self, memory: Any) -> None:
-        """Replace the state with an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
+        """Restore an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
 
-        This method is called on a new dispatcher with the same settings, before the first `decide`. This example keeps
+        This method is called on a new dispatcher with the same settings, before the first `decide`. This example stores
         an order:
 
         >>> class Sticky(Dispatcher):

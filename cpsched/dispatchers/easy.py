@@ -1,4 +1,4 @@
-"""Dispatchers `easy` and `easy-sjbf`: EASY backfilling (Lifka 1995; Tsafrir et al. 2007 for shortest job first)."""
+"""Define the dispatchers `easy` and `easy-sjbf`: EASY backfilling (Lifka 1995; Tsafrir et al. 2007)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cpsched.registration import Registration
 class EasyDispatcher(ListSchedulerDispatcher):
     """EASY backfilling: the first job that cannot start reserves its earliest start, and no other job may delay it.
 
-    `order` is the queue order (`priority`: the site's own). `backfill` is the order of the candidates for backfilling:
-    `fcfs` (the same order) or `shortest` estimate first. The literature calls the reserved start the *shadow time*.
+    `order` is the queue order (`priority`: the site's own). `backfill` is the order of the backfill candidates: `fcfs`
+    (the same order) or `shortest` estimate first. The literature calls the reserved start the *shadow time*.
     `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, and
     `earliest_start` in `cpsched/kernels/availability.py` computes it on nodes.
     """

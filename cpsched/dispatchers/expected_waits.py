@@ -1,4 +1,4 @@
-"""Expected waits of queues, the reference for the priority rules (mod17 section 4, cp19)."""
+"""Compute expected waits by queue, the reference for priority rules (mod17 section 4, cp19)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cpsched.model import EndedJob
 
 
 class ExpectedQueueWaits:
-    """Expected wait in seconds by queue: given values, or the mean wait of the queue's ended jobs.
+    """Expected waits in seconds by queue: given values, or the mean wait of the queue's ended jobs.
 
-    For an unknown queue, it is the mean over all queues. The minimum is one second. This minimum also applies before
-    any job has ended, so that the job that has waited longest is the most urgent.
+    For an unknown queue, it is the mean over all queues. The minimum is one second. It also applies before any job has
+    ended, which makes the job that has waited longest the most urgent.
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
-        """Store `given_s`, seconds by queue; raise `InvalidValue` for a value that is not a positive number."""
+        """Store `given_s`, seconds by queue. Raise `InvalidValue` for a value that is not a positive number."""
         is_valid = given_s is None or isinstance(given_s, Mapping)
         require(is_valid, "expected waits", given_s, "must map queue names to seconds")
         for queue, seconds in (given_s or {}).items():
@@ -32,14 +32,14 @@ class ExpectedQueueWaits:
         return self.given_s is None
 
     def expected_wait_s(self, queue: str) -> float:
-        """Return the expected wait in seconds, at least 1."""
+        """Return a queue's expected wait in seconds, at least 1."""
         if self.given_s is not None and queue in self.given_s:
             return max(1.0, self.given_s[queue])
         waited, jobs = self._sums.get(queue, self._total)
         return max(1.0, waited / jobs) if jobs else 1.0
 
     def learn(self, ended: EndedJob) -> None:
-        """Record how long an ended job waited."""
+        """Add an ended job's wait to the mean of its queue."""
         if self.given_s is not None:
             return
         waited, jobs = self._sums.get(ended.job.queue, (0, 0))

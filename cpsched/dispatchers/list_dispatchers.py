@@ -1,4 +1,4 @@
-"""Dispatchers `list-*`, `fcfs`, `greedy`, `sjf`, `ljf`: list scheduling (debs24 Algorithm 1)."""
+"""Define the dispatchers `list-*`, `fcfs`, `greedy`, `sjf` and `ljf`: list scheduling (debs24 Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cpsched.registration import Registration
 
 
 class ListDispatcher(ListSchedulerDispatcher):
-    """List scheduling in `order` (see `cpsched.planning.ORDERS`); `option` defines what happens if a job cannot start.
+    """List scheduling in `order` (see `cpsched.planning.ORDERS`). `option` is the rule for a job that cannot start now:
 
     - `strict`: no later job starts.
     - `greedy`: later jobs start if they fit.
-    - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None,
-      only this many jobs reserve, as in Slurm.
+    - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None, at
+      most this many jobs reserve, as in Slurm.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ _MOD17 = "mod17 section 4"
 _SOURCES = {"debs24": _DEBS24_CITATION, "Slurm": "Slurm's own order of the queue (job_scheduler.c)"}
 _STOP_RULE = "the first job that does not fit ends the round."
 _NAMED_ORDERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
-"""Orders with a dispatcher `list-NAME`: all except those of mod17, which have their own names (`sjf`, `ljf`)."""
+"""Orders that have a dispatcher `list-NAME`: all except those from mod17, whose dispatchers are `sjf` and `ljf`."""
 
 
 def _build_registration(name: str, summary: str, source: str, **fixed: object) -> Registration:

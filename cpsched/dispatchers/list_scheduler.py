@@ -1,4 +1,4 @@
-"""Base class of list schedulers, each defined by a `ListSchedulerSpec`."""
+"""Define the base class of list schedulers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.planning import ListSchedulerSpec, plan_by_spec
 
 
 class ListSchedulerDispatcher(Dispatcher):
-    """Decides by `scheme` alone, so that the simulator can run it in its compiled loop."""
+    """A dispatcher defined by `scheme` alone, which the simulator can therefore run in its compiled loop."""
 
     scheme: ListSchedulerSpec
 

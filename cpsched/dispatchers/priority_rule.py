@@ -1,4 +1,4 @@
-"""Dispatcher `prb`: the priority rule of mod17 (section 4): the most urgent job first, on the fullest nodes."""
+"""Define the dispatcher `prb`, mod17's priority rule (section 4): the most urgent job first, on the fullest nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from cpsched.registration import FileParameter, Registration
 
 
 class WaitRatioDispatcher(Dispatcher):
-    """Starts jobs by wait / expected wait of the queue, largest first; ties by smaller demand (processors x estimate).
+    """A dispatcher that starts jobs by wait / expected wait of the queue, largest first; ties by smaller demand.
 
-    A job that does not fit is skipped (`greedy`) or ends the round (`strict`). Expected waits are learned from ended
-    jobs, unless `waits_s` gives them in seconds by queue. Programs read `waits_s` from a JSON file, `ewt_file`.
+    Demand is processors times estimate. A job that does not fit is skipped (`greedy`) or ends the round (`strict`).
+    Expected waits are learned from ended jobs unless `waits_s` gives them, in seconds by queue. Programs read `waits_s`
+    from a JSON file, `ewt_file`.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class WaitRatioDispatcher(Dispatcher):
         return plan_by_spec(self._scheme, snapshot, need, self.by_urgency(snapshot))
 
     def by_urgency(self, snapshot: Snapshot) -> IntArray:
-        """Return the queue positions, most urgent job first, int64[Q]."""
+        """Return the queue positions with the most urgent job first, int64[Q]."""
         table, queue = snapshot.table, snapshot.queue
         names = [table.jobs[slot].queue for slot in queue.tolist()]
         expected_s = {name: self.expected_waits.expected_wait_s(name) for name in set(names)}

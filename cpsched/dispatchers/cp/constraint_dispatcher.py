@@ -1,4 +1,4 @@
-"""The dispatcher of the constraint-programming family, whose members differ only in parameters."""
+"""The dispatcher for the constraint-programming family, whose members differ only in their parameters."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _PCP20 = CpDispatcherConfig()
 
 
 class ConstraintDispatcher(Dispatcher):
-    """Plans the jobs of a round in one constraint model at minimal cost, and starts those whose planned start is now.
+    """A dispatcher that plans a round's jobs in one constraint model at minimal cost, and starts those planned for now.
 
     - `recipe`: the parts that define a member of the family; the default is PCP'20.
-    - `site_weight`: weight of the site's priority in the objective. 0 ignores it; 1 makes it count as much as the
-    objective's own weights; see `cpsched.site.priority_multipliers`.
-    - `limit_s`: time limit for a call, in seconds. When it is reached, the best plan so far is used. If there is none,
+    - `site_weight`: weight of the site's priority in the objective. 0 ignores the priority; 1 makes it count as much as
+      the objective's own weights; see `cpsched.site.priority_multipliers`.
+    - `limit_s`: time limit per call, in seconds. When it is reached, the best plan so far is used. If there is no plan,
       no job starts (path `late`). If no job is running either, the next round would be the same, so the first job that
       fits starts alone.
-    - `first_limit_s`: limit for the first search, or the time to build the model and verify the plan, whichever is
-      longer. After a search without improvement, the next limit doubles. The papers use 1 s, because their first plan
+    - `first_limit_s`: time limit for the first search, in seconds; at least the time to build the model and verify the
+      plan. After a search without improvement, the next limit doubles. The papers use 1 s, because their first plan
       comes from the first search.
     - `effort`: limit in solver branches instead of seconds. No clock is read, and the same snapshot and `seed` give the
       same decision.
@@ -66,7 +66,7 @@ class ConstraintDispatcher(Dispatcher):
     certain = True
     """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True
-    """Whether the model starts jobs of equal request, estimate and cost in priority order, which prunes plans."""
+    """Whether jobs with equal request, estimate and cost start in the order considered, which prunes plans."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class ConstraintDispatcher(Dispatcher):
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _select_slots(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the slots to plan, in order of arrival, and the slots that the model contains but does not search."""
+        """Return the slots to plan, in arrival order, and the slots that the model contains but does not search."""
         no_jobs = queue[:0]
         if self._recipe.jobs == "startable":
             return startable_slots(facts, queue, self._considered), no_jobs
@@ -154,7 +154,7 @@ class ConstraintDispatcher(Dispatcher):
         return improve_plan(problem, answer, self._recipe.model, self._limit, self._seed, shown)
 
     def _plan_without_solver(self, problem: CpProblem) -> CpSolveResult:
-        """Return a plan found without a solver and whether the plan is proven optimal."""
+        """Return a plan found without the solver, and whether the plan is proven optimal."""
         facts, objective = problem.facts, problem.objective
         if self._recipe.model == "pool":
             return presolve.solve_pool_tree(problem)
@@ -181,14 +181,14 @@ class ConstraintDispatcher(Dispatcher):
     def _decide_without_plan(
         self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need
     ) -> Decision:
-        """Start no job. The next round tries again; see `start_first_fitting` for the exception."""
+        """Start no job, so that the next round tries again; see `start_first_fitting` for the exception."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT_VARIABLES[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
 
 def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
-    """Return `plan` without starts on resources that an overdue running job still occupies."""
+    """Return `plan` without starts on resources that an overdue running job still occupies, and the updated effort."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):
         if plan.start_s[j] != facts.now_s:
@@ -208,5 +208,5 @@ def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, eff
 def build_cp_registration(
     name: str, summary: str, source: str, recipe: CpDispatcherConfig, **limits: object
 ) -> Registration:
-    """Return the registration of one member of the CP family, with its default limits."""
+    """Return the registration of a member of the CP family, with its default limits."""
     return Registration(name, summary, source, ConstraintDispatcher, {"recipe": recipe, **limits})

@@ -1,4 +1,4 @@
-"""The parameters that distinguish the members of the CP family, and the meaning of each value."""
+"""Define the parameters that distinguish the members of the CP family, and explain each value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
 VALUE_MEANINGS: dict[str, dict[str, str]] = {
     "jobs": {
         "all": "The model contains the whole queue.",
-        "first": "The first `considered` jobs; all others are fixed at the end of the horizon (cp19's m).",
+        "first": "The first `considered` jobs; all other jobs are fixed at the end of the horizon (cp19's m).",
         "startable": "The first `considered` jobs that could start now if no other job started (cp19 section 3).",
     },
     "control": {
@@ -26,29 +26,29 @@ VALUE_MEANINGS: dict[str, dict[str, str]] = {
         " such searches in a row (cp19 section 3).",
     },
     "running": {
-        "remaining": "A running job takes another (start + estimate - now) seconds, which is negative once it outlives"
-        " its estimate (cp19 section 4).",
+        "remaining": "A running job takes another (start + estimate - now) seconds, which is negative once the job"
+        " outlives its estimate (cp19 section 4).",
         "at-least-1s": "The same, but at least one second.",
     },
     "allocation": {
-        "positions": "Units go to positions in the model, whose number does not depend on the system's size (PCP'20).",
-        "nodes": "Units go to nodes by optional intervals in the model (PCP'19).",
+        "positions": "Units are assigned to positions, whose number does not depend on the system's size (PCP'20).",
+        "nodes": "Units are assigned to nodes by optional intervals (PCP'19).",
         "best-fit": "The model has pools only (HCP); a job gets the nodes with the fewest free resources.",
         "first-fit": "The model has pools only; a job gets the first nodes that fit.",
     },
 }
-"""What each value means; `cp_objective` documents objectives and priorities."""
+"""Meaning of each value, by parameter; `cp_objective` documents objectives and priorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpDispatcherConfig:
-    """The parts of one member of the family; the defaults are those of PCP'20. `VALUE_MEANINGS` explains each value.
+    """The parameters of one member of the CP family, by default those of PCP'20. `VALUE_MEANINGS` explains each value.
 
     `objective` is the cost of a plan. `priority` is the order in search and allocation. With `none`, the solver uses
     its own search and gets no plan as a hint. A model is not built if building and propagating it, which cannot be
     interrupted, is expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
 
-    Raise `InvalidValue` for parts that cannot be combined.
+    The constructor raises `InvalidValue` for parameters that cannot be combined.
     """
 
     jobs: Jobs = "startable"

@@ -1,8 +1,8 @@
-"""Search objectives: for each job, a cost that grows with its start time, plus a constant.
+"""Define search objectives: for each job, a cost that grows with its start time, plus a constant.
 
-A job costs nothing until `since`, and `weight` per second afterwards. Example: a job of 100 s was submitted 50 s ago
-and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay after now accounts for 0.2 of
-this (weight 1 / 100), and the other 1.5 is constant.
+A job costs nothing until `since_s`, and `weight` per second afterwards. Example: a 100 s job was submitted 50 s ago and
+is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay from now on accounts for 0.2 of this
+(weight 1 / 100), and the remaining 1.5 is constant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 _OBJECTIVE_BITS = 60
 """Number of bits in the scaled objective; the solver uses 64."""
 _MIN_SCALED_WEIGHT = 1e7
-"""Lower bound on the smallest scaled weight. Its relative rounding error is 5e-8."""
+"""Upper bound on the smallest scaled weight. At this bound, its relative rounding error is 5e-8."""
 
 
 # ------------------------------------------------------------------------------------------------ the objectives
@@ -45,7 +45,7 @@ def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> W
 
 
 def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
-    """Return the sum of max(ewt) / ewt * (s - q), which favours short expected waits (cp19 section 2.2: HCP)."""
+    """Return the sum of max(ewt) / ewt * (s - q), which favors short expected waits (cp19 section 2.2: HCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     return _wait_objective(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
@@ -81,7 +81,7 @@ def with_site_priority(
 ) -> WeightedDelayObjective:
     """Return `objective` with weights multiplied by the site's priorities (see `cpsched.site.priority_multipliers`).
 
-    The constant is unchanged. `site_weight` defaults to 0. The bridge sets it to 1 if the cluster ranks its jobs, as
+    The constant is unchanged. `site_weight` is 0 by default. The bridge sets it to 1 if the cluster ranks its jobs, as
     Slurm does.
     """
     weight = objective.weight * site_priority_factors(snapshot, jobs, site_weight, objective.weight)
@@ -89,13 +89,13 @@ def with_site_priority(
 
 
 def site_priority_factors(snapshot: Snapshot, jobs: IntArray, site_weight: float, own: FloatArray) -> FloatArray:
-    """Return the site's scaling factors for the weights `own` of `jobs`, float64[J]."""
+    """Return the site's factors for `own`, the weights of `jobs`, float64[J]."""
     table = snapshot.table
     return site_factors(table.tier[jobs], table.priority[jobs], site_weight, own)
 
 
 def job_areas(snapshot: Snapshot, jobs: IntArray) -> FloatArray:
-    """Return each job's processors times its estimate, at least 1, float64[J]."""
+    """Return each job's area (processors times estimate), at least 1, float64[J]."""
     table = snapshot.table
     found: FloatArray = (table.units[jobs] * table.per_unit[jobs, 0] * table.estimate_s[jobs]).astype(np.float64)
     return np.maximum(found, 1.0)
@@ -109,7 +109,7 @@ def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
 
 
 def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
-    """Return weight times wait, plus `constant`. The wait before now becomes part of the constant."""
+    """Return the objective of weighted waits plus `constant`. The wait before now becomes part of the constant."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return WeightedDelayObjective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(constant)
@@ -117,7 +117,7 @@ def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, cons
 
 
 def _delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
-    """Return weight times the delay after `due_s`, plus `constant`."""
+    """Return the objective of weighted delays after `due_s` plus `constant`."""
     overdue_s = np.maximum(0, now_s - due_s)
     return WeightedDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(constant))
 
@@ -133,7 +133,7 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
     "awf": awf,
     "bsld": bsld,
 }
-"""All objectives by name."""
+"""Functions that build the objectives, by name."""
 
 
 # ------------------------------------------------------------------------------------------------ the priorities
@@ -155,7 +155,7 @@ PriorityName = Literal["slowdown", "urgency", "none"]
 
 
 def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` (slots in arrival order), highest priority first; `none` keeps the order."""
+    """Return `jobs` (slots in arrival order) with the highest priority first; `none` keeps the order."""
     if name == "slowdown":
         return by_slowdown(snapshot, jobs)
     return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
@@ -174,7 +174,7 @@ class IntegerDelayCosts:
 
     @classmethod
     def of(cls, objective: WeightedDelayObjective, now_s: int, horizon_s: int) -> IntegerDelayCosts:
-        """Return integer weights, scaled so that the largest possible cost fits in 60 bits."""
+        """Return the costs with integer weights, scaled such that the largest possible cost fits in 60 bits."""
         weight = objective.weight
         factor = min(
             2.0**_OBJECTIVE_BITS / (float(weight.sum()) * max(1, horizon_s)), _MIN_SCALED_WEIGHT / float(weight.min())
@@ -183,7 +183,7 @@ class IntegerDelayCosts:
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
     def expression(self, model: ConstraintModel) -> Any:
-        """Return the cost of delays as a solver expression. The solver's start times are in seconds from now."""
+        """Return the cost of delays as a solver variable. The solver's start times are in seconds from now."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
             after = since_s - self.now_s
@@ -191,6 +191,6 @@ class IntegerDelayCosts:
         return solver.ScalProd(terms, list(self.weights)).Var()
 
     def value(self, start_s: IntArray) -> int:
-        """Return the cost of the delays in a plan."""
+        """Return the cost of delays in a plan."""
         rows = zip(self.weights, self.since_s, start_s.tolist(), strict=True)
         return sum(weight * max(0, start - since) for weight, since, start in rows)

@@ -1,4 +1,4 @@
-"""The jobs in a model, and the input for the CP dispatchers."""
+"""Define the problem that a CP model solves, and build the input for the kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cpsched.model import IntArray, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CpProblem:
-    """One round as seen by a model: jobs to plan, objective and horizon.
+    """One round as a planning problem: jobs to plan, objective and horizon.
 
     `rest` contains the slots of jobs that the model contains but does not search (HCP). `overdue` means that some
     running job should have ended but still occupies its nodes.
@@ -26,11 +26,11 @@ class CpProblem:
     rest: IntArray
     overdue: bool
     in_order: bool = False
-    """Whether interchangeable jobs start in the order in which they are considered (see `find_symmetric_jobs`)."""
+    """Whether interchangeable jobs must start in the order considered (see `find_symmetric_jobs`)."""
 
     @property
     def horizon_s(self) -> int:
-        """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
+        """Horizon in seconds from now: the worst-case makespan, which is the sum of all durations (pcp20: eoh)."""
         facts = self.facts
         remaining_s = facts.end_s[facts.running] - facts.now_s
         beside_s = facts.table.estimate_s[self.rest].sum() if len(self.rest) else 0
@@ -55,7 +55,7 @@ def build_cp_instance(snapshot: Snapshot, running: Running = "at-least-1s") -> C
 
 
 def first_leaf(facts: CpInstance) -> CpPlan:
-    """Return the first leaf of the paper's search, which gives every considered job a start."""
+    """Return the first leaf of the papers' search, in which every considered job has a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)
     return plan

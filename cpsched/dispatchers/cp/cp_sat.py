@@ -1,6 +1,6 @@
 """Plan start times on pools with CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
 
-The model covers either one round, where all jobs may start from now on, or a trace with a release time for each job.
+The model covers either one round, in which all jobs may start from now on, or a trace with a release time per job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cpsched.model import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 _MAX_OBJECTIVE = 2.0**52
-"""Upper bound on the objective, so that the solver's sums fit into 64 bits."""
+"""Upper bound on the objective, which keeps the solver's sums within 64 bits."""
 _TABLE_ENTRIES = 16
 """Number of entries in each job's cost table."""
 _MAX_ITERATIONS = 3
@@ -28,28 +28,28 @@ _MAX_ITERATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class PoolSchedulingProblem:
-    """Jobs to plan on pools. Times are in seconds from `now_s`."""
+    """A set of J jobs to plan on K pools. Times are in seconds from `now_s`."""
 
     now_s: int
     release_s: IntArray
-    """Earliest start of each job."""
+    """Earliest start of each job, int64[J]."""
     duration_s: IntArray
     demand: IntArray
-    """int64[J, K]"""
+    """Amount that each job needs from each pool, int64[J, K]."""
     moment_s: IntArray
-    """int64[E], starting at 0: times at which running jobs release resources."""
+    """Times at which running jobs release resources, int64[E], starting with 0."""
     capacity: IntArray
-    """int64[E, K]: capacity from each time of `moment_s` on."""
+    """Available capacity from each time in `moment_s` on, int64[E, K]."""
 
     @property
     def horizon_s(self) -> int:
-        """A time by which all jobs can end even if they run one after another."""
+        """A time by which all jobs can end, even if they run one after another."""
         return int(max(self.moment_s[-1], self.release_s.max()) + self.duration_s.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class CpSatBudget:
-    """The solver's budget: seconds, or thousandths of its deterministic time."""
+    """The solver's budget: seconds, or `effort` in thousandths of its deterministic time."""
 
     seconds: float
     effort: int | None
@@ -58,7 +58,7 @@ class CpSatBudget:
 
 @dataclass(frozen=True, slots=True)
 class CpSatSolution:
-    """Starts in seconds from the problem's time zero; None if the limit was reached before the first plan.
+    """A solution with absolute start times; `start_s` is None if the limit was reached before the first plan.
 
     `bound` is a proven lower bound on the cost, or None.
     """
@@ -72,7 +72,7 @@ class CpSatSolution:
 
 
 class CpSatModel:
-    """Variables and constraints of a problem; the functions below add an objective."""
+    """The variables and constraints of a problem, to which the functions below add an objective."""
 
     def __init__(self, problem: PoolSchedulingProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
@@ -90,7 +90,7 @@ class CpSatModel:
             self._limit_to_pool(k)
 
     def _limit_to_pool(self, k: int) -> None:
-        """Limit the jobs to the capacity of pool `k`; a running job is a fixed task until it ends."""
+        """Limit the jobs to the capacity of pool `k`. Until running jobs release amounts, these are fixed tasks."""
         problem, model = self.problem, self.model
         tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
         steps = np.diff(problem.capacity[:, k]).tolist()
@@ -145,9 +145,9 @@ def solve_pool_problem(
 
 
 def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
-    """Return the plan in which every job starts as early as the jobs before it allow; no start becomes later.
+    """Return the plan in which every job starts as early as the jobs before it allow. No job starts later than before.
 
-    A solver that stops early leaves gaps, and the cluster has no event at the ends of these gaps.
+    A solver that stops early leaves gaps, and no event occurs on the cluster when such a gap ends.
     """
     total, J = problem.capacity[-1], len(start_s)
     running = np.diff(problem.capacity, axis=0)
@@ -172,7 +172,7 @@ def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
 
 
 def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> WeightedDelayObjective:
-    """Return the metric bsld, af or awf of a whole trace as a cost of delays (see `cp_objective`)."""
+    """Return the metric bsld, af or awf for a whole trace as a cost of delays (see `cp_objective`)."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
         return WeightedDelayObjective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
@@ -212,10 +212,10 @@ def _p2sf_sums(
 def solve_p2sf(
     problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
 ) -> CpSatSolution:
-    """Minimise P2SF with Dinkelbach's algorithm, on tabulated costs that are linear between entries.
+    """Minimize P2SF with Dinkelbach's algorithm, using tabulated costs with linear interpolation.
 
-    Let l be the ratio of a known plan. A plan whose sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a smaller
-    ratio. No bound is proven, because the tables are exact only at their entries.
+    Let l be the ratio of a known plan. A plan for which the sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a
+    smaller ratio. No bound is proven, because the tables are exact only at their entries.
     """
     best, least = hint_s, p2sf(problem, submit_s, processors, hint_s)
     seconds, status, branches = 0.0, "feasible", 0
@@ -241,7 +241,7 @@ def solve_p2sf(
 
 
 def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], hint_s: IntArray) -> Any:
-    """Return the sum of tabulated costs, with `hint_s` as a hint. `cost` maps one start per job to the jobs' costs."""
+    """Return the sum of tabulated costs, with `hint_s` as a hint. `cost` maps the jobs' starts to their costs."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s
     shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _TABLE_ENTRIES)))

@@ -1,4 +1,4 @@
-"""CP per objective (debs24): plan all queued jobs on pools with CP-SAT, minimising one metric."""
+"""Plan all queued jobs on pools with CP-SAT to minimize one metric (debs24: CP per objective)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ Metric = Literal["bsld", "af", "awf", "p2sf"]
 
 
 class CpSatDispatcher(Dispatcher):
-    """Plans the whole queue on pools with minimal `objective`, and starts the jobs whose planned start is now.
+    """A dispatcher that plans the queue on pools with minimal `objective`, and starts the jobs planned for now.
 
     - `objective`: bsld, af or awf (sums over the queued jobs), or p2sf (a ratio of two sums).
-    - `site_weight`: weight of the site's priority. 0 ignores it; 1 makes it count as much as the objective's own; see
-      `cpsched.site.priority_multipliers`. (In p2sf, it multiplies the processors, which are the weights of the ratio.)
+    - `site_weight`: weight of the site's priority. 0 ignores the priority; 1 makes it count as much as the objective's
+      own weights; see `cpsched.site.priority_multipliers`. (In p2sf, the priority multiplies the processors, which are
+      the weights of the ratio.)
     - `plans`: comma-separated orders of list plans (`spf,saf,sjf`). The solver improves each list plan and also plans
       from scratch; the best result is used (debs24: CP-BSLD+, CP-P2SF+).
-    - `limit_s`: solver time per round, in seconds, shared by all its plans. If the solver finds no plan, list-reg
-      decides (path `late`). debs24 allows 20 s, and 40 s if no plan is found in this time.
-    - `effort`: thousandths of the solver's deterministic time, instead of seconds.
-    - `allocation`: node selection. If the pool plan starts a job that does not fit on the nodes, the job waits and is
-    counted in `unplaced`.
+    - `limit_s`: solver time per round in seconds, shared by all plans of the round. If the solver finds no plan,
+      list-reg decides (path `late`). debs24 allows 20 s, or 40 s if no plan is found within 20 s.
+    - `effort`: limit in thousandths of the solver's deterministic time, instead of seconds.
+    - `allocation`: node selection. If the pool plan starts a job that does not fit on the nodes, the job waits and
+      `unplaced` counts it.
 
     The effort of a decision contains its objective and, if known, a proven lower bound; their difference is the gap.
     P2SF has no bound. Idling can lower P2SF, which is undesirable. Therefore, if all jobs can start now, all start.
@@ -96,7 +97,7 @@ class CpSatDispatcher(Dispatcher):
         return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _build_objective(self, snapshot: Snapshot, slots: IntArray) -> WeightedDelayObjective:
-        """Return the sum to minimise; for p2sf, the objective of awf, which yields a sensible order of the jobs."""
+        """Return the objective to minimize. For p2sf, return that of awf, which yields a sensible order of the jobs."""
         name = "awf" if self._metric == "p2sf" else self._metric
         objective = OBJECTIVES[name](snapshot, slots, ExpectedQueueWaits({}))
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
@@ -110,7 +111,7 @@ class CpSatDispatcher(Dispatcher):
         return self._solve_from_list_plans(snapshot, problem, answer)
 
     def _solve_from_list_plans(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult) -> CpSolveResult:
-        """Return the best plan of several solver runs: from the plan found so far, and from each list plan."""
+        """Return the best plan from several solver runs, which start from the plan so far and from each list plan."""
         from cpsched.dispatchers.cp import cp_sat  # imports the solver on first use
 
         facts, objective = problem.facts, problem.objective
@@ -152,7 +153,7 @@ class CpSatDispatcher(Dispatcher):
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
     def _weighted_processors(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
-        """Return the processors of each job, weighted by the site's priority: the r of P2SF."""
+        """Return each job's processors, multiplied by the site's priority factors: the r in P2SF."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
@@ -168,7 +169,7 @@ class CpSatDispatcher(Dispatcher):
 
 
 def _build_pool_problem(problem: CpProblem) -> PoolSchedulingProblem:
-    """Return the problem as `PoolSchedulingProblem`."""
+    """Return the problem on pools."""
     from cpsched.dispatchers.cp.cp_sat import PoolSchedulingProblem
 
     facts, found = problem.facts, build_relaxation(problem.facts, False)
@@ -190,7 +191,7 @@ def _plan_list_starts(snapshot: Snapshot, facts: CpInstance, order: str) -> IntA
 
 
 def _sort_by_density(snapshot: Snapshot, slots: IntArray, objective: WeightedDelayObjective) -> IntArray:
-    """Return positions of `slots`, smallest area / weight first; in a tie, largest area first (debs24 section 5.1)."""
+    """Return positions in `slots`, smallest area / weight first; ties by largest area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 

@@ -1,12 +1,12 @@
-"""The papers' guided search: start the job that can start first, or postpone it.
+"""Implement the papers' guided search: start the job that can start first, or postpone it.
 
-Among jobs that can start at the same time, the search takes the first by rank. A plain decision builder would try
-places one by one, which takes too long under contention. This search gets the next job's place from the dive's kernel
-and posts it. The solver verifies the place and propagates it to the other jobs. The search has two forms:
+Among jobs that can start at the same time, the search selects the first by rank. A plain decision builder would try
+places one by one, which takes too long under contention. This search gets the next job's places from the dive's kernel
+and posts them. The solver verifies the places and propagates them to the other jobs. The search has two forms:
 
-- `complete=False`: the places of a job are one decision without an alternative. This is cheap and reaches most good
-  leaves, but proves nothing.
-- `complete=True`: the place of every unit is a separate decision. Exhausting this search proves optimality.
+- `complete=False`: a job's places are one decision without an alternative. This is cheap and reaches most good leaves,
+  but proves nothing.
+- `complete=True`: every unit's place is a separate decision. Exhausting this search proves optimality.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 
 class ConstraintModel(Protocol):
-    """Variables and constraints of one problem; `post_constraints` adds the constraints."""
+    """The variables and constraints of one problem."""
 
     solver: Any
     facts: CpInstance
     horizon_s: int
     start: list[Any]
-    """Start of each job, seconds from now."""
+    """Start variable of each job, in seconds from now."""
 
     own_search_proves: bool
-    """Whether a search without ranks is exhaustive."""
+    """Whether exhausting a search without ranks is a proof."""
 
     @property
     def cost_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Compute the number of decision variables in each model before the model is built."""
+"""Compute a model's number of decision variables before it is built."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cpsched.model import EXCLUSIVE, IntArray
 
 
 def position_model_size(facts: CpInstance) -> int:
-    """Return the number of variables of PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
+    """Return the number of variables in PCP'20: |Q| + sum of rn_i * |R| (pcp20 section 3)."""
     return len(facts.jobs) + int(facts.table.units[facts.jobs].sum()) * int(facts.machine.capacity.shape[1])
 
 
 def node_model_size(facts: CpInstance) -> int:
-    """Return the number of variables of PCP'19: |Q| + sum of p[i,n] over jobs and nodes (pcp20 section 2.2)."""
+    """Return the number of variables in PCP'19: |Q| + sum of p[i,n] over jobs and nodes (pcp20 section 2.2)."""
     slots = facts.jobs.tolist()
     return len(slots) + sum(int(intervals_per_node(facts, slot, int(facts.table.units[slot])).sum()) for slot in slots)
 
 
 def pool_model_size(facts: CpInstance) -> int:
-    """Return the number of variables of HCP: one start per job."""
+    """Return the number of variables in HCP: one start per job."""
     return len(facts.jobs)
 
 
 def intervals_per_node(facts: CpInstance, slot: int, parts: int) -> IntArray:
-    """Return p[i,n], the number of intervals on each node for a job of `parts` parts, int64[N]."""
+    """Return p[i,n], the number of intervals on each node for a job with `parts` parts, int64[N]."""
     room = room_when_empty(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

@@ -1,8 +1,8 @@
 """The allocation model of PCP'19: an optional interval for each unit that a node could hold (cp19 section 2.2).
 
 If `p[i,n]` units of job i fit on node n, the model has the intervals u[i,n,1..p]. The number of present intervals
-equals the job's number of units. Each node has one cumulative per resource. So the number of variables grows with the
-number of nodes.
+equals the job's number of units. Each node has one cumulative per resource. Therefore, the number of variables grows
+with the number of nodes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _INTERVAL_BUILD_S = 4e-5
 
 
 class NodeAllocationModel:
-    """The model of a cluster with nodes: the solver places every unit."""
+    """The model of a cluster with nodes, in which the solver places every unit."""
 
     own_search_proves = False
-    """False: the solver's own search gives up a start after one attempt, even if other places would allow it."""
+    """False, because the solver's own search abandons a start after one attempt even if other places would allow it."""
 
     def __init__(self, solver: Any, problem: CpProblem, plan: CpPlan | None) -> None:
         facts = problem.facts
@@ -41,11 +41,11 @@ class NodeAllocationModel:
         self.tasks = [solver.FixedDurationIntervalVar(*p, "") for p in zip(self.start, self._durations, strict=True)]
         self.parts = intervals_per_job(facts, plan)
         self.nodes: list[list[int]] = []
-        """The node of each job's intervals, highest node first."""
+        """Node of each interval, by job, highest node first."""
         self.units: list[list[Any]] = []
-        """Each job's optional intervals."""
+        """Optional intervals, by job."""
         self.present: list[list[Any]] = []
-        """The presence variables of each job's intervals."""
+        """Presence variables of the intervals, by job."""
         for j, slot in enumerate(facts.jobs.tolist()):
             room = intervals_per_node(facts, slot, self.parts[j])
             nodes = np.repeat(np.arange(len(room)), room)[::-1].tolist()
@@ -57,12 +57,12 @@ class NodeAllocationModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
-        """Return the expected build time in seconds."""
+        """Return the expected time to build and propagate the model, in seconds."""
         return _INTERVAL_BUILD_S * node_model_size(problem.facts)
 
     @property
     def cost_s(self) -> float:
-        """The exact build time in seconds."""
+        """Expected time to build the model and propagate once, in seconds."""
         return _INTERVAL_BUILD_S * sum(map(len, self.units))
 
     def post_constraints(self) -> None:
@@ -73,7 +73,7 @@ class NodeAllocationModel:
             self._limit_nodes_to_capacity(r)
 
     def _require_units_at_start(self, j: int) -> None:
-        """Require exactly `units` present intervals, all at the job's start, and the first ones on each node."""
+        """Require `parts` present intervals, all at the job's start, and on each node a prefix of its intervals."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -128,7 +128,7 @@ class NodeAllocationModel:
         return self.present[j], values
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """Return the guided search; without ranks, the solver's default search: all starts, then all intervals."""
+        """Return the guided search or, without ranks, the solver's default search: all starts, then all intervals."""
         if plan is not None and rank is not None:
             return NodeDecisionBuilder(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
@@ -158,7 +158,7 @@ class NodeAllocationModel:
 
 
 class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """Decides starts like its base class, and puts a job's units on the highest nodes that can hold them."""
+    """A search that decides starts like its base class, and places units on the highest nodes that can hold them."""
 
     def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
@@ -183,7 +183,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
 
 def intervals_per_job(facts: CpInstance, plan: CpPlan | None) -> list[int]:
-    """Return the number of present intervals of each job: one per unit, or one per whole node of the first leaf."""
+    """Return each job's number of present intervals: one per unit, or one per node in the first leaf if exclusive."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]

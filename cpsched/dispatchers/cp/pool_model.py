@@ -1,4 +1,4 @@
-"""The scheduling model of HCP: start times only; all nodes form one pool per resource (cp19 section 2.2)."""
+"""The scheduling model of HCP: start times only, with all nodes as one pool per resource (cp19 section 2.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASK_S = 2e-5
 
 
 class PoolModel:
-    """The model of a cluster as pools of resources."""
+    """A model of the cluster as pools of resources."""
 
     own_search_proves = True
 
@@ -29,7 +29,7 @@ class PoolModel:
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the pools that can run short, with free amounts over time and the demand of each job."""
+        """Return the pools that can run short, with their free amounts over time and each job's demand."""
         return pool_relaxation(problem)
 
     @staticmethod
@@ -69,7 +69,7 @@ class PoolModel:
     def search(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
-        """Return the search that starts or postpones jobs; without ranks, in priority order."""
+        """Return the search that starts or postpones jobs. Without ranks, jobs follow the order considered."""
         return ScheduleOrPostponeDecisionBuilder(self, plan, rank, complete)
 
     def read_plan(self, search: ScheduleOrPostponeDecisionBuilder) -> CpPlan:

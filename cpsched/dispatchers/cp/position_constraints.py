@@ -1,11 +1,11 @@
-"""The constraints of the position model (pcp20 section 3), one function each.
+"""Post the constraints of the position model (pcp20 section 3), with one function per constraint.
 
-The variables already keep a unit inside one node for all its resources. Two constraints of the paper are omitted:
+The variables already keep a unit inside one node for all its resources. Two of the paper's constraints are omitted:
 
-- The alldifferent over the positions of one job follows from diffn. The search breaks its symmetry by assigning
-  decreasing positions to the units of a job.
+- The alldifferent over the positions of one job follows from diffn. The search breaks the symmetry by assigning
+  decreasing positions to a job's units.
 - The second implied cumulative (over the position axis, with durations as heights and the worst-case makespan as
-  capacity) cannot prune. Units of one job never overlap at a position. So the heights there sum to at most the
+  capacity) cannot prune. Units of one job never overlap at a position, so the heights there sum to at most the
   capacity, which is the sum of all durations.
 """
 
@@ -31,7 +31,7 @@ def post_position_constraints(
     held: Mapping[int, RunningJobRectangles],
     steps: Mapping[int, RunningJobStaircase | None],
 ) -> None:
-    """Post all constraints. `held` are the running jobs as boxes; `steps` are the same jobs as a staircase, or None."""
+    """Post all constraints. By resource, `held` are the running jobs as boxes, and `steps` as a staircase, or None."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -86,7 +86,7 @@ NO_RECTANGLES = RunningJobRectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _make_constant_cache(solver: Any) -> Callable[[int], Any]:
-    """Return a cached function that turns constants into variables."""
+    """Return a function with a cache that converts constants to variables."""
     known: dict[int, Any] = {}
 
     def constant(value: int) -> Any:
@@ -124,7 +124,7 @@ def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: Runnin
 def cumulative_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Limit `tasks` to `free` from each time in `moment_s` on (s from now); `free` never decreases."""
+    """Limit `tasks` to `free` from each time in `moment_s` on (seconds from now). `free` never decreases."""
     demanded = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:
@@ -133,13 +133,13 @@ def cumulative_free(
 
 
 def all_different_nodes(variables: PositionModelVariables, j: int) -> None:
-    """Post alldifferent(x) for a job whose units may not share a node. (For whole nodes, diffn implies it.)"""
+    """Post alldifferent(x) for a job whose units must not share a node. (For whole nodes, diffn implies it.)"""
     if variables.sharing(j) & DISTINCT and len(variables.units[j]) > 1:
         variables.solver.Add(variables.solver.AllDifferent([unit.node for unit in variables.units[j]], False))
 
 
 def whole_node_capacity(variables: PositionModelVariables, j: int) -> None:
-    """Require that the nodes of an exclusive job together hold all of its units."""
+    """Require that an exclusive job's nodes together hold all its units."""
     facts, slot = variables.facts, int(variables.facts.jobs[j])
     if not variables.sharing(j) & EXCLUSIVE:
         return

@@ -1,4 +1,4 @@
-"""The allocation model of PCP'20: one start position per unit and resource, independent of the number of nodes."""
+"""The allocation model of PCP'20: one start position per unit and resource, regardless of the number of nodes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from cpsched.dispatchers.cp.position_variables import (
 from cpsched.kernels.cp.cp_state import CpPlan
 
 _BOX_PAIR_COST_S = 1e-7
-"""Time of diffn's first propagation per pair of boxes, s (measured with 200 to 600 boxes)."""
+"""Time of diffn's first propagation per pair of boxes, in seconds (measured with 200 to 600 boxes)."""
 _PART_BUILD_S = 0.00015
-"""Time to build a part and propagate it once, without Elements, s (measured: 0.1 and 0.05 ms)."""
+"""Time to build a part and propagate it once, without Elements, in seconds (measured: 0.1 and 0.05 ms)."""
 _ELEMENT_BUILD_S = 1e-5
 _STAIRCASE_ENTRY_S = 5e-8
-"""Time of a staircase per unit and entry, s (measured with 64 to 50,000 entries: 4e-8 to 7e-8)."""
+"""Time to build a staircase, in seconds per unit and entry (measured with 64 to 50,000 entries: 4e-8 to 7e-8)."""
 
 
 class PositionAllocationModel:
-    """The position model; other modules define its variables, constraints and search."""
+    """The position model, whose variables, constraints and search are defined in other modules."""
 
     own_search_proves = True
 
@@ -44,7 +44,7 @@ class PositionAllocationModel:
         self._stairs = {r: self._build_staircase_if_cheaper(r, held) for r, held in self._held.items()}
 
     def _build_staircase_if_cheaper(self, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
-        """Return the running jobs as a staircase; None if boxes in diffn cost less time."""
+        """Return the running jobs as a staircase, or None if boxes in diffn take less time."""
         found, boxes = step_profile(self.variables, r, held), len(held.size)
         if found is None:
             return None
@@ -53,12 +53,12 @@ class PositionAllocationModel:
 
     @staticmethod
     def least_cost_s(problem: CpProblem, plan: CpPlan | None) -> float:
-        """Return a lower bound on the build time in seconds, before anything is built."""
+        """Return a lower bound on the build time in seconds before anything is built."""
         return _PART_BUILD_S * int(plan.parts.sum()) if plan is not None else 0.0
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build the model and propagate once, in seconds; quadratic in the number of boxes."""
+        """Expected time to build the model and propagate once, in seconds. It is quadratic in the number of boxes."""
         total_s = self._parts * _PART_BUILD_S
         for r, held in self._held.items():
             found = self._stairs[r]
@@ -88,5 +88,5 @@ class PositionAllocationModel:
 
 
 def _staircase_cost_s(steps: RunningJobStaircase) -> float:
-    """Return the time to build the staircase constraint of one unit, in seconds."""
+    """Return the time to build the staircase constraint for one unit, in seconds."""
     return _ELEMENT_BUILD_S + (len(steps.kind_of) + steps.free_from.size) * _STAIRCASE_ENTRY_S

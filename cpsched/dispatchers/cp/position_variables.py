@@ -1,15 +1,14 @@
-"""The decision variables of the position model (pcp20 section 3).
+"""Create the decision variables of the position model (pcp20 section 3).
 
-For each resource, its units on all nodes are listed in node order. `y[i,r,j]` is the first position of unit j of job i
-in the list of r. Every node has the same *stride*, the largest capacity of a node in the model. So y = stride * x + p,
-with node x, position p inside the node, and p + dy <= capacity. Then no unit can span two nodes, and sharing x among
-the resources of a unit puts the unit on one node. This arithmetic replaces the two Element constraints per unit and
-resource.
+For each resource r, its amounts on all nodes are listed in node order. `y[i,r,j]` is the first position of unit j of
+job i in this list. Every node has the same *stride*, the largest capacity of a node in the model. Thus, y is
+stride * x + p, with node x, position p inside the node, and p + dy <= capacity. No unit can span two nodes, and the same x for all
+of a unit's resources puts the unit on one node. This arithmetic replaces two Element constraints per unit and resource.
 
 A unit has a variable position in a resource only if the position can matter (see `free_resources`).
 
-Positions are counted in the *grain* of a resource: the greatest common divisor of all amounts that jobs request or
-use and that nodes have. Times are in seconds from now. Nodes that no considered job may use are not in the lists.
+Positions are counted in a resource's *grain*: the greatest common divisor of all amounts that jobs request or use and
+that nodes have. Times are in seconds from now. Nodes that no considered job may use are not in the lists.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from cpsched.model import EXCLUSIVE, BoolArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class UnitPlacementVariables:
-    """A part of a job: `node` is x; for each resource, `place` is p, `position` is y, and `size` is dy, in grains."""
+    """The variables of one part of a job: node x and, by resource, `place` p, `position` y and `size` dy, in grains."""
 
     node: Any
     place: dict[int, Any]
@@ -38,7 +37,7 @@ class UnitPlacementVariables:
 
 @dataclass(frozen=True, slots=True)
 class RunningJobRectangles:
-    """The amounts of one resource used by running jobs: first positions and sizes in grains, durations in seconds."""
+    """Running jobs' amounts of one resource: first positions and sizes in grains, and durations in seconds."""
 
     position: IntArray
     size: IntArray
@@ -51,16 +50,16 @@ class RunningJobRectangles:
 
 @dataclass(frozen=True, slots=True)
 class RunningJobStaircase:
-    """Running jobs as a staircase: all begin now. On each node, the job that ends last is at the bottom.
+    """Running jobs as a staircase: all begin now, and on each node, the job that ends last is at the bottom.
 
-    A unit at position p of a node overlaps no running job if and only if it starts at `free_from` or later, because the
+    A unit at position p on a node overlaps no running job if and only if it starts at `free_from` or later, because the
     jobs above p end earlier. Nodes with equal staircases have the same kind.
     """
 
     kind_of: IntArray
-    """Kind of each node in the model."""
+    """Kind of each node in the model, int64[nodes]."""
     free_from: IntArray
-    """Time (s from now) from which a position is free, by kind and position: int64[K, stride]."""
+    """Time in seconds from now at which each position becomes free, by kind: int64[K, stride]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +71,19 @@ class PositionModelVariables:
     nodes: IntArray
     """Cluster indices of the nodes in the model, ascending; x is an index of this array."""
     stride: IntArray
-    """int64[R], in grains; 0 for a resource that no considered job requests."""
+    """Stride of each resource in grains, int64[R]; 0 for a resource that no considered job requests."""
     grain: IntArray
-    """int64[R]"""
+    """Grain of each resource, int64[R]."""
     horizon_s: int
-    """Worst-case makespan in seconds from now: the sum of all durations (pcp20: eoh)."""
+    """Horizon in seconds from now: the worst-case makespan, which is the sum of all durations (pcp20: eoh)."""
     start: list[Any]
-    """s of each job."""
+    """Start variable s of each job."""
     units: list[list[UnitPlacementVariables]]
     """Parts of each job."""
 
     @property
     def resources(self) -> list[int]:
-        """Resources that some considered job requests; the model omits all others (cp19 section 3)."""
+        """Resources that any considered job requests. The model omits all other resources (cp19 section 3)."""
         return [int(r) for r in np.flatnonzero(self.stride)]
 
     def estimate_s(self, j: int) -> int:
@@ -97,7 +96,7 @@ class PositionModelVariables:
 
 
 def eligible_nodes(facts: CpInstance, slot: int) -> BoolArray:
-    """Return which nodes could hold a unit of `slot` when empty: bool[N]."""
+    """Return a mask of the nodes that can hold a unit of `slot` when empty, bool[N]."""
     fits: BoolArray = room_when_empty(facts, slot) > 0
     return fits
 
@@ -105,7 +104,7 @@ def eligible_nodes(facts: CpInstance, slot: int) -> BoolArray:
 def create_variables(solver: Any, facts: CpInstance, horizon_s: int, leaf: CpPlan) -> PositionModelVariables:
     """Create s, x, p and y for the considered jobs.
 
-    An exclusive job has one part per node in the first leaf (`leaf`), every other job has one part per unit.
+    An exclusive job has one part per node in the first leaf (`leaf`). Every other job has one part per unit.
     """
     slots = facts.jobs
     by_shape = _eligible_nodes_by_shape(facts)
@@ -163,7 +162,7 @@ def _create_node_variable(variables: PositionModelVariables, allowed: BoolArray)
 
 
 def taken_by_all(facts: CpInstance) -> BoolArray:
-    """Return which resources every considered and every running job uses: bool[R]."""
+    """Return a mask of the resources that every considered and every running job uses, bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -173,9 +172,9 @@ def taken_by_all(facts: CpInstance) -> BoolArray:
 def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]:
     """Return the resources in which a unit of `slot` has a variable position.
 
-    If the unit takes all of a resource on its node, it has only one position in this resource. If additionally all jobs
-    use the resource (`by_all`), the unit is alone on its node. Then, in the other resources, the highest position is as
-    good as any other, so the unit gets it.
+    If the unit takes all of a resource on its node, it has only one position in this resource. If all jobs also use the
+    resource (`by_all`), the unit is alone on its node. In its other resources, the highest position is then as good as
+    any other, so the unit gets that position.
     """
     asked, capacity = facts.table.per_unit[slot], facts.machine.capacity[eligible_nodes(facts, slot)]
     if facts.table.sharing[slot] & EXCLUSIVE:
@@ -190,7 +189,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
 def _create_unit(
     variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
-    """Return one unit: `per_unit` positions on one node in each requested resource, variable only in `free`."""
+    """Return the variables of one unit. Its position in a requested resource is variable only if listed in `free`."""
     solver, facts = variables.solver, variables.facts
     unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -214,7 +213,7 @@ def _create_unit(
 
 
 def _create_whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
-    """Return a whole node: all its positions in every resource of the model."""
+    """Return the variables of a whole node: all its positions in every resource in the model."""
     unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
@@ -229,7 +228,7 @@ _MAX_STAIRCASE_ENTRIES = 50_000
 
 
 def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
-    """Return `held` as a staircase; None if the staircase would be too large."""
+    """Return `held` as a staircase, or None if the staircase would be too large."""
     stride, nodes = int(variables.stride[r]), len(variables.nodes)
     steps: dict[int, list[tuple[int, int, int]]] = {}
     for position, size, duration_s in zip(*(column.tolist() for column in held.columns()), strict=True):
@@ -252,7 +251,7 @@ def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRect
 
 
 def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
-    """Return the fixed boxes of resource `r`; adjacent boxes with equal ends are merged, also across nodes."""
+    """Return the fixed boxes for resource `r`. Adjacent boxes with equal ends are merged, even across nodes."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)
     base[variables.nodes] = np.arange(len(variables.nodes))

@@ -1,4 +1,4 @@
-"""Presolve: skip the solver if no search can change the decision."""
+"""Decide without the solver if no search can change the decision."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from cpsched.kernels.cp.dive import dive
 from cpsched.kernels.cp.relaxation import build_relaxation
 
 _MAX_TREE_NODES = 1000
-"""Maximum number of nodes to visit in the relaxed tree, about 10 ms. More nodes rarely prove more."""
+"""Maximum number of nodes to visit in the relaxed tree, which takes about 10 ms. More nodes rarely prove more."""
 _MAX_TREE_DIVES = 16
-"""Number of dives during the tree search, up to 2 ms each."""
+"""Maximum number of dives during the tree search, each of which takes up to 2 ms."""
 _PERTURBED_DIVES = 16
-"""Number of dives in perturbed orders if the tree proves nothing."""
+"""Number of dives in perturbed orders if the tree search proves nothing."""
 
 
 def place_all_now(facts: CpInstance) -> CpSolveResult | None:
-    """Return the result that starts every considered job now; None if the dive cannot place them all.
+    """Return the result that starts every considered job now, or None if the dive cannot place all jobs.
 
     This result is optimal: no objective decreases when a job starts later, and no job can start before now.
     """
@@ -48,11 +48,11 @@ def place_all_now(facts: CpInstance) -> CpSolveResult | None:
 
 
 def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective, seed: int) -> CpSolveResult:
-    """Return the first leaf, improved by branch and bound on the problem without places.
+    """Return the first leaf, improved by branch and bound on the relaxed problem without places.
 
-    If a plan's delays cost no more than the best relaxed plan's, the plan is optimal and the result is certain. If all
-    jobs are interchangeable, the best relaxed plan is known without a search. An uncertain result contains the best
-    plan found, including dives in perturbed order, as a starting point for the solver.
+    If a plan's delays cost no more than those of the best relaxed plan, the plan is optimal and the result is certain.
+    If all jobs are interchangeable, the best relaxed cost is known without a search. An uncertain result contains the
+    best plan found, including plans from dives in perturbed orders, as a starting point for the solver.
     """
     plan = cp_problem.first_leaf(facts)
     relaxed = build_relaxation(facts, True)
@@ -72,11 +72,11 @@ def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective,
 
 
 def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveResult:
-    """Return the result for the pool model, which has no places. If the tree is exhausted, its best plan is optimal.
+    """Return the result for the pool model, which has no places. If the tree is exhausted, the best plan is optimal.
 
-    If no pool can run short, all jobs start now. This model does not check whether they fit on the nodes.
-    `left_shifted` excludes plans in which a single job could start earlier, which makes the tree much smaller. The
-    models of cp19 do not use it, to reproduce their published results.
+    If no pool can run short, all jobs start now. The model does not check whether they fit on the nodes. `left_shifted`
+    excludes plans in which a single job could start earlier, which makes the tree much smaller. The models of cp19 do
+    not use it, to reproduce their published results.
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pool_relaxation(problem)
@@ -91,7 +91,7 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
 
 
 def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-    """Return the relaxation to pools. Jobs that are fixed at the end of the horizon follow the considered jobs."""
+    """Return the relaxation to pools, in which the jobs fixed at the end of the horizon follow the considered jobs."""
     facts = problem.facts
     return build_relaxation(facts.with_considered_jobs(np.concatenate((facts.jobs, problem.rest))), False)
 
@@ -102,7 +102,7 @@ def is_infeasible(problem: CpProblem) -> bool:
     There are two reasons:
 
     - a job is longer than the horizon, which overdue jobs shorten;
-    - the jobs that are not searched, which all end at the horizon, do not fit together.
+    - the jobs that are not searched, which all end at the horizon, do not fit at the same time.
     """
     facts = problem.facts
     if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
@@ -114,14 +114,14 @@ def is_infeasible(problem: CpProblem) -> bool:
 
 
 def _meets_bound(bound: float, objective: WeightedDelayObjective, plan: CpPlan) -> bool:
-    """Return whether no plan can be better, up to rounding."""
+    """Return whether no plan can be cheaper, up to rounding."""
     return bound >= plan_delay_cost(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
 def perturbed_dives(
     facts: CpInstance, best: CpPlan, objective: WeightedDelayObjective, random: np.random.Generator
 ) -> CpPlan:
-    """Return the best of `best` and several dives that follow randomly perturbed orders of its starts."""
+    """Return the cheapest plan among `best` and several dives that follow randomly perturbed orders of its starts."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = plan_delay_cost(objective, best.start_s)
     for _ in range(_PERTURBED_DIVES):

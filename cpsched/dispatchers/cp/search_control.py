@@ -1,7 +1,7 @@
-"""The search control of cp19: double the limits, and stop after restarts without improvement.
+"""Implement cp19's search control: double the limits, and stop after restarts without improvement.
 
-If a plan exists, the solver first verifies the whole plan. Then it restarts: each restart is a separate search for a
-plan better than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which may prove
+If there is a plan, the solver first verifies the whole plan. Then it restarts: each restart is a separate search for a
+plan cheaper than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which may prove
 optimality, and searches in a perturbed order.
 """
 
@@ -45,13 +45,13 @@ def improve_plan(
     seed: int,
     guided: bool = True,
 ) -> CpSolveResult:
-    """Verify the plan of `answer` with the solver, and search for a cheaper plan.
+    """Verify the plan in `answer` with the solver, and search for a cheaper plan.
 
-    Status `optimal`: proven; `feasible`: found or verified by the solver; `unverified`: the limit was reached first,
-    and the plan is unchanged. Path `dive`: the model would be too large for the limit, and the plan is unchanged.
+    Status `optimal`: the plan is proven optimal; `feasible`: the solver found or verified it; `unverified`: the limit
+    was reached first, and the plan is unchanged. Path `dive`: the model would be too large, and the plan is unchanged.
 
     If `guided` is false, the solver uses its own search and gets no plan. If this search ends without a proof, the
-    guided search follows, in the order of the jobs. Path `late`: the limit was reached before a first plan was found;
+    guided search follows, in the order of the jobs. Path `late`: the limit was reached before a plan was found;
     `infeasible`: there is no plan.
     """
     if model_name == "positions" and all_alike(problem.facts):
@@ -93,8 +93,8 @@ def _solver_parameters(model_name: str) -> Any:
 
     Diffn adds no cumulatives per unit, because the model's own cumulatives treat each job as a whole. Elements have no
     tables of range minima, which took half of the build time with 1,173 nodes and saved no branches. A model with nodes
-    has a cumulative per node and resource. Time tables alone suffice and propagate fast. With edge finders and
-    disjunctions, one propagation can take a second, and the solver checks its limit only between decisions.
+    has a cumulative per node and resource, for which time tables alone suffice and propagate quickly. With edge finders
+    and disjunctions, one propagation can take a second, and the solver checks its limit only between decisions.
     """
     parameters = pywrapcp.Solver.DefaultSolverParameters()
     parameters.diffn_use_cumulative = False
@@ -107,9 +107,9 @@ def _solver_parameters(model_name: str) -> Any:
 
 
 class RemainingSearchBudget:
-    """The remaining budget of one search; the solver checks it at every search node.
+    """The remaining budget of one search, which the solver checks at every search node.
 
-    `reserve` is kept for the time after the last search. A search gets at least `least`.
+    `reserve` is set aside for the time after the last search. A search gets at least `least`.
     """
 
     def __init__(self, solver: Any, limit: RestartSearchLimits, doubled: int, reserve: int, least: int = 0) -> None:
@@ -129,7 +129,7 @@ class RemainingSearchBudget:
 
 
 class RestartSearch:
-    """The restarts of one call, with the best plan so far (None before the first) and the solver's status."""
+    """The restarts of one call, with the best plan so far (None before the first plan) and the solver's status."""
 
     def __init__(
         self, model: ConstraintModel, problem: CpProblem, plan: CpPlan | None, same: Sequence[IntArray] = ()
@@ -150,14 +150,14 @@ class RestartSearch:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> RemainingSearchBudget:
-        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least a minimum.
+        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least the minimum.
 
         Releasing a model takes as long as building it, and the limit includes this time.
         """
         return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: RestartSearchLimits, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit, a proof, or a stop by the search control.
+        """Verify the plan, then search until the limit is reached, a proof is found, or the search control stops.
 
         A search gets the first limit, or the time to build the model and verify the plan, whichever is longer. Every
         search begins with a propagation of the whole model, so a smaller limit would not allow a single branch. After a
@@ -190,7 +190,7 @@ class RestartSearch:
             turn += 1
 
     def _verify_plan(self, budget: RemainingSearchBudget, plan: CpPlan) -> None:
-        """Post the whole plan at once; the solver propagates every constraint."""
+        """Post the whole plan at once, so that the solver propagates every constraint."""
         solver, now_s = self._model.solver, self._model.facts.now_s
         leaf = solver.Assignment()
         for j, start in enumerate(self._model.start):
@@ -213,7 +213,7 @@ class RestartSearch:
         return self._model.search(self.plan.copy(), self._rank_jobs(self.plan, turn, random), complete)
 
     def _rank_jobs(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
-        """Return each job's rank among jobs that can start first: its rank in the best plan, perturbed after turn 0."""
+        """Return each job's rank among jobs that can start first: its rank in `plan`, perturbed after turn 0."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
@@ -226,7 +226,7 @@ class RestartSearch:
         return found
 
     def _run_search(self, search: Any, budget: RemainingSearchBudget) -> bool:
-        """Search for a plan cheaper than the best so far; return whether one was found."""
+        """Search for a plan cheaper than the best so far. Return whether such a plan was found."""
         solver = self._model.solver
         steps = [search]
         if self._best is not None:
@@ -242,10 +242,10 @@ class RestartSearch:
 
 
 def find_symmetric_jobs(facts: CpInstance, objective: WeightedDelayObjective) -> list[IntArray]:
-    """Return groups of interchangeable considered jobs, as ascending positions.
+    """Return groups of interchangeable considered jobs, each as ascending positions.
 
-    Jobs with equal request, estimate and cost can be exchanged without changing the plan's cost. The search then visits
-    only one of the plans that differ only by exchanges.
+    Jobs with equal request, estimate and cost can be exchanged without changing the plan's cost. With a fixed order
+    within each group, the search visits only one of the plans that differ by such exchanges.
     """
     slots, table = facts.jobs, facts.table
     requested = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)
@@ -255,7 +255,7 @@ def find_symmetric_jobs(facts: CpInstance, objective: WeightedDelayObjective) ->
 
 
 def sort_symmetric_starts(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
-    """Return the plan in which the jobs of each group start in the order in which they are considered."""
+    """Return the plan with exchanges within each group, so that its jobs start in the order considered."""
     found = plan.copy()
     for group in alike:
         for j, other in zip(

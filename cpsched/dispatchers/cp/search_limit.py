@@ -1,4 +1,4 @@
-"""Search limits in seconds or in branches."""
+"""Define search limits in seconds or in branches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from cpsched.dispatchers.cp.cp_dispatcher_config import Control
 from cpsched.errors import require
 
 _FIRST_SEARCH_DIVISOR = 8
-"""The first search gets the effort divided by this number."""
+"""Divisor of the effort that yields the limit for the first search."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartSearchLimits:
-    """Limits of a call: `total_s` in total; `first_s` for the first search, doubled after each failure to improve.
+    """The limits of one call: `total_s` in total, and `first_s` for the first search, doubled without improvement.
 
-    With `effort`, the limit is in branches, an eighth of them for the first search, and no clock is read. The call ends
+    With `effort`, the limit is in branches, with an eighth for the first search, and no clock is read. The call ends
     after `restarts` consecutive searches without improvement (cp19 section 3: delta_max, delta, k). A model is not
     built if building and propagating it, which cannot be interrupted, is expected to take more than `model_s` seconds.
     """
@@ -26,7 +26,7 @@ class RestartSearchLimits:
     effort: int | None = None
     model_s: float = 0.1
     control: Control = "stops"
-    """The action after a search without improvement (see `cp_dispatcher_config.WORDS`)."""
+    """The action after a search without improvement (see `cp_dispatcher_config.VALUE_MEANINGS`)."""
 
     def __post_init__(self) -> None:
         require(self.total_s > 0, "limit_s", self.total_s, "must be positive")
@@ -36,7 +36,7 @@ class RestartSearchLimits:
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
     def is_within_limit(self, cost_s: float) -> bool:
-        """Return whether a model that takes `cost_s` seconds to build and propagate fits the limits.
+        """Return whether a model that takes `cost_s` seconds to build and propagate is within the limits.
 
         Releasing the model takes the same time again.
         """

@@ -1,10 +1,10 @@
-"""PCP'20's model for identical units: equal positions form one class and need no variables.
+"""PCP'20's model for identical units, in which equal positions form one class and need no variables.
 
-If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The room for one
-unit is a *slot*: a merged set of equal positions. A slot used by a running job becomes free when that job ends, and
-stays free. So the jobs fit if and only if at no time more units run than slots are free. If jobs are placed in the
-order of their starts, each job finds enough free slots, whichever slots the others took. One cumulative expresses this.
-The dive's kernel chooses the places.
+If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The space for
+one unit is a *slot*: a merged set of equal positions. A slot used by a running job becomes free when that job ends, and
+stays free. Therefore, the jobs fit if and only if the number of running units never exceeds the number of free slots:
+if jobs are placed in the order of their starts, each job finds enough free slots, whichever slots other jobs occupy.
+One cumulative expresses this. The dive's kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: CpInstance) -> bool:
-    """Return whether all units of the considered jobs are identical, so that counting units per node suffices."""
+    """Return whether all units of the considered jobs are identical, in which case counting units per node suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
@@ -33,7 +33,7 @@ def all_alike(facts: CpInstance) -> bool:
     if sharing & EXCLUSIVE:  # a slot is a whole node: all nodes must hold the same number of units
         room = room_when_empty(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
-    if sharing & DISTINCT:  # a job may use only one slot of a node
+    if sharing & DISTINCT:  # a job may use only one slot on a node
         asked = facts.table.per_unit[slot] > 0
         held = facts.machine.capacity[room_when_empty(facts, slot) > 0][:, asked] // facts.table.per_unit[slot][asked]
         return bool((held.min(axis=1) <= 1).all())
@@ -41,11 +41,11 @@ def all_alike(facts: CpInstance) -> bool:
 
 
 class IdenticalUnitsModel(PoolModel):
-    """The slot model, in which the slots form a pool."""
+    """The model for identical units, in which the slots form a pool."""
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the capacities that can run short. Slots come first, because they imply all other capacities."""
+        """Return the capacities that can run short. Slots come first because they imply all other capacities."""
         return build_relaxation(problem.facts, True)
 
     @property
@@ -54,19 +54,19 @@ class IdenticalUnitsModel(PoolModel):
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post_constraints(self) -> None:
-        """Limit the running units to the free slots. Post nothing if all units have a slot now."""
+        """Limit the running units to the free slots. Post nothing if there is a free slot for every unit now."""
         if self._pools.demand.shape[1] > 0:
             self.post_pool_cumulative(0, self.tasks())
 
     def search(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
-        """Return the search, in which a job that starts takes the first free slots."""
+        """Return the search, in which a starting job takes the first free slots."""
         return IdenticalUnitsDecisionBuilder(self, plan, rank, complete)
 
 
 class IdenticalUnitsDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """A search by slots. The two searches of the base class are the same here, because places do not matter."""
+    """A search over slots. The two forms of the search are the same here, because places do not matter."""
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

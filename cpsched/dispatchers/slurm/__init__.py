@@ -1,1 +1,1 @@
-"""A model of slurmctld's scheduler: its parameters, the times of its passes, and the dispatcher."""
+"""Model slurmctld's scheduler: its parameters, the times of its passes, and the dispatcher."""

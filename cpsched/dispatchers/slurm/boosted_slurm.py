@@ -1,4 +1,4 @@
-"""Dispatcher `advised`: slurmctld's own passes, in an order taken periodically from another dispatcher's plan."""
+"""Define the dispatcher `advised`: slurmctld's own passes, in an order updated from another dispatcher's plan."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cpsched.model import NEVER, Decision, EndedJob, IntArray, JobTable, Need, S
 from cpsched.registration import FileParameter, Registration
 
 UNPLANNED_RANK = NEVER
-"""Rank of a job that arrived after the last plan; it follows ranked jobs of equal priority, by arrival."""
+"""Rank of jobs that arrived after the last plan. They follow ranked jobs of equal priority, in order of arrival."""
 
 
 class PriorityBoostTable:
-    """The result of the last plan by slot: points added to a job's priority, and its rank among equals."""
+    """The result of the last plan, by slot: points added to a job's priority, and its rank at equal priority."""
 
     def __init__(self) -> None:
         self._jobs: object = None
-        """The jobs that the slots refer to."""
+        """The jobs to which the slots refer."""
         self._slots = self._points = self._rank = np.zeros(0, np.int64)
         self._by_id: dict[int, tuple[int, int]] = {}
         """Points and rank by job id, if the slots refer to another table."""
 
     def assign_boosts(self, table: JobTable, order: IntArray, tier: IntArray, priority: IntArray) -> None:
-        """Order the jobs of each tier as in `order` (slots), with the fewest additional points.
+        """Set the fewest points that order the jobs in each tier as in `order` (slots).
 
-        No job loses points. A job that must precede a job with higher priority gets the difference.
+        No job gets negative points. A job that must precede a job with a higher priority gets the difference.
         """
         self._jobs, self._slots = table.jobs, order
         self._points, self._rank = np.zeros(len(table.jobs), np.int64), np.full(len(table.jobs), UNPLANNED_RANK)
@@ -43,7 +43,7 @@ class PriorityBoostTable:
             self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
 
     def boosted_order(self, snapshot: Snapshot) -> IntArray:
-        """Return the positions of the queue by tier, then by priority including points, then by rank."""
+        """Return the queue positions by tier, then by priority including points, then by rank, int64[Q]."""
         table, queue = snapshot.table, snapshot.queue
         self._map_to_slots(table)
         total = table.priority[queue] + self._points[queue]
@@ -58,11 +58,11 @@ class PriorityBoostTable:
         return {str(id): list(row) for id, row in self._by_id.items()}
 
     def restore_json(self, saved: Mapping[str, Any]) -> None:
-        """Restore an earlier state."""
+        """Restore a state from `to_json`."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in saved.items()}
 
     def _map_to_slots(self, table: JobTable) -> None:
-        """Map the columns to the slots of this table."""
+        """Map the columns to the slots in `table`."""
         more = len(table.jobs) - len(self._rank)
         if table.jobs is self._jobs and more <= 0:
             return
@@ -79,14 +79,13 @@ class PriorityBoostTable:
 
 
 class PlanAdvisedSlurmDispatcher(Dispatcher):
-    """Starts jobs like Slurm's scheduler, in the order of an adviser's plan.
+    """A dispatcher that starts jobs like Slurm's scheduler, but in the order of an adviser's plan.
 
-    The adviser plans the queue every `every_s` seconds, if an event has occurred. Within a tier, the jobs are then
-    ordered by planned start; jobs without a planned start come last. Until the next plan, a new job is placed by its
-    priority. Each ranked job gets only as many additional points as its position requires. If `every_s` is 0, the
-    adviser plans every time.
+    The adviser plans the queue every `every_s` seconds if an event has occurred, or on every call if `every_s` is 0.
+    Within a tier, the jobs are then ordered by planned start; jobs without a planned start come last. Until the next
+    plan, a new job is placed by its priority. Each ranked job gets only as many points as its position requires.
 
-    The adviser is any dispatcher with planned starts. The default is `lookahead` with `objective`, `effort`, `work`,
+    The adviser may be any dispatcher that plans starts. The default is `lookahead` with `objective`, `effort`, `work`,
     `site_weight` and `seed`. The other settings are those of `slurm`.
     """
 
@@ -113,9 +112,9 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         self.learns = self.adviser.learns
         self._points = PriorityBoostTable()
         self._seen: tuple[int, ...] = ()
-        """Of the last snapshot: number of pending jobs, submission of the newest, number of running jobs."""
+        """`queue_fingerprint` of the last snapshot, updated with the starts of its decision."""
         self._due_s = self._advised_s = -NEVER
-        """The next planning time (`NEVER` without an event), and the time for which the plan requested passes."""
+        """Times of the next plan (`NEVER` without an event) and of the last pass request by a plan, in seconds."""
 
     @override
     def learn(self, ended: EndedJob) -> None:
@@ -160,7 +159,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
 
     def _schedule_planning(self, now_s: int, seen: tuple[int, ...]) -> None:
-        """After an event, schedule planning for the next multiple of `every_s`, which may be now."""
+        """After an event, schedule the next plan for the next multiple of `every_s`, which may be now."""
         if seen != self._seen:
             self._due_s = min(self._due_s, self._next_planning_s(now_s - 1))
         self._seen = seen

@@ -1,4 +1,4 @@
-"""The times of slurmctld's scheduling passes: at submissions, at job ends, and by timers.
+"""Compute the times of slurmctld's scheduling passes: at submissions, at job ends, and by timers.
 
 Sources: `slurmctld/controller.c` (`_slurmctld_background`), `slurmctld/job_mgr.c` (`job_allocate`),
 `slurmctld/proc_req.c` (`_slurm_rpc_epilog_complete`) and `sched/backfill/backfill.c` (`backfill_agent`).
@@ -13,20 +13,20 @@ from cpsched.dispatchers.slurm.scheduler_parameters import DISABLED, SchedulerPa
 from cpsched.kernels.slurm_passes import DEPTH, FULL, NO_PASS, SUBMITTED
 
 BEFORE_ALL_EVENTS_S = -(1 << 40)
-"""A time before any event."""
+"""A time in seconds before any event."""
 
 
 class PassScheduleState(NamedTuple):
-    """The state of the passes before the next instant. Times are in seconds, flags 0 or 1."""
+    """The state of the passes before the next instant. Times are in seconds, and flags are 0 or 1."""
 
     seen_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last decision."""
     asked_s: int = BEFORE_ALL_EVENTS_S
-    """Time of the last pass that ran on request."""
+    """Time of the last pass that ran because one was requested."""
     full_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last pass through the whole queue."""
     pass_s: int = BEFORE_ALL_EVENTS_S
-    """Time of the last main loop, whatever its reason."""
+    """Time of the last run of the main loop, for any reason."""
     backfill_s: int = BEFORE_ALL_EVENTS_S
     """Time at which backfill last ran."""
     running: int = 0
@@ -38,12 +38,12 @@ class PassScheduleState(NamedTuple):
     changed: int = 0
     """Whether an event since the last backfill could enable a start."""
     cut: int = 0
-    """Whether the last main loop stopped at a limit."""
+    """Whether the last run of the main loop stopped at a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInstantSummary:
-    """A nonempty queue at one instant: submissions of its oldest and newest job, and the number of running jobs."""
+    """A nonempty queue at one instant: submit times of its oldest and newest jobs, and the number of running jobs."""
 
     now_s: int
     oldest_s: int
@@ -53,7 +53,7 @@ class QueueInstantSummary:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedulingPasses:
-    """The passes due at one instant, and the schedule after them if they start no job."""
+    """The passes due at one instant, and the schedule after these passes if they start no job."""
 
     main: int
     backfill: bool
@@ -63,8 +63,8 @@ class DueSchedulingPasses:
 def due_passes(agenda: PassScheduleState, rules: SchedulerParameters, seen: QueueInstantSummary) -> DueSchedulingPasses:
     """Return the passes that slurmctld runs now.
 
-    At the first instant, all passes are due. Passes between two instants without an event would have started no job, so
-    they count as done.
+    At the first instant, all passes are due. Passes between two instants, without an event, would have started no job,
+    so they count as done.
     """
     now_s, first = seen.now_s, agenda.seen_s == BEFORE_ALL_EVENTS_S
     arrived, ended = seen.newest_s > agenda.seen_s, seen.running < agenda.running
@@ -74,7 +74,7 @@ def due_passes(agenda: PassScheduleState, rules: SchedulerParameters, seen: Queu
     if rules.bf_interval == DISABLED:
         backfill = False
     else:
-        # Without pending jobs, backfill does not run, but checks every second whether it should.
+        # Without pending jobs, backfill does not run, but it checks every second whether it should.
         next_s = last_s + rules.bf_interval
         next_s = next_s if agenda.waiting else now_s if first else max(next_s, seen.oldest_s)
         if next_s <= now_s:
@@ -87,7 +87,7 @@ def _main_loop_action(
     agenda: PassScheduleState, rules: SchedulerParameters, seen: QueueInstantSummary, arrived: bool, ended: bool
 ) -> tuple[int, PassScheduleState]:
     """Return the main loop's action now, and the updated schedule."""
-    # A job is tried in the second of its submission, independently of the timers.
+    # A job is tried in the second in which it is submitted, regardless of the timers.
     now_s, is_new = seen.now_s, seen.newest_s >= seen.now_s
     tried = SUBMITTED if is_new and not (rules.defer or rules.defer_batch) else NO_PASS
     if rules.sched_interval == DISABLED:
@@ -109,7 +109,7 @@ def _main_loop_action(
 
 
 def min_interval_s(rules: SchedulerParameters) -> int:
-    """Return `sched_min_interval` in seconds, rounded up; 0 if it is below a second, which changes nothing here."""
+    """Return `sched_min_interval` in seconds, rounded up; 0 if it is less than a second, which has no effect here."""
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
@@ -129,7 +129,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
     """Return the schedule after the passes at one instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
-    # A limit that stopped backfill may not stop the next one. Jobs that backfill tested would start in no other pass.
+    # A limit that stopped this backfill may not stop the next. Jobs that backfill tested would start in no other pass.
     new = came.backfill_cut and came.started > 0 if made.backfill else bool(agenda.changed or by_main)
     cut = came.main_cut if made.main in (DEPTH, FULL) else bool(agenda.cut)
     running = agenda.running + came.started
@@ -137,7 +137,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
 
 
 def next_pass_s(agenda: PassScheduleState, rules: SchedulerParameters, waiting: int) -> int | None:
-    """Return the next time (s) at which a pass may start a job without an event; None if there is none."""
+    """Return the next time in seconds at which a pass may start a job without an event, or None if there is none."""
     now_s, found = agenda.seen_s, []
     if not waiting:
         return None

@@ -1,4 +1,4 @@
-"""`SchedulerParameters` of slurm.conf: the modelled parameters with bounds and defaults, and a parser.
+"""Define and parse the modeled `SchedulerParameters` in slurm.conf, with their bounds and defaults.
 
 Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them: `_load_config` in
 `backfill.c` and `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
@@ -13,7 +13,7 @@ from typing import Any
 from cpsched.errors import InvalidValue, UnknownName, require
 
 DISABLED = -1
-"""Slurm's value that disables a loop."""
+"""Value with which Slurm disables a loop."""
 
 _DAY_S = 86_400
 _MAX_INT = 2**31 - 1
@@ -21,23 +21,23 @@ _MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParameters:
-    """The modelled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it so.
+    """The modeled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it that way.
 
-    The description of each parameter ends with the function of Slurm that the model follows, in bf:
-    `plugins/sched/backfill/backfill.c`, js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, ctl:
+    Each parameter's description ends with the Slurm function that the model follows, in bf:
+    `plugins/sched/backfill/backfill.c`, js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, or ctl:
     `slurmctld/controller.c`.
     """
 
     batch_sched_delay: int = 3
-    """Minimum time between two passes that submissions request, s. ctl, `_slurmctld_background`."""
+    """Minimum time in seconds between two passes that submissions request. ctl, `_slurmctld_background`."""
     bf_busy_nodes: bool = False
     """Whether reservations prefer nodes that run a job. `cons_tres/job_test.c`."""
     bf_interval: int = 30
-    """Time between two backfill passes, s; -1 disables backfill. bf, `backfill_agent`."""
+    """Time in seconds between two backfill passes; -1 disables backfill. bf, `backfill_agent`."""
     bf_job_part_count_reserve: int = 0
-    """Maximum number of jobs per partition that reserve. bf, `_attempt_backfill`."""
+    """Maximum number of jobs per partition that get a reservation. bf, `_attempt_backfill`."""
     bf_max_job_assoc: int = 0
-    """Maximum number of jobs tested per association; replaces the limit per user. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per association; replaces the per-user limit. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_part: int = 0
     """Maximum number of jobs tested per partition. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_start: int = 0
@@ -49,29 +49,29 @@ class SchedulerParameters:
     bf_max_job_user_part: int = 0
     """Maximum number of jobs tested per user and partition. bf, `_job_exceeds_max_bf_param`."""
     bf_min_age_reserve: int = 0
-    """Minimum age at which a job reserves, and blocks the main loop, s. bf, js."""
+    """Minimum age in seconds at which a job gets a reservation and blocks the main loop. bf, js."""
     bf_min_prio_reserve: int = 0
-    """Minimum priority at which a job reserves, and blocks the main loop. bf, js."""
+    """Minimum priority at which a job gets a reservation and blocks the main loop. bf, js."""
     bf_node_space_size: int | None = None
-    """Size of the table of times, which reservations fill; None: `bf_max_job_test`. bf, `_add_reservation`."""
+    """Size of the table of times that reservations fill; None means `bf_max_job_test`. bf, `_add_reservation`."""
     bf_resolution: int = 60
-    """Reservations begin (rounded down) and end (rounded up) at multiples of this value, s. bf, `_set_slot_time`."""
+    """Multiple in seconds to which reservations' starts are rounded down and ends up. bf, `_set_slot_time`."""
     bf_window: int = 1440
-    """Maximum time from now to the start of a reservation, min. bf, `_attempt_backfill`."""
+    """Maximum time in minutes from now to the start of a reservation. bf, `_attempt_backfill`."""
     default_queue_depth: int = 100
-    """One less than the number of jobs, including blocked jobs, that the main loop tests. js, `_schedule`."""
+    """Number of jobs, including blocked jobs, that the main loop tests, minus one. js, `_schedule`."""
     defer: bool = False
-    """Whether jobs are not tried at submission; job ends request a pass like submissions. jm, `job_allocate`."""
+    """Whether jobs are not tried at submission; job ends then request a pass as submissions do. jm, `job_allocate`."""
     defer_batch: bool = False
     """Whether jobs are not tried at submission; not in 22.05. jm, `job_allocate`."""
     partition_job_depth: int = 0
     """Maximum number of jobs per partition that the main loop tests. js, `_schedule`."""
     sched_interval: int = 60
-    """Time between two passes through the whole queue, s; -1: only the attempt at submission. ctl, js."""
+    """Time in seconds between two passes through the whole queue; -1 leaves only the attempt at submission. ctl, js."""
     sched_max_job_start: int = 0
-    """Maximum number of jobs started per main loop. js, `_schedule`."""
+    """Maximum number of jobs started per run of the main loop. js, `_schedule`."""
     sched_min_interval: int = 2
-    """Minimum time between two main loops, microseconds; less than a second has no effect. js, `_sched_agent`."""
+    """Minimum time between runs of the main loop in microseconds; less than 1 s has no effect. js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -106,7 +106,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "sched_max_job_start": (0, _MAX_INT),
     "sched_min_interval": (0, _MAX_INT),
 }
-"""Minimum and maximum of each numeric parameter."""
+"""Minimum and maximum value of each numeric parameter."""
 
 _CAN_BE_DISABLED = ("bf_interval", "sched_interval")
 _FLAGS = tuple(each.name for each in fields(SchedulerParameters) if each.name not in BOUNDS)
@@ -119,7 +119,7 @@ NOT_MODELLED = (
     "preempt_youngest_first", "reduce_completing_frag", "requeue_delay", "requeue_on_resume_failure",
     "spec_cores_first", "time_min_as_soft_limit",
 )  # fmt: skip
-"""Parameters that can change starts, but are not modelled."""
+"""Parameters that can change starts but are not modeled."""
 
 WITHOUT_EFFECT = (
     "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
@@ -130,22 +130,22 @@ WITHOUT_EFFECT = (
     "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes", "step_retry_count", "step_retry_time",
     "whole_hetjob", "whole_pack",
 )  # fmt: skip
-"""Parameters that only concern the load of slurmctld, submission or execution. In the model, passes take no time."""
+"""Parameters that concern only slurmctld's load, submission or execution. In the model, passes take no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """The modelled parameters, and the names of those that are not modelled."""
+    """The modeled parameters, and the names of given parameters that are not modeled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
 
 
 def parse_parameters(text: str) -> ParsedSchedulerParameters:
-    """Parse the value of `SchedulerParameters`; names are case-insensitive.
+    """Parse a value of `SchedulerParameters`, in which names are case-insensitive.
 
-    Raise `UnknownName` for a name that Slurm does not know, `InvalidValue` for a value that is out of bounds. (Slurm
-    itself logs an error and uses the default.)
+    Raise `UnknownName` for a name that is not a Slurm parameter, and `InvalidValue` for a value that is out of bounds.
+    (Slurm itself logs an error and uses the default.)
     """
     given: dict[str, Any] = {}
     not_modelled: list[str] = []
@@ -184,7 +184,7 @@ def parameters_of_config(text: str) -> str:
 
 
 def merge_parameters(text: str, given: str) -> str:
-    """Return `text` with the parameters of `given` replaced or added.
+    """Return `text` with the parameters in `given` replaced or added.
 
     >>> merge_parameters("bf_interval=60,defer,bf_window=2880", "BF_Interval=30")
     'defer,bf_window=2880,BF_Interval=30'

@@ -1,4 +1,4 @@
-"""Dispatcher `slurm`: a model of slurmctld's own scheduler, with its parameters."""
+"""Define the dispatcher `slurm`, a model of slurmctld's own scheduler with its parameters."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from cpsched.registration import FileParameter, Registration
 from cpsched.wait_reasons import explain_waits
 
 NO_PASS_PATH = "no-pass-due"
-"""Path of a round in which slurmctld runs no pass."""
+"""Path of a round in which slurmctld would run no pass."""
 
 
 class SlurmTwinDispatcher(Dispatcher):
-    """Runs slurmctld's main loop and backfill at the times at which slurmctld would run them.
+    """A dispatcher that runs slurmctld's main loop and backfill at the times at which slurmctld would run them.
 
     `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. Alternatively, `config_file` is the
     output of `scontrol show config`. The main loop follows priorities, or arrivals if the site does not rank jobs.
-    `reserved` is what backfill reserves: Slurm reserves whole nodes, even for a job that needs only parts of them. On a
-    cluster with a single node, which represents a pool, `slurm` always reserves parts.
+    `reserved` states whether backfill reserves whole nodes, as Slurm does even for a job that needs only parts of them.
+    On a cluster with a single node, which represents a pool, the dispatcher always reserves parts.
 
     The dispatcher stores when the passes ran, and requests its next call through `Decision.again_s`.
     """
@@ -77,13 +77,13 @@ class SlurmTwinDispatcher(Dispatcher):
 
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Run the due passes; a second call at the same instant repeats them."""
+        """Run the due passes. A second call at the same instant repeats them."""
         return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
-        """Decide with the queue in `order`, int64[Q] positions; if it is empty, the order is by priority.
+        """Decide with the queue in `order`, int64[Q] positions. If `order` is empty, jobs are ordered by priority.
 
-        `is_new` means that priorities have just changed. slurmctld then requests a pass, as after REQUEST_UPDATE_JOB,
+        `is_new` means that priorities have just changed. As after REQUEST_UPDATE_JOB, slurmctld then requests a pass,
         and the next backfill runs.
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
@@ -115,7 +115,7 @@ class SlurmTwinDispatcher(Dispatcher):
     def _run_passes(
         self, snapshot: Snapshot, made: DueSchedulingPasses, whole: bool, order: IntArray
     ) -> SchedulingPassResults:
-        """Run the passes, which write starts and plan to the draft in `_site`."""
+        """Run the passes, which write the starts and the plan to the draft in `_site`."""
         passes, rules = self._passes, self.read.parameters
         passes.main, passes.since_s = made.main, snapshot.now_s - 1
         passes.backfill, passes.whole = int(made.backfill), int(whole)
@@ -136,7 +136,7 @@ def passes_effort(started: int, n: int) -> Effort:
 
 
 def build_scheduler_rules(parameters: SchedulerParameters) -> SlurmSchedulerRules:
-    """Return the parameters in the form that the kernel reads."""
+    """Return the parameters in the kernel's format."""
 
     def limit(count: int) -> int:
         return count or NEVER
@@ -163,7 +163,7 @@ def build_scheduler_rules(parameters: SchedulerParameters) -> SlurmSchedulerRule
 
 
 class JobOwnerNumberCache:
-    """Partition, user and association of each job as numbers, cached until the table changes."""
+    """A cache of each job's partition, user and association as numbers, valid until the table changes."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -181,7 +181,7 @@ class JobOwnerNumberCache:
 def number_job_owners(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
     """Return the owners of all jobs in `table` as numbers.
 
-    The nodes of a partition are the node set with its name; if there is none, the job's node set.
+    A partition's nodes are the node set with its name or, if there is no such set, the job's node set.
     """
     jobs, sets = table.jobs, {name: row for row, name in enumerate(cluster.node_set_names) if row}
     partition, user = (

@@ -1,1 +1,1 @@
-"""Constraint-programming dispatchers: one file per paper, each a short combination of parts in the parent package."""
+"""Constraint-programming dispatchers, one module per paper, built from the parts in the parent package."""

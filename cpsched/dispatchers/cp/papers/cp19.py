@@ -1,10 +1,10 @@
-"""The two families of cp19: PCP plans start times and nodes in one model, HCP start times first and nodes afterwards.
+"""Define cp19's two families: PCP plans start times and nodes in one model; HCP plans start times, then nodes.
 
-The original dispatchers have no number. Each later version changes only what its section describes:
+The original dispatchers have no number. Each later version makes the changes described in its section:
 
 - 1 (section 3): only jobs that could start now, and a search with a stopping rule;
 - 2 (section 4): a running job that has outlived its estimate takes one more second;
-- '19 (section 4): slowdown as objective and priority, and PCP searches like HCP.
+- '19 (section 4): slowdown as objective and priority, and the search of HCP also in PCP.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PCP'20 (pcp20): start times and places in one constraint model whose size does not depend on the system's size.
+"""Define PCP'20 (pcp20): start times and places in one constraint model whose size is independent of the system's size.
 
 The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` in
 `cpsched/dispatchers/cp/cp_objective.py`.
