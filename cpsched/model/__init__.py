@@ -1,13 +1,13 @@
-"""The data types that all parts of cpsched share.
+"""Define the data types that all parts of cpsched share.
 
 - `cluster`: nodes, resources, capacities.
-- `power`: the cap on the total power draw of all running jobs.
-- `job`: a job's request, and the job while it is pending, running and ended.
-- `snapshot`: `ClusterState`, the cluster at one instant as an adapter sees it, without estimates; and `Snapshot`, the
-  input of a dispatcher, with an estimate for every job.
+- `power`: the cap on the total power draw of running jobs.
+- `job`: a job's request, and pending, running and ended jobs.
+- `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, without estimates; and `Snapshot`, the
+  input to a dispatcher, with an estimate for every job.
 - `sentinels`: special values in columns.
 - `job_table`: jobs as columns of numbers, for kernels that loop over thousands of jobs.
-- `decision`: which jobs start now and where, when all others are expected to start, and why they wait.
+- `decision`: which jobs start now and where, when the other jobs are expected to start, and why they wait.
 """
 
 from cpsched.model.cluster import BoolArray, Cluster, IntArray, NodeSetCondition, frozen_array

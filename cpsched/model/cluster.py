@@ -1,4 +1,4 @@
-"""Static facts about a cluster: nodes, resources, capacities and node sets."""
+"""Define the static facts about a cluster: nodes, resources, capacities and node sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 
 
 class NodeSetCondition(NamedTuple):
-    """One condition on the nodes of a node set; "reservation" excludes that reservation's nodes."""
+    """One condition on the nodes in a node set. "reservation" excludes that reservation's nodes."""
 
     kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
     name: str
@@ -38,16 +38,16 @@ class NodeSetCondition(NamedTuple):
 class Cluster:
     """The facts that do not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
 
-    - `capacity`: int64[N, R], the amount of each of R resources on each of N nodes.
-    - `node_sets`: bool[M, N]. Row 0 holds all nodes. Every other row is a partition, feature or node list.
-    - `node_set_names`: the M names of those rows.
+    - `capacity`: int64[N, R], the amounts of R resources on N nodes.
+    - `node_sets`: bool[M, N]. Row 0 contains all nodes. Every other row is a partition, feature or node list.
+    - `node_set_names`: the names of the M node sets.
     - `power`: the power cap, or None.
     - `node_set_parts`: the conditions that define each node set; empty if each is a partition. See `parts_of`.
-    - `weights`: int64[N], the weight of each node; None if all are equal. Every dispatcher gives a job the fitting
-    nodes with the lowest weight, as Slurm does (`Weight` in slurm.conf's manual).
-    - `epoch_s`: Unix time at second 0 of the jobs' clock, from a trace's UnixStartTime.
+    - `weights`: int64[N], the weight of each node; None if all are equal. Like Slurm, every dispatcher gives a job the
+      nodes with the lowest weight on which it fits (`Weight` in the manual of slurm.conf).
+    - `epoch_s`: Unix time at second 0 on the jobs' clock, from a trace's UnixStartTime.
 
-    Raise `InvalidValue` for wrong shapes or signs.
+    The constructor raises `InvalidValue` for wrong shapes or values.
 
     >>> cluster = Cluster.of([[4, 0], [4, 2]], ["cores", "gpus"], node_sets={"gpu": [1]})
     >>> cluster.size, cluster.node_set_names
@@ -64,11 +64,11 @@ class Cluster:
     epoch_s: int = 0
     weights: IntArray | None = None
     counted: bool = field(init=False)
-    """Whether counting units suffices: the cluster has one resource, and one node or at most one unit per node."""
+    """Whether counting units suffices: there is one resource, and a single node or at most one unit per node."""
     kind_of: IntArray = field(init=False)
-    """int64[N]: kind of each node. Nodes of one kind have equal capacities, weights and node sets."""
+    """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights and node sets."""
     kind_node: IntArray = field(init=False)
-    """int64[K]: the first node of each kind."""
+    """First node of each kind, int64[K]."""
 
     def __post_init__(self) -> None:
         shape = (len(self.node_names), len(self.resources))
@@ -110,7 +110,7 @@ class Cluster:
         node_sets: Mapping[str, Sequence[int]] | None = None,
         weights: npt.ArrayLike | None = None,
     ) -> Cluster:
-        """Return a cluster from its capacity rows [N, R]; `node_sets` maps names to node indices."""
+        """Return a cluster with these capacities, [N, R]. `node_sets` maps names to node indices."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
         names = tuple(node_names) if node_names is not None else tuple(f"n{i}" for i in range(len(rows)))
         sets = np.zeros((1 + len(node_sets or {}), len(rows)), dtype=np.bool_)

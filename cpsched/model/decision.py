@@ -1,4 +1,4 @@
-"""A dispatcher's decision: which jobs start now and where, when the others start, and why they wait."""
+"""Define a dispatcher's decision: which jobs start now and where, when other jobs start, and why they wait."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
-"""What the caller needs: the starts alone (simulation), or also the plan and the waits (bridge)."""
+"""Data that the caller needs: only the starts (simulation), or also the plan and the waits (bridge)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
     """The jobs that start now, by slot, with the placements of all jobs in shared columns.
 
-    - `slots`: int64[S], the jobs by their slots in `Snapshot.table`.
-    - `nodes`, `units`: int64[P]. The i-th job uses `nodes[offsets[i]:offsets[i+1]]`, in ascending order, with `units`
-      units on each.
+    - `slots`: int64[S], the jobs' slots in `Snapshot.table`.
+    - `nodes`, `units`: int64[P]. The i-th job uses `nodes[offsets[i]:offsets[i+1]]`, in ascending order, with the
+      corresponding `units` on each node.
     - `offsets`: int64[S + 1].
 
     The constructor checks the form and raises `InvalidValue`, unless a compiled kernel built the value
@@ -65,7 +65,7 @@ class Starts:
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Starts:
-        """Return starts from a mapping of slot to placement, in the mapping's order."""
+        """Return starts from a mapping from slot to placement, in the mapping's order."""
         entries = [entry for placement in placements.values() for entry in placement]
         return cls(
             slots=np.fromiter(placements, np.int64, len(placements)),
@@ -75,7 +75,7 @@ class Starts:
         )
 
     def placements(self) -> dict[int, Placement]:
-        """Return a mapping of slot to placement."""
+        """Return a mapping from slot to placement."""
         found: dict[int, Placement] = {}
         for i, slot in enumerate(self.slots.tolist()):
             part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
@@ -98,15 +98,16 @@ _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The cost of a decision, and how it was reached.
+    """The cost of a decision, and the method that made it.
 
     - `path`: short name of the method (an immediate result, a kernel, a solver).
     - `considered`: number of jobs considered; `variables`: number of variables in a solver's model.
     - `status`: the solver's status; `objective`: the value of its plan; `bound`: a proven lower bound on this value.
     - `solver_s`: the solver's run time in seconds; `branches`: its effort, independent of the hardware.
-    - `first_s`, `best_s`: seconds until the solver found its first and its best plan.
-    - `unplaced`: number of jobs that a model without nodes would start, but that fit on no nodes.
-    - `ratios`: for a dispatcher with feedback control, the ratios of the real to a virtual schedule, and the weights.
+    - `first_s`, `best_s`: time in seconds until the solver found its first and its best plan.
+    - `unplaced`: number of jobs that a model without nodes would start, but that do not fit on the nodes.
+    - `ratios`: for a dispatcher with feedback control, the ratios of the real schedule to a virtual schedule, and the
+      weights.
     """
 
     path: str
@@ -130,7 +131,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a queued job does not start now, and the ids of the jobs that it waits behind.
+    """The reason why a queued job does not start now, and the ids of the jobs behind which it waits.
 
     Text given as `reason` becomes a `PendingReason` with the code `other`.
 
@@ -154,11 +155,11 @@ class Decision:
 
     - `starts`: the jobs that start now, with their placements.
     - `effort`: the cost of the decision.
-    - `plan_s`: int64[Q], the expected start (s) of each job of `snapshot.queue`, in that order; `NEVER` if unknown.
-      None if only starts were requested.
+    - `plan_s`: int64[Q], the expected start in seconds of each job in `snapshot.queue`, in that order; `NEVER` if
+      unknown. None if only starts were requested.
     - `waits`: why each waiting job does not start now, by job id; filled only with `need="plan"`.
-    - `again_s`: a later time (s) at which the dispatcher must decide again even without an event, as schedulers with
-    timers do; None to wait for the next event. The bridge decides every few seconds in any case.
+    - `again_s`: a later time in seconds at which the dispatcher must decide again even without an event, as schedulers
+      with timers do; None to wait for the next event. The bridge decides every few seconds in any case.
 
     `cpsched.verify` checks whether a decision may be applied. `cpsched.policy.Policy` has an example.
     """
@@ -170,11 +171,11 @@ class Decision:
     again_s: int | None = None
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
-        """Return a mapping of job id to placement for the jobs that start now."""
+        """Return a mapping from job id to placement for the jobs that start now."""
         return {snapshot.table.jobs[slot].id: where for slot, where in self.starts.placements().items()}
 
     def plan_by_job(self, snapshot: Snapshot) -> dict[int, int]:
-        """Return a mapping of job id to expected start (s) for the jobs whose start is known."""
+        """Return a mapping from job id to expected start in seconds, for the jobs whose start is known."""
         if self.plan_s is None:
             return {}
         pairs = zip(snapshot.queue.tolist(), self.plan_s.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""A job's request, and the job while it is pending, running and ended."""
+"""Define a job's request, and pending, running and ended jobs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from cpsched.model.sentinels import DISTINCT, EXCLUSIVE
 from cpsched.model.value_bounds import require_amount, require_duration, require_time, require_total
 
 Placement = tuple[tuple[int, int], ...]
-"""Where a job runs: pairs (node index, units on that node) in ascending order, with each node once.
+"""The location of a job: (node index, units on that node) pairs in ascending order, each node once.
 
 `((0, 4), (2, 1))` is four units on node 0 and one on node 2.
 """
 
 
 MAX_PRIORITY = 0xFFFFFFFF
-"""The largest priority and tier, because Slurm uses 32 bits."""
+"""Largest priority and tier, because Slurm uses 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request of a job: `units` identical units, each with `per_unit` amounts **on one node**.
+    """A job's request: `units` identical units, each with `per_unit` amounts **on one node**.
 
     - `units`: number of units. (pcp20 section 2.1: rn_i.)
     - `per_unit`: amounts in the order of `Cluster.resources`. (pcp20: req_i,r / rn_i.)
-    - `distinct`: each unit needs its own node (Slurm's fixed `--nodes`). Otherwise units may share a node.
+    - `distinct`: each unit needs its own node (Slurm's fixed `--nodes`). Otherwise, units may share a node.
     - `exclusive`: the job gets whole nodes. No other job may run on them, and each of them counts as fully used.
     - `node_set`: the row of `Cluster.node_sets` with the nodes that the job may use. Row 0 contains all nodes.
 
@@ -53,22 +53,22 @@ class Request:
 
     @property
     def sharing(self) -> int:
-        """The bits of `JobTable.sharing`."""
+        """Bits for `JobTable.sharing`."""
         return DISTINCT * self.distinct | EXCLUSIVE * self.exclusive
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as a scheduler sees it, without its true run time.
+    """A job as known to a scheduler, without its true run time.
 
-    - `submit_s`: submission time, s.
-    - `walltime_s`: requested run time, s. The cluster ends the job after this time.
+    - `submit_s`: submission time in seconds.
+    - `walltime_s`: requested run time in seconds. The cluster ends the job after this time.
     - `queue`: name of the queue (Slurm: partition).
-    - `ineligible`: why the job may not start yet (such as a dependency or a begin time), or None. Decisions ignore such
-      jobs. Text becomes a `PendingReason` with the code `other`.
+    - `ineligible`: why the job may not start yet (such as a dependency or a begin time), or None. Decisions ignore
+      ineligible jobs. Text becomes a `PendingReason` with the code `other`.
     - `qos`: quality of service, if the site has any.
     - `tier`, `priority`: the site's ranking, larger first. Tier takes precedence over priority. Both are 0 if the site
-    does not rank jobs.
+      does not rank jobs.
 
     >>> job = Job(id=7, submit_s=0, walltime_s=3600, request=Request(2, (4,)), user="ada")
     >>> job.request.units * job.walltime_s
@@ -99,9 +99,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that has occupied `placement` since `start_s` (s).
+    """A job that has occupied `placement` since `start_s`, in seconds.
 
-    Adapters omit nodes from `placement` that will not return to the scheduler (drained, down).
+    Adapters omit from `placement` the nodes that will not return to the scheduler (drained, down).
     """
 
     job: Job
@@ -114,7 +114,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ran from `start_s` to `end_s` (s), the input for predictors and expected waits."""
+    """A job that ran from `start_s` to `end_s`, in seconds. Predictors and expected waits learn from ended jobs."""
 
     job: Job
     start_s: int
@@ -122,7 +122,7 @@ class EndedJob:
 
     @property
     def run_s(self) -> int:
-        """True run time in seconds, at least 1 as is usual in the literature."""
+        """True run time in seconds, at least 1, as is usual in the literature."""
         return max(1, self.end_s - self.start_s)
 
     @property

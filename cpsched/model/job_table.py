@@ -1,4 +1,4 @@
-"""Jobs as columns of numbers, for kernels that loop over thousands of jobs.
+"""Define jobs as columns of numbers, for kernels that loop over thousands of jobs.
 
 A job's *slot* is its index in these columns: `table.units[3]` belongs to the job `table.jobs[3]`.
 """
@@ -25,7 +25,7 @@ def read_only_view(array: IntArray) -> IntArray:
 
 
 class PlacementPool(SharedStruct, grows=True):
-    """Placements of running jobs, as an append-only pool of (node, units) entries (see `JobTable.place_at`)."""
+    """The placements of running jobs, as an append-only pool of (node, units) entries (see `JobTable.place_at`)."""
 
     used: int
     """Number of entries in use."""
@@ -34,7 +34,7 @@ class PlacementPool(SharedStruct, grows=True):
 
 
 class JobTable(SharedStruct):
-    """Jobs as columns by slot, int64[S], for kernels. The code that builds a table owns it and may grow it."""
+    """Jobs as columns by slot, int64[S]. The code that builds a table owns it and may extend it."""
 
     jobs: Sequence[Job]
     submit_s: Column
@@ -42,16 +42,16 @@ class JobTable(SharedStruct):
     estimate_s: Column
     units: Column
     per_unit: Matrix
-    """int64[S, R]"""
+    """Amounts per unit, int64[S, R]."""
     sharing: Column
-    """Bits `DISTINCT`, `EXCLUSIVE`."""
+    """Bits `DISTINCT` and `EXCLUSIVE`."""
     node_set: Column
     priority: Column
-    """The rank that the site gives a job within its tier, larger first."""
+    """Site's ranking within a tier, larger first."""
     tier: Column
     start_s: Column
     end_s: Column
-    """Expected end of a running job."""
+    """Expected end of a running job in seconds."""
     place_at: Column
     """Index of a running job's first entry in `places`."""
     place_count: Column
@@ -60,17 +60,17 @@ class JobTable(SharedStruct):
 
     @property
     def place_node(self) -> IntArray:
-        """int64[P]: the nodes of all placements, job after job."""
+        """Nodes of all placements, job by job, int64[P]."""
         return read_only_view(placement_entries(self.places)[0])
 
     @property
     def place_units(self) -> IntArray:
-        """int64[P]: the units on each node of `place_node`."""
+        """Units on each node in `place_node`, int64[P]."""
         return read_only_view(placement_entries(self.places)[1])
 
     @cached_property
     def _slots_by_id(self) -> dict[int, int]:
-        """Slots by job id, for the jobs in the table at the last call."""
+        """Slots by job id, for the jobs in the table at the last call of `slots`."""
         return {}
 
     def slots(self) -> Mapping[int, int]:
@@ -81,18 +81,18 @@ class JobTable(SharedStruct):
         return known
 
     def slot_of(self, job_id: int) -> int:
-        """Return the slot of a job; raise `InvalidValue` if the table does not contain the job."""
+        """Return a job's slot. Raise `InvalidValue` if the table does not contain the job."""
         known = self.slots()
         require(job_id in known, "job", job_id, "is not in this table")
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """Return a table with read-only columns, in which kernels still see the original."""
+        """Return a table with read-only columns, through which kernels still access the original."""
         return self.view_with({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:
-        """Return a table of the queued jobs (slots 0..Q-1, in order) and the running jobs, with walltimes as estimates.
+        """Return a table of queued jobs (slots 0 to Q-1, in order) and running jobs, with walltimes as estimates.
 
         Raise `InvalidValue` for a request that does not match `cluster`.
         """
@@ -145,7 +145,7 @@ def _require_matching_requests(jobs: Sequence[Job], cluster: Cluster) -> None:
 
 
 COLUMNS = tuple(name for name, hint in kernel_fields(JobTable).items() if array_type_from_hint(hint))
-"""The names of a table's columns."""
+"""Names of a table's columns."""
 
 
 @kernel

@@ -1,7 +1,7 @@
-"""The expected end of a running job that has outlived its estimate.
+"""Compute the expected end of a running job, even if it has outlived its estimate.
 
-A policy's `overrun` setting selects the rule. Its default is `Dispatcher.overrun`: `walltime` for `lookahead`,
-`one-second` for all others. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
+A policy's `overrun` setting selects the rule. The default is `Dispatcher.overrun`: `walltime` for `lookahead` and
+`one-second` for all other dispatchers. A `Policy` built in Python without `PolicySpec` defaults to `one-second`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE,
 
 @scalar_subroutine
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
-    """Return the expected end of a running job, as seen at `now_s`; always later than `now_s`.
+    """Return the expected end of a running job at `now_s`, in seconds; it is always later than `now_s`.
 
-    If the job has outlived its estimate, its expected end is
+    If the job has outlived its estimate, the expected end is:
 
     - `one-second`: one second from now (cp19 section 4);
     - `double`: the end of the estimate, doubled until it covers the time already run;
     - `walltime`: the end of the walltime; after that, one second from now.
 
-    Times are within `cpsched.model.value_bounds`, so no sum overflows int64.
+    Times are within the bounds in `cpsched.model.value_bounds`, so no sum overflows int64.
     """
     end_s = start_s + estimate_s
     if end_s > now_s:
@@ -42,5 +42,5 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """Call `expected_end` with the name of a rule instead of its code."""
+    """Return the same as `expected_end`, given a rule's name instead of its code."""
     return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

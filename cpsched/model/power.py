@@ -1,4 +1,4 @@
-"""The power cap: the maximum total draw of all running jobs, and the assumed draw of each job."""
+"""Define the power cap: the maximum total draw of running jobs, and the assumed draw of each job."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A limit of `cap_w` watts on the total power draw of all running jobs. `verify` checks it as part of `Cluster`.
+    """A limit of `cap_w` watts on the total power draw of running jobs. `verify` checks it as part of `Cluster`.
 
-    `watts` holds pairs of a resource name and the power draw in watts per requested amount. Raise `InvalidValue` for a
-    cap that is not positive, or for watts that are negative or missing.
+    `watts` contains (resource name, watts per unit of the requested amount) pairs. The constructor raises
+    `InvalidValue` for a cap that is not positive, or for watts that are negative or missing.
     """
 
     cap_w: int
@@ -31,11 +31,11 @@ class PowerCap:
 
     @classmethod
     def of(cls, cap_w: int, watts: Mapping[str, int]) -> PowerCap:
-        """Return the cap, given watts by resource."""
+        """Return a cap from watts by resource name."""
         return cls(cap_w, tuple(watts.items()))
 
     def draw_w(self, request: Request, resources: Sequence[str]) -> int:
-        """Return the power draw (W) of a job with this request, on a cluster with these resources."""
+        """Return the power draw in watts of a job with this request, on a cluster with these resources."""
         watts = dict(self.watts)
         each = sum(amount * watts.get(name, 0) for name, amount in zip(resources, request.per_unit, strict=True))
         return request.units * each

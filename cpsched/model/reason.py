@@ -1,4 +1,4 @@
-"""Reasons why a job is pending, as codes with arguments; user interfaces format the text."""
+"""Define the reasons why a job is pending, as codes with arguments; user interfaces format the text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cpsched.errors import require
 
 
 class PendingCode(StrEnum):
-    """Why a pending job does not start now, by kind; the arguments of a reason are in parentheses.
+    """The kinds of reasons why a pending job does not start now, with a reason's arguments in parentheses.
 
     The dispatcher considered the job:
 
     - `never` (the violated rule): even the empty cluster could not run it.
-    - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too little is free.
+    - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too few resources are free.
     - The job fits, but: `reserved`: it would delay a job with a reservation; `priority`: other jobs come first;
       `weight`: other jobs have a larger weight; `not_considered`: the search considers only the jobs before it;
       `next_pass`: the next scheduler pass decides.
@@ -25,17 +25,17 @@ class PendingCode(StrEnum):
     - `dependency`, or `depends_on` (names of the jobs); `begin_time`; `array_limit` (name of the elements): its array
       has reached its limit on running elements.
     - `cluster` (name, details): a reason given by the cluster, such as a limit.
-    - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and whose starts fail).
+    - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and the group whose starts fail).
     - `held`, or `held_for_jobs` if PBS holds the job for other jobs (the holds). `held_by` (the holder).
-    - `queue_opened`: PBS's scheduler may start jobs of its queue. `in_transit`: it is moving to another queue.
+    - `queue_opened`: PBS's scheduler may start jobs in its queue. `in_transit`: it is moving to another queue.
     - `no_gap`, `before_reservation` (missing resources, the reservations): it does not fit before these reservations
       end. `beside_reservation` (name): it does not fit next to the reserved cores.
 
-    The job is left to the cluster's scheduler:
+    The bridge does not manage the job:
 
-    - `unmodelled` (summary, details): its request is not modelled. `unreadable` (details).
-    - `chosen_nodes`: its owner requested specific nodes. `magnetic_reservation` (name). `preemption` (whose jobs): it
-      may start by preempting running jobs.
+    - `unmodelled` (summary, details): its request is not modeled. `unreadable` (details).
+    - `chosen_nodes`: its owner requested specific nodes. `magnetic_reservation` (name). `preemption` (the group whose
+      jobs it may preempt): it may start by preempting running jobs.
     """
 
     NEVER = "never"
@@ -71,7 +71,7 @@ class PendingCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """Why a pending job does not start now, as a code with arguments.
+    """The reason why a pending job does not start now, as a code with arguments.
 
     >>> PendingReason(PendingCode.RESOURCES, (0, 2)).arguments
     (0, 2)
@@ -108,5 +108,5 @@ ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
 
 
 def to_pending_reason(reason: PendingReason | str) -> PendingReason:
-    """Return `reason` as a reason code; text from a plug-in or an earlier version gets the code `other`."""
+    """Return `reason` as a `PendingReason`. Text from a plug-in or an earlier version gets the code `other`."""
     return PendingReason(PendingCode.OTHER, (reason,)) if isinstance(reason, str) else reason

@@ -1,4 +1,4 @@
-"""Bounds on times and amounts, within which no sum or product in the kernels overflows 64 bits.
+"""Define bounds on times and amounts, within which no sum or product in the kernels overflows 64 bits.
 
 The constructors of `cpsched.model` check them.
 """
@@ -10,9 +10,9 @@ from cpsched.errors import require
 TIME_BOUND_S = 1 << 53
 """Bound on times (before or after the epoch) and durations, in seconds."""
 AMOUNT_BOUND = 1 << 40
-"""Bound on the amount of a resource on one node or in one unit of a job; for memory in MiB, 2^60 bytes."""
+"""Bound on a resource's amount on one node or in one unit of a job; 2^60 bytes for memory in MiB."""
 TOTAL_AMOUNT_BOUND = 1 << 60
-"""Bound on the amount of a resource on all nodes, or in all units of a job."""
+"""Bound on a resource's total amount on all nodes or in all units of a job."""
 
 
 def require_time(field: str, second: int) -> None:

@@ -1,17 +1,17 @@
-"""The time of a job's last checkpoint, which a user or the job writes to the job's comment."""
+"""Parse the time of a job's last checkpoint, which the user or the job writes to the job's comment."""
 
 from __future__ import annotations
 
 import re
 
 _CHECKPOINT = re.compile(r"(?<!\S)checkpoint=([0-9]{1,12})(?!\S)")
-"""A mark that whitespace delimits. More digits than 12 are no Unix time."""
+"""Pattern for a mark delimited by whitespace. More than 12 digits are not a Unix time."""
 
 
 def last_checkpoint_s(comment: str, start_s: int, now_s: int) -> int | None:
-    """Return the latest `checkpoint=<unix time>` in a running job's comment; None if there is none.
+    """Return the latest `checkpoint=<unix time>` in a running job's comment, or None if there is none.
 
-    Ignore times before the job's start or in the future, because users write them.
+    Times before the job's start or in the future are ignored, because users write the comment.
     """
     times = (int(digits) for digits in _CHECKPOINT.findall(comment))
     return max((at_s for at_s in times if start_s <= at_s <= now_s), default=None)

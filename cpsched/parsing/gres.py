@@ -1,4 +1,4 @@
-"""Generic resources in Slurm's syntax: `gpu:a100:2(S:0-1)` on a node, `gres/gpu:a100=2` or `gres:gpu:2` in a job.
+"""Parse generic resources in Slurm's syntax: `gpu:a100:2(S:0-1)` on a node, `gres/gpu:a100=2` or `gres:gpu:2` in a job.
 
 Slurm does not restrict names and types: only commas, colons, equal signs and the bracket at the end are special
 (`slurm_get_next_tres`, `_get_gres_cnt` and `_build_node_gres_str`, unchanged from 22.05 to 26.05). The text after the
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 NO_CONSUME = "no_consume"
-"""Slurm's flag, after or instead of a type, for a resource that any number of jobs share."""
+"""Slurm's flag, after or instead of a type, for a resource that any number of jobs may share."""
 MAX_COUNT = (1 << 64) - 1
 
 _NUMBER = re.compile(r"(\d+)([a-z]*)", re.ASCII)
@@ -26,13 +26,13 @@ _UNITS: dict[str, int] = {"": 1} | {
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """One generic resource of a node or request; `type` is empty if it has none."""
+    """A generic resource on a node or in a request. `type` is empty if it has no type."""
 
     name: str
     type: str = ""
     count: int = 1
     is_consumable: bool = True
-    """Whether jobs consume units of the count."""
+    """Whether jobs consume the resource."""
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ class Gres:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Parse a list of generic resources in order; raise ValueError for text that Slurm rejects.
+    """Return the generic resources in a list, in order. Raise `ValueError` for text that Slurm rejects.
 
     >>> [(each.key, each.count) for each in parse_gres("gpu:2080ti:8(S:0,2),gpu:1g.10gb+me:7,shard:1K")]
     [('gpu:2080ti', 8), ('gpu:1g.10gb+me', 7), ('shard', 1024)]
@@ -54,7 +54,7 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def parse_count(word: str) -> int | None:
-    """Parse a count in Slurm's syntax, such as `1K` or `5GB`; return None if the word is not a number.
+    """Return a count in Slurm's syntax, such as `1K` or `5GB`, or None if the word is not a count.
 
     >>> parse_count("2K"), parse_count("2kb"), parse_count("2080ti")
     (2048, 2000, None)
@@ -66,7 +66,7 @@ def parse_count(word: str) -> int | None:
 
 
 def _split_items(text: str) -> Iterator[str]:
-    """Yield the items between the commas outside brackets; like Slurm, skip empty items."""
+    """Yield the items between commas outside brackets. Like Slurm, skip empty items."""
     depth = start = 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -1,4 +1,4 @@
-"""Expand Slurm's node lists, such as `n[1-3,07],gpu1`, to node names."""
+"""Expand Slurm's node lists, such as `n[1-3,07],gpu1`, into node names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_LISTED_NODES = 200_000
 
 @lru_cache(maxsize=8192)
 def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
-    """Return a list's node names in order; raise ValueError for invalid brackets or ranges."""
+    """Return a list's node names in order. Raise `ValueError` for invalid brackets or ranges."""
     if not nodes:
         return ()
     names: list[str] = []
@@ -21,7 +21,7 @@ def expand_hostlist(nodes: str | None) -> tuple[str, ...]:
 
 
 def expand_if_valid(nodes: str | None) -> tuple[str, ...]:
-    """Return the same as `expand_hostlist`, but an empty tuple for an invalid list."""
+    """Return the result of `expand_hostlist`, or an empty tuple for an invalid list."""
     try:
         return expand_hostlist(nodes)
     except ValueError:
@@ -44,7 +44,7 @@ def _split_items(text: str) -> list[str]:
 
 
 def _expand_item(item: str) -> list[str]:
-    """Return the names of one item; the last dimension varies fastest."""
+    """Return the names in one item, with the last dimension varying fastest."""
     head, bracket, rest = item.partition("[")
     if not bracket:
         return [item]
@@ -68,6 +68,6 @@ def _expand_ranges(ranges: str) -> list[str]:
 
 
 def _check_list_length(count: int, text: str) -> None:
-    """Raise ValueError if a list is longer than `MAX_LISTED_NODES`."""
+    """Raise `ValueError` if a list has more than `MAX_LISTED_NODES` names."""
     if count > MAX_LISTED_NODES:
         raise ValueError(f"node list {text[:60]!r}: more than {MAX_LISTED_NODES} nodes")

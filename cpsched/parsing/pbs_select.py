@@ -1,4 +1,4 @@
-"""PBS syntax for requests, sizes and durations, as in the output of its commands and in its accounting logs.
+"""Parse PBS requests, sizes and durations, as in the output of its commands and in its accounting logs.
 
 - `select`: chunks joined by `+`, such as `2:ncpus=4:mem=8gb+1:ncpus=1`. Values may be quoted.
 - `place`: an arrangement, a sharing mode and a group, such as `scatter:excl:group=rack`.
@@ -23,12 +23,12 @@ _WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^:"'])+""")
 _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 _MAX_QUOTED_CHARS = 60
-"""Maximum number of characters of invalid text that an error message quotes."""
+"""Maximum number of characters that an error message quotes from invalid text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PbsSelectChunk:
-    """`count` equal chunks, and each chunk's request by resource."""
+    """`count` equal chunks. `asked` is each chunk's request by resource."""
 
     count: int
     asked: dict[str, str]
@@ -36,7 +36,7 @@ class PbsSelectChunk:
 
 @dataclass(frozen=True, slots=True)
 class PbsPlaceDirective:
-    """The placement of chunks; `unknown` contains the words that the PBS manual does not document."""
+    """The placement of chunks. `unknown` contains words that are not in PBS's manual."""
 
     arrangement: str = "free"
     sharing: str = ""
@@ -45,7 +45,7 @@ class PbsPlaceDirective:
 
 
 def parse_size_bytes(text: str, field: str = "size") -> int:
-    """Parse a size such as `24684084kb` into bytes, with eight bytes per word. Raise `InvalidValue`."""
+    """Return the bytes in a size such as `24684084kb`, with eight bytes per word. Raise `InvalidValue`."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a size like 100mb")
@@ -53,7 +53,7 @@ def parse_size_bytes(text: str, field: str = "size") -> int:
 
 
 def parse_duration_s(text: str, field: str = "duration") -> int:
-    """Parse a duration such as `36:00:00`, `10:00` or `90` into seconds. Raise `InvalidValue`."""
+    """Return the seconds in a duration such as `36:00:00`, `10:00` or `90`. Raise `InvalidValue`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise InvalidValue(field, escape_controls(text[:_MAX_QUOTED_CHARS]), "must be a time like 36:00:00, or seconds")
@@ -61,7 +61,7 @@ def parse_duration_s(text: str, field: str = "duration") -> int:
 
 
 def parse_select(select: str, field: str = "select") -> list[PbsSelectChunk]:
-    """Parse the chunks of a `select` value in order. Raise `InvalidValue`."""
+    """Return the chunks in a `select` value, in order. Raise `InvalidValue`."""
     parts = _PART.findall(select)
     if "+".join(parts) != select or not parts:
         raise _invalid_select(field, select)
@@ -87,7 +87,7 @@ def _invalid_select(field: str, select: str) -> InvalidValue:
 
 
 def parse_place(text: str) -> PbsPlaceDirective:
-    """Parse a `place` value. If several words of one kind occur, the last one applies."""
+    """Return a parsed `place` value. If several words of one kind occur, the last word applies."""
     arrangement, sharing, group, unknown = "free", "", "", []
     for word in filter(None, text.split(":")):
         if word in ("free", "pack", "scatter", "vscatter"):

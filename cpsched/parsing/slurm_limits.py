@@ -1,4 +1,4 @@
-"""Slurm syntax for limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
+"""Parse Slurm's limits, amounts and times, as in `sacctmgr`, `scontrol show assoc_mgr` and site files."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ LIMIT_FIELDS: Mapping[str, str] = {
     "MaxTRESRunMinsPA": "running_minutes_an_account",
     "MaxTRESRunMinsPerAccount": "running_minutes_an_account",
 }
-"""Slurm's names for the modelled limits, in all spellings, and the corresponding fields of `AccountingLimits`."""
+"""Fields of `AccountingLimits` by Slurm's name for the limit, in all spellings."""
 SUBMISSION_LIMITS = (
     "GrpSubmit", "GrpSubmitJobs", "MaxSubmit", "MaxSubmitJobs", "MaxSubmitPU", "MaxSubmitPA", "MaxSubmitJobsPU",
     "MaxSubmitJobsPA",
 )  # fmt: skip
-"""Limits on submission. Slurm rejects jobs that exceed them, so a scheduler never sees these jobs."""
+"""Limits on submission. Slurm rejects jobs that exceed them, so no scheduler receives these jobs."""
 UNMODELLED_LIMITS = (
     "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
-"""Limits that are not modelled. Only Slurm itself enforces them."""
+"""Limits that are not modeled. Only Slurm itself enforces them."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
-    """Parse amounts by resource, with memory in MiB; raise `InvalidValue`.
+    """Return amounts by resource, with memory in MiB and without unlimited amounts. Raise `InvalidValue`.
 
     >>> parse_tres("cpu=64,mem=2G,gres/gpu=N")
     {'cpu': 64, 'mem': 2048}
@@ -90,7 +90,7 @@ def _parse_amount(name: str, text: str) -> int:
 
 
 def parse_minutes(text: str) -> int | None:
-    """Parse a time in Slurm's syntax as minutes, rounded up; return None for no limit.
+    """Return a time in Slurm's syntax in minutes, rounded up, or None for no limit.
 
     >>> parse_minutes("1-12"), parse_minutes("02:30:00"), parse_minutes("90"), parse_minutes("UNLIMITED")
     (2160, 150, 90, None)
@@ -100,7 +100,7 @@ def parse_minutes(text: str) -> int | None:
 
 
 def parse_seconds(text: str) -> int | None:
-    """Parse a time in Slurm's syntax and return seconds; return None for no limit.
+    """Return a time in Slurm's syntax in seconds, or None for no limit.
 
     The forms are M, M:S, H:M:S, D-H, D-H:M and D-H:M:S.
     """
@@ -119,12 +119,12 @@ def parse_seconds(text: str) -> int | None:
 
 
 def parse_exempt_s(text: str) -> int | None:
-    """Return a `PreemptExemptTime` in seconds; None if it is not set, for which Slurm also prints `-00:00:01`."""
+    """Return a `PreemptExemptTime` in seconds, or None if it is not set, which Slurm may print as `-00:00:01`."""
     return None if text.strip() in ("", "-00:00:01") else parse_seconds(text)
 
 
 def parse_preempt_mode(text: str) -> PreemptMode | None:
-    """Return a `PreemptMode` without its options; None for `cluster` or an empty value. Raise `InvalidValue`.
+    """Return a `PreemptMode` without its options, or None for `cluster` or an empty value. Raise `InvalidValue`.
 
     >>> parse_preempt_mode("GANG,SUSPEND"), parse_preempt_mode("REQUEUE"), parse_preempt_mode("cluster")
     ('suspend', 'requeue', None)
@@ -140,7 +140,7 @@ def parse_preempt_mode(text: str) -> PreemptMode | None:
 
 
 def parse_limits(texts: Mapping[str, str]) -> AccountingLimits:
-    """Return the limits in `words`, which maps Slurm's names to text; ignore other names. Raise `InvalidValue`.
+    """Return the limits in `texts`, which maps Slurm's names to text. Ignore other names. Raise `InvalidValue`.
 
     >>> found = parse_limits({"MaxJobs": "2", "GrpTRES": "cpu=8", "QOS": "normal"})
     >>> found.jobs, found.group_tres
@@ -173,7 +173,7 @@ def _parse_limit(field: str, text: str) -> int | dict[str, int] | None:
 
 
 def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
-    """Return the names of limits that `words` sets, but that are not modelled."""
+    """Return the names of limits that `texts` sets but that are not modeled."""
     return [
         name
         for name in UNMODELLED_LIMITS
@@ -182,7 +182,7 @@ def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
 
 
 def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a Slurm command's `-P` output: a line of headings, then values, separated by `|`."""
+    """Yield the rows in a Slurm command's `-P` output: a line of headings, then lines of values, separated by `|`."""
     lines = iter(text.replace("\r\n", "\n").split("\n"))  # values may contain other line separators
     headings = next(lines, "").split("|")
     for line in lines:
@@ -192,7 +192,7 @@ def parse_pipe_table(text: str) -> Iterator[dict[str, str]]:
 
 
 def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the NAME=VALUE words of a line from `scontrol -o`; a value may be empty."""
+    """Yield (name, value) for each NAME=VALUE word in a line from `scontrol -o`. Values may be empty."""
     for word in line.split():
         name, equals, value = word.partition("=")
         if equals:
@@ -200,7 +200,7 @@ def parse_key_values(line: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_flags(text: str) -> frozenset[str]:
-    """Return the words of a comma-separated list in lower case."""
+    """Return the words in a comma-separated list, in lower case."""
     return frozenset(word.strip().lower() for word in text.split(",") if word.strip())
 
 

@@ -1,1 +1,1 @@
-"""Run-time predictors: the expected run time of a job, derived from its user's earlier jobs."""
+"""Run-time predictors, which derive a job's expected run time from its user's earlier jobs."""

@@ -1,4 +1,4 @@
-"""Base class of predictors, and checks of their results."""
+"""Define the base class of predictors, and check their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 
 class Predictor(ABC):
-    """Predicts how long a job will run, from its request and from ended jobs.
+    """Base class of predictors, which predict a job's run time from its request and from ended jobs.
 
     Subclasses must define `predict`. All other methods have defaults.
 
@@ -24,7 +24,7 @@ class Predictor(ABC):
     """
 
     learns: bool = False
-    """Whether `learn` changes later predictions; True by default if the class overrides `learn`.
+    """Whether `learn` changes later predictions. Defaults to True if the class overrides `learn`.
 
     If False, a simulation may predict all jobs in advance.
     """
@@ -37,12 +37,12 @@ class Predictor(ABC):
     def predict(self, job: Job) -> int:
         """Return the expected run time in seconds, at least 1.
 
-        This method is called once per job, when the job is first seen. A value above the walltime counts as the
-        walltime, because the cluster then ends the job.
+        This method is called once per job, when the job is first observed. A value above the walltime counts as the
+        walltime, because the cluster ends the job at its walltime.
         """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write `table.estimate_s` (s) of `slots`. Override this method to predict whole columns at once."""
+        """Write the estimates for `slots` to `table.estimate_s`. Override this method to predict many jobs at once."""
         for slot in slots.tolist():
             table.estimate_s[slot] = to_whole_seconds(self.predict(table.jobs[slot]))
 
@@ -51,7 +51,7 @@ class Predictor(ABC):
 
 
 class EndedJobLearner(Protocol):
-    """The learning interface that dispatchers and predictors share."""
+    """The interface for learning from ended jobs that dispatchers and predictors share."""
 
     @property
     def learns(self) -> bool:
@@ -64,7 +64,7 @@ class EndedJobLearner(Protocol):
 
 
 def set_learns_default(cls: type[Any], base: type[Any]) -> None:
-    """Set `cls.learns` if `cls` overrides `learn` and no subclass of `base` defines `learns` already."""
+    """Set `cls.learns` if `cls` overrides `learn`, unless `cls` or a class between it and `base` defines `learns`."""
     below = cls.__mro__[: cls.__mro__.index(base)]
     if cls.learn is not base.learn and not any("learns" in vars(each) for each in below):
         cls.learns = True
@@ -74,14 +74,14 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 def to_whole_seconds(answer: object) -> int:
-    """Return `answer` as whole seconds, rounded down; raise `InvalidValue` unless 1 <= answer < 2^53."""
+    """Return `answer` in whole seconds, rounded down. Raise `InvalidValue` unless 1 <= answer < 2^53."""
     if isinstance(answer, _NUMBERS) and 1 <= answer < TIME_BOUND_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, at least 1 and below 2^53")
 
 
 def predict_run_time_s(predictor: Predictor, job: Job) -> int:
-    """Return the prediction for `job` in whole seconds; raise `PolicyError` if `predictor` fails."""
+    """Return the prediction for `job` in whole seconds. Raise `PolicyError` if `predictor` fails."""
     try:
         return to_whole_seconds(predictor.predict(job))
     except CAUGHT_EXCEPTIONS as error:
@@ -89,7 +89,7 @@ def predict_run_time_s(predictor: Predictor, job: Job) -> int:
 
 
 def is_trainable(part: str, of: EndedJobLearner) -> bool:
-    """Return whether a dispatcher or predictor learns; raise `PolicyError` if `learns` raises."""
+    """Return whether a dispatcher or predictor learns. Raise `PolicyError` if reading `learns` fails."""
     try:
         return bool(of.learns)
     except CAUGHT_EXCEPTIONS as error:
@@ -97,7 +97,7 @@ def is_trainable(part: str, of: EndedJobLearner) -> bool:
 
 
 def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
-    """Pass an ended job to the `learn` method of a dispatcher or predictor; raise `PolicyError` if it fails."""
+    """Pass an ended job to the `learn` method of a dispatcher or predictor. Raise `PolicyError` if it fails."""
     try:
         of.learn(ended)
     except CAUGHT_EXCEPTIONS as error:
@@ -105,7 +105,7 @@ def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
-    """Let `predictor` write the estimates of `slots`, capped at the walltime.
+    """Let `predictor` write the estimates for `slots`, capped at the walltime.
 
     If it fails, write the walltimes instead and raise `PolicyError`.
     """

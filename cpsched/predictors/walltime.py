@@ -1,4 +1,4 @@
-"""Predictor `walltime` (-W): the requested run time."""
+"""Define the predictor `walltime` (-W): the requested run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.registration import Registration
 
 
 class WalltimePredictor(Predictor):
-    """Predicts the walltime."""
+    """A predictor that returns the walltime."""
 
     @override
     def predict(self, job: Job) -> int:
