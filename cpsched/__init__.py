@@ -1,4 +1,4 @@
-"""The decision core: pure functions and values that use no clock, files or sockets.
+"""The decision core: pure functions and values that use no clocks, files or sockets.
 
 Public API:
 
@@ -9,7 +9,7 @@ Public API:
 - Registration and metrics: `Registration`, `Metric`, `ScheduleData`.
 - Errors: `CpschedError`, `InvalidValue`, `UnknownName`, `PluginLoadError`, `PluginError`.
 
-Names are loaded on first use, so `import cpsched` is cheap. The API of the simulator is `cpsched_sim`.
+Names are loaded on first use, which keeps `import cpsched` fast. The simulator's API is `cpsched_sim`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The exceptions of the decision core.
+"""Define the exceptions of the decision core.
 
 An exception means that the program or its environment failed. Infeasible, late and no capacity are results.
 
-    CpschedError            base of all exceptions of this package
+    CpschedError            base class of all exceptions in this package
     ├── InvalidValue        a value violates a rule; the message names both (exit code 2)
     ├── UnknownName         unknown dispatcher, predictor or parameter; the message lists the known names
     ├── PluginLoadError     a plug-in or `package.module:Class` cannot be loaded; the message states the reason
     ├── PluginError         a plug-in violated its contract; the message gives file and line (exit code 1)
     │   └── PolicyError         the plug-in is a dispatcher or predictor
-    ├── SimulationError     base of the errors of `cpsched_sim`
-    └── BridgeError         base of the errors of `cpsched_bridge`
+    ├── SimulationError     base class of the errors in `cpsched_sim`
+    └── BridgeError         base class of the errors in `cpsched_bridge`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class CpschedError(Exception):
-    """Base of all exceptions that `cpsched`, `cpsched_sim` and the bridge raise deliberately."""
+    """Base class of all exceptions that `cpsched`, `cpsched_sim` and the bridge raise deliberately."""
 
 
 class InvalidValue(CpschedError, ValueError):
@@ -37,7 +37,7 @@ class InvalidValue(CpschedError, ValueError):
 
 
 class UnknownName(CpschedError, LookupError):
-    """An unknown name; the message lists the known names and suggests the most similar one."""
+    """A name is unknown; the message lists the known names and suggests the most similar name."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -47,7 +47,7 @@ class UnknownName(CpschedError, LookupError):
 
 
 CAUGHT_EXCEPTIONS = (Exception, SystemExit)
-"""The plug-in exceptions that are caught. `SystemExit` counts as a failure."""
+"""Exceptions from plug-ins that are caught. `SystemExit` counts as a failure."""
 
 CHECKED_METHODS = {"dispatcher": ("decide",), "predictor": ("fill", "predict"), "trace format": ("_record",)}
 """Methods whose results are checked, by kind of plug-in."""
@@ -97,7 +97,7 @@ MAX_PLUGIN_MESSAGE_CHARS = 500
 
 
 def exception_message(error: BaseException) -> str:
-    """Return the message of an exception, bounded and printable, even if its `__str__` raises."""
+    """Return an exception's message, shortened and with control characters escaped, even if its `__str__` raises."""
     try:
         return escape_controls(str(error)[:MAX_PLUGIN_MESSAGE_CHARS])
     except Exception:
@@ -105,7 +105,7 @@ def exception_message(error: BaseException) -> str:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return the type and the message of an exception."""
+    """Return an exception's type and message."""
     return f"{type(error).__name__}: {exception_message(error)}"
 
 
@@ -119,14 +119,14 @@ def _escape_character(character: str) -> str:
 
 
 def abbreviate(things: Sequence[T], most: int, between: str = ", ", text: Callable[[T], str] = str) -> str:
-    """Join the first `most` items and count the rest: `n1, n2 and 3 more`."""
+    """Return the first `most` items joined, and the number of other items: `n1, n2 and 3 more`."""
     more = len(things) - most
     shown = between.join(map(text, things[:most]))
     return f"{shown}{between.rstrip(', ')} and {more:,} more" if more > 0 else shown
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known name most similar to `name`; empty if none is similar."""
+    """Return a hint with the known name most similar to `name`, or "" if no name is similar."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), 1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 UNIX_TIME_S = 10**9
-"""Times from this value on are Unix time (2001 and later); the clock of a simulated cluster starts at zero."""
+"""Times from this value on are Unix time (2001 and later). A simulated cluster's clock starts near zero."""
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
@@ -33,12 +33,12 @@ def format_milliseconds(seconds: float) -> str:
 
 
 def format_unix_time(unix_s: float) -> str:
-    """Format Unix time as date and time in UTC, without the zone: `2026-11-25 16:53:28`."""
+    """Format a Unix time as date and time in UTC, without the zone: `2026-11-25 16:53:28`."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def format_cluster_time(cluster_s: int) -> str:
-    """Format a second of the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` if simulated."""
+    """Format a time on the cluster's clock: `2026-11-25 16:53:28 UTC`, or `day 3, 02:05:00` if simulated."""
     if cluster_s >= UNIX_TIME_S:
         return f"{format_unix_time(cluster_s)} UTC"
     days, rest = divmod(abs(cluster_s), _DAY_S)
@@ -58,7 +58,7 @@ def format_planned_time(at_s: int, now_s: int) -> str:
 
 
 def format_time_left(at_s: int, now_s: int) -> str:
-    """Format the time left until a planned time, as the end of a range: `5 min`; `now` if it has passed."""
+    """Format the time until a planned time, for the end of a range: `5 min`; `now` if it has passed."""
     return format_duration(at_s - now_s) if at_s > now_s else "now"
 
 
@@ -74,7 +74,7 @@ def format_start_change(expected_s: int | None, first_s: int | None) -> str:
 
 
 def format_amount(resource: str, value: int) -> str:
-    """Format an amount of a resource: memory in GiB, all others as a number."""
+    """Format an amount of a resource: memory in MiB or GiB, other resources as a number."""
     mib = _mib_per_unit(resource)
     if mib is None:
         return f"{value:,}"
@@ -86,7 +86,7 @@ def format_amount(resource: str, value: int) -> str:
 
 
 def resource_label(name: str, number: int = 2) -> str:
-    """Return the label of a resource next to an amount: `memory` for `memory_mib`, `GPUs (a100)` for `gpu:a100`."""
+    """Return a resource's label for use with an amount: `memory` for `memory_mib`, `GPUs (a100)` for `gpu:a100`."""
     if _mib_per_unit(name) is not None:
         return "memory"
     kind, _, model = name.removeprefix("gres/").partition(":")
@@ -152,7 +152,7 @@ def format_with_unit(value: float | None, unit: str) -> str:
 
 
 def format_difference(value: float | None, unit: str) -> str:
-    """Format a difference with its sign; without a sign if it rounds to zero, `-` for None."""
+    """Format a difference with its sign, or without a sign if it rounds to zero; `-` for None."""
     if value is None:
         return "-"
     size = format_with_unit(abs(value), unit)

@@ -1,4 +1,4 @@
-"""Former names of modules, classes and package exports, as found in settings, journals and command lines.
+"""Map former names of modules, classes and package exports, as found in settings, journals and command lines.
 
 Both tables will be removed two minor releases after 0.1.0.
 """
@@ -84,7 +84,7 @@ def resolve_former_path(dotted_path: str) -> str:
 
 
 def resolve_former_name(package: str, name: str) -> str | None:
-    """Return the current name of an exported class; None if it never had another name."""
+    """Return the current name of an exported class with a former name, or None if `name` is not a former name."""
     return next(
         (new for old, new in CLASSES.items() if old.split(".")[0] == package and old.endswith(f":{name}")), None
     )

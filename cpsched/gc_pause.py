@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the collector, which would otherwise keep rescanning long-lived objects and find no garbage."""
+    """Pause the collector, which would otherwise repeatedly scan long-lived objects and find no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Check that the imported packages come from one installation."""
+"""Check that the imported packages come from the same installation."""
 
 from __future__ import annotations
 

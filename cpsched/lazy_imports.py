@@ -1,4 +1,4 @@
-"""Load the public names of a package on first use (PEP 562)."""
+"""Load a package's public names on first use (PEP 562)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from html import escape
 from typing import Self
 
 _EMPTY = frozenset(("circle", "line", "meta", "path", "polygon", "polyline", "rect"))
-"""Elements without children."""
+"""Elements that need no closing tag if they have no children."""
 
 
 class Markup(str):

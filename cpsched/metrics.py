@@ -1,8 +1,8 @@
-"""Metrics of a schedule, in one table for summaries, reports, plots, the demo and the exporter.
+"""Define the metrics of a schedule in one table for summaries, reports, plots, the demo and the exporter.
 
 Symbols are those of debs24: W wait, D run time, F = W + D response time, r processors of a job. r is the number of
-units times the first resource of a unit, or the whole node for jobs with exclusive nodes. Times are in seconds, columns
-have one entry per job, and results are float64.
+units times a unit's amount of the first resource, or whole nodes for jobs with exclusive nodes. Times are in seconds,
+columns have one entry per job, and results are float64.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def bounded_slowdown(wait_s: npt.ArrayLike, run_s: npt.ArrayLike) -> FloatArray:
 class ScheduleData:
     """The jobs of a schedule, as int64 columns of equal length.
 
-    `machine` is the number of processors of the cluster. `jobs` holds the jobs in the same order, for metrics that need
-    users or accounts. Both may be omitted for metrics that do not use them.
+    `machine` is the cluster's number of processors. `jobs` contains the jobs in the same order, for metrics that need
+    users or accounts. Both may be omitted if no metric uses them.
     """
 
     submit_s: IntArray
@@ -49,7 +49,7 @@ class ScheduleData:
 
     @classmethod
     def of(cls, ended: Sequence[EndedJob], machine: int = 0) -> ScheduleData:
-        """Return the columns of ended jobs; an exclusive job counts only the processors that it requested."""
+        """Return the columns for ended jobs. An exclusive job counts with only the processors that it requested."""
         requests = [e.job.request for e in ended]
         return cls(
             submit_s=np.array([e.job.submit_s for e in ended], np.int64),
@@ -62,17 +62,17 @@ class ScheduleData:
 
     @cached_property
     def wait_s(self) -> FloatArray:
-        """W per job, s."""
+        """W per job in seconds."""
         return (self.start_s - self.submit_s).astype(np.float64)
 
     @cached_property
     def run_s(self) -> FloatArray:
-        """D per job, s."""
+        """D per job in seconds."""
         return (self.end_s - self.start_s).astype(np.float64)
 
     @cached_property
     def response_s(self) -> FloatArray:
-        """F per job, s."""
+        """F per job in seconds."""
         return (self.end_s - self.submit_s).astype(np.float64)
 
     @cached_property
@@ -92,17 +92,17 @@ class ScheduleData:
 
     @property
     def af(self) -> float:
-        """Mean response time (average flow), s."""
+        """Mean response time (average flow) in seconds."""
         return float(self.response_s.mean())
 
     @property
     def awf(self) -> float:
-        """Mean response time weighted by area, s: sum r D F / sum r D."""
+        """Mean response time weighted by area, in seconds: sum r D F / sum r D."""
         area = self.processors * self.run_s
         return float((area * self.response_s).sum() / area.sum())
 
     def pasf(self, a: int) -> float:
-        """Return the per-area slowdown of level a (PaSF, debs24 section 2), s.
+        """Return the per-area slowdown of level a (PaSF, debs24 section 2) in seconds.
 
         (a+1)/(a+2) x sum r (F^(a+2) - W^(a+2)) / sum r (F^(a+1) - W^(a+1)).
         """
@@ -113,22 +113,22 @@ class ScheduleData:
 
     @property
     def p2sf(self) -> float:
-        """Per-area slowdown of level 2."""
+        """Per-area slowdown of level 2 in seconds."""
         return self.pasf(2)
 
     @property
     def makespan_s(self) -> int:
-        """Seconds from the first submission to the last end."""
+        """Time in seconds from the first submission to the last end."""
         return int(self.end_s.max() - self.submit_s.min())
 
     def utilization(self, processors: int) -> float:
-        """Return the used share of `processors` processors over the makespan."""
+        """Return the share of `processors` processors in use over the makespan."""
         return float((self.processors * self.run_s).sum() / (processors * max(1, self.makespan_s)))
 
     def queue_length(self) -> tuple[IntArray, IntArray]:
-        """Return the number of waiting jobs over time: (ascending times in s, length from each time on).
+        """Return the number of waiting jobs over time: (ascending times in seconds, number from each time on).
 
-        A job that starts at its submission is never counted.
+        A job that starts when it is submitted is never counted.
         """
         return step_counts(self.submit_s, self.start_s)
 
@@ -138,7 +138,7 @@ class ScheduleData:
 
 
 def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = None) -> tuple[IntArray, IntArray]:
-    """Return how many intervals [begin, end) contain each instant: (ascending times in s, count from each time on).
+    """Return how many intervals [begin, end) contain each instant: (ascending times in seconds, count from then on).
 
     With `weight`, return the sum of their weights.
     """
@@ -152,10 +152,10 @@ def step_counts(begin_s: IntArray, end_s: IntArray, weight: IntArray | None = No
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table: the name, formula and direction of a metric.
+    """One row of the table: a metric's name, formula and direction.
 
-    `of` computes the metric from the jobs that ran; there is at least one. `per_job` is the column if the
-    metric is a mean. `compared` metrics appear in comparisons, as percentages of the baseline; `drawn` metrics appear
+    `of` computes the metric from the jobs that ran, of which there is at least one. `per_job` returns the column if the
+    metric is a mean. `compared` metrics appear in comparisons, as percentages of the baseline. `drawn` metrics appear
     in plots.
     """
 
@@ -164,7 +164,7 @@ class Metric:
     heading: str
     """Heading in tables."""
     unit: str
-    """Empty for dimensionless metrics."""
+    """Unit; empty for dimensionless metrics."""
     formula: str
     source: str
     better: Literal["lower", "higher"]
@@ -174,7 +174,7 @@ class Metric:
     drawn: bool = False
 
     def compute(self, measures: ScheduleData) -> float:
-        """Return the result of `of`; raise `PluginError` if it fails or returns no finite number."""
+        """Return the result of `of`. Raise `PluginError` if it fails or does not return a finite number."""
         try:
             value = self.of(measures)
             number = value.item() if isinstance(value, np.number) else value
@@ -234,5 +234,5 @@ def known_metrics() -> Registry[Metric]:
 
 
 def metric(name_or_metric: str | Metric) -> Metric:
-    """Return the metric by name or `package.module:METRIC`; raise `UnknownName`, `PluginLoadError`, `InvalidValue`."""
+    """Return a metric by name or `package.module:METRIC`. Raise `UnknownName`, `PluginLoadError` or `InvalidValue`."""
     return name_or_metric if isinstance(name_or_metric, Metric) else known_metrics().build(name_or_metric)

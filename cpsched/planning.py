@@ -1,6 +1,6 @@
-"""List scheduling: the interface between dispatchers and the compiled kernels.
+"""Implement list scheduling, the interface between dispatchers and the compiled kernels.
 
-`plan` goes through a queue in a given order and returns which jobs start now and when the others can start. The number
+`plan` processes a queue in a given order and returns which jobs start now and when the other jobs can start. The number
 of reservations selects the classic list schedulers:
 
 - `STRICT`: the first job that does not fit ends the round (first come, first served).
@@ -57,11 +57,11 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class QueueOrder:
-    """A named order of the queue, by `key`, then `tie`, then arrival.
+    """A named queue order: by `key`, then `tie`, then arrival.
 
-    In the formulas, E is the estimate in seconds and r the number of processors: units times the amount of the
-    cluster's first resource. s is the submission time in seconds, at least 1, and W is the wait so far. Tier and
-    priority are the site's ranking.
+    In the formulas, E is the estimate in seconds, and r is the number of processors: units times the amount of the
+    cluster's first resource. s is the submission time in seconds, at least 1, and W is the wait so far in seconds. Tier
+    and priority are the site's ranking.
     """
 
     name: str
@@ -72,12 +72,12 @@ class QueueOrder:
     code: int = queue_orders.GIVEN
     """The order's code in the kernels, if they implement it."""
     by: Callable[[FloatArray, FloatArray, FloatArray, FloatArray], npt.ArrayLike] | None = None
-    """A function that computes sort keys from E, r, s and W of the queued jobs, if no kernel implements the order."""
+    """Function that computes sort keys from the queued jobs' E, r, s and W, if no kernel implements the order."""
 
 
 TANG, SC17 = "Tang et al. 2009", "Carastan-Santos and de Camargo 2017"
 ONE_PROCESSOR = 1 + 1e-15
-"""Substitute for r = 1, because UNICEP divides by log2(r). Thus, jobs with one processor precede all larger jobs."""
+"""Substitute for r = 1, because UNICEP divides by log2(r). Jobs with one processor thus precede all larger jobs."""
 
 ORDERS: dict[str, QueueOrder] = {
     order.name: order
@@ -114,10 +114,10 @@ else:
     """A key of `ORDERS`; command lines list them as choices."""
 
 SortKey = Callable[[Job], Any]
-"""A function that returns a job's sort key, of any sortable type; smaller first, ties by arrival."""
+"""A function that returns a job's sort key, of any sortable type. Smaller keys come first; ties by arrival."""
 
 Allocation = Literal["first-fit", "best-fit"]
-"""Node selection: in index order, or nodes with the fewest free resources first (mod17)."""
+"""Order of nodes for a placement: by index, or nodes with the fewest free resources first (mod17)."""
 
 ALLOCATIONS: dict[Allocation, int] = {"first-fit": queue_orders.FIRST_FIT, "best-fit": queue_orders.BEST_FIT}
 
@@ -125,15 +125,15 @@ EVERY_JOB = NEVER
 """Value of `reservations`: every job that must wait reserves its earliest start."""
 
 ARRIVAL_ORDER = frozen_array([])
-"""No positions: the queue keeps its order."""
+"""Empty positions, which stand for the queue's own order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListSchedulerSpec:
     """The parameters of a list scheduler.
 
-    - `reservations`: how many of the jobs that cannot start reserve their earliest starts, in order. Other jobs
-    start only if they delay none of them. Special values are `STRICT`, `GREEDY` and `EVERY_JOB`.
+    - `reservations`: number of jobs that reserve their earliest start, in order, if they cannot start. Other jobs start
+      only if they delay none of these jobs. Special values are `STRICT`, `GREEDY` and `EVERY_JOB`.
     - `order`: a key of `ORDERS`; None if the caller passes positions.
     - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
     - `allocation`: node selection.
@@ -148,7 +148,7 @@ class ListSchedulerSpec:
 
     @property
     def compiled(self) -> bool:
-        """Whether the kernels implement the order. If so, no positions are needed."""
+        """Whether the kernels implement the order, so that no positions are needed."""
         return self.order is not None and ORDERS[self.order].by is None
 
     def __post_init__(self) -> None:
@@ -160,7 +160,7 @@ class ListSchedulerSpec:
         require(self.allocation in ALLOCATIONS, "allocation", self.allocation, f"must be {' or '.join(ALLOCATIONS)}")
 
     def method(self, whole: bool) -> ListSchedulerParameters:
-        """Return the parameters for the kernels; `whole` requests the whole plan, not only the starts."""
+        """Return the parameters for the kernels. `whole` requests the whole plan instead of only the starts."""
         if whole not in self._methods:
             order = ORDERS[self.order].code if self.order is not None else queue_orders.GIVEN
             backfill, allocation = ORDERS[self.backfill].code, ALLOCATIONS[self.allocation]
@@ -169,7 +169,7 @@ class ListSchedulerSpec:
 
 
 list_scheduler_of = lru_cache(maxsize=256)(ListSchedulerSpec)
-"""`ListSchedulerSpec`, cached."""
+"""Cached constructor of `ListSchedulerSpec`."""
 
 
 def plan(
@@ -187,12 +187,12 @@ def plan(
     - a key of `ORDERS`, such as "saf";
     - a function of a `Job` that returns a sort key, smaller first: a number, or a tuple of numbers.
       `snapshot.estimate_of(job)` is the job's estimate in seconds;
-    - an array of Q numbers, one per job of `snapshot.queue`, in the order of the queue; smaller first.
+    - an array of Q numbers, one per job in `snapshot.queue`, in queue order; smaller first.
 
-    Ties are broken by arrival. The first `reservations` jobs that cannot start keep their earliest start, and no other
+    Ties are broken by arrival. The first `reservations` jobs that cannot start reserve their earliest start; no other
     job may delay them. None means all such jobs; `STRICT` and `GREEDY` mean none. `backfill` is the order of the other
-    jobs after a single reservation, if it differs from `order`. `need` is the argument of `Dispatcher.decide`.
-    Raise `InvalidValue` for an invalid order or number of reservations.
+    jobs after a single reservation, if it differs from `order`. `need` is that of `Dispatcher.decide`. Raise
+    `InvalidValue` for an invalid order or number of reservations.
 
     >>> from cpsched.model import Cluster, Request
     >>> cluster = Cluster.of([[4]], ["cores"])
@@ -229,7 +229,7 @@ def queue_positions(snapshot: Snapshot, order: SortKey | npt.ArrayLike) -> IntAr
 def plan_by_spec(
     scheme: ListSchedulerSpec, snapshot: Snapshot, need: Need, positions: IntArray = ARRIVAL_ORDER
 ) -> Decision:
-    """Return the decision of `scheme`; `positions` is the queue order if `scheme` defines none."""
+    """Return the decision by `scheme`. `positions` is the queue order if `scheme` defines none."""
     if scheme.order is not None and (by := ORDERS[scheme.order].by) is not None:
         table, queue = snapshot.table, snapshot.queue
         processors, submit_s = table.units[queue] * table.per_unit[queue, 0], table.submit_s[queue]
@@ -251,9 +251,9 @@ def plan_by_spec(
 
 
 def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
-    """Return the earliest start (s) of each queued job that delays no job before it in `positions`, int64[Q].
+    """Return each queued job's earliest start in seconds that delays no job before it in `positions`, int64[Q].
 
-    The starts equal those of `plan` with that order, without wait reasons. Use it to plan one queue many times.
+    The starts equal those from `plan` with that order. No waits are computed, so this function suits repeated planning.
     """
     n = len(snapshot.queue)
     if not n:
@@ -265,7 +265,7 @@ def planned_starts(snapshot: Snapshot, positions: IntArray) -> IntArray:
 
 
 class WillRunEstimator:
-    """A snapshot's queue, placed once, to compute when one more job would start.
+    """An estimator of when one more job would start, behind a snapshot's queue that is placed once.
 
     Jobs are placed in the order `positions` (int64[Q]), each at its earliest start that delays no job before it. The
     last row of the snapshot's table must be free, because the additional job overwrites it.
@@ -282,7 +282,7 @@ class WillRunEstimator:
         )
 
     def start_s(self, job: Job) -> int:
-        """Return when `job` would start without delaying any queued job, in seconds; `NEVER` if it cannot.
+        """Return the time in seconds at which `job` would start without delaying any queued job, or `NEVER`.
 
         Raise `InvalidValue` for a request that does not match the cluster.
         """
@@ -313,7 +313,7 @@ def get_scheduling_state(snapshot: Snapshot) -> SchedulingState:
 
 @lru_cache(maxsize=4096)
 def kernel_effort(path: str, considered: int) -> Effort:
-    """Return the effort of a kernel's decision, cached."""
+    """Return the effort of a kernel's decision. Results are cached."""
     return Effort(path, considered)
 
 

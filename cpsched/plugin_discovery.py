@@ -25,7 +25,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 @dataclass(frozen=True, slots=True)
 class PluginEntryPoint:
-    """One entry point: `words` is its "package.module:attribute", `origin` the installed package with its version."""
+    """One entry point. `words` is its "package.module:attribute", and `origin` is its package and version."""
 
     name: str
     words: str
@@ -33,7 +33,7 @@ class PluginEntryPoint:
 
 
 def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
-    """Return the entry points of a group, sorted by name, with duplicates on the path merged."""
+    """Return the entry points in a group, sorted by name, without duplicates on the path."""
     found = {
         PluginEntryPoint(point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "")
         for point in entry_points(group=group)
@@ -42,7 +42,7 @@ def discover_plugins(group: str) -> tuple[PluginEntryPoint, ...]:
 
 
 def load_attribute(kind: str, name_or_path: str) -> Any:
-    """Import the object at "package.module:attribute" or "package.module"; raise `PluginLoadError` on any failure."""
+    """Return the object at "package.module:attribute" or "package.module". Raise `PluginLoadError` on any failure."""
     module_name, _, path = resolve_former_path(name_or_path).partition(":")
     module = _import_plugin_module(kind, name_or_path, module_name.strip())
     thing: Any = module

@@ -1,4 +1,4 @@
-"""A policy: one predictor and one dispatcher, which turn a cluster state into decisions."""
+"""Define a policy: a predictor and a dispatcher, which together turn a cluster state into a decision."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from cpsched.model.overrun import Overrun
 from cpsched.predictors.base import Predictor, fill_estimates, is_trainable, policy_error_for, train
 
 MAX_SPARE_ESTIMATES = 10_000
-"""Number of estimates to keep beyond twice the number of current jobs.
+"""Number of estimates to retain beyond twice the number of current jobs.
 
-A temporarily ineligible job thus keeps its estimate. Above this number, estimates of absent jobs are dropped, because a
-job can disappear without an end record.
+A temporarily ineligible job thus keeps its estimate. Beyond this number, estimates for absent jobs are dropped, because
+a job can disappear without an end record.
 """
 
 _REQUIRED_ATTRIBUTES = {
     "dispatcher": ("cpsched.Dispatcher", ("decide", "learn", "learns")),
     "predictor": ("cpsched.Predictor", ("fill", "learn", "learns")),
 }
-"""The base class of each part of a policy, and the attributes that a class without this base must have."""
+"""Base class of each part of a policy, and the attributes that a class without this base must have."""
 
 
 @dataclass(slots=True)
 class Policy:
-    """A predictor and a dispatcher. A job is predicted once, when first seen, and keeps the estimate until it ends.
+    """A predictor and a dispatcher. A job is predicted once, when first observed, and keeps the estimate until it ends.
 
-    `overrun` sets when a running job that has outlived its estimate is expected to end. Methods and properties raise
-    only `PolicyError`, for any exception of the predictor or dispatcher.
+    `overrun` is the rule for the expected end of a running job that has outlived its estimate. For any exception from
+    the predictor or dispatcher, methods and properties raise `PolicyError`.
 
     >>> from cpsched.dispatchers.easy import EasyDispatcher
     >>> from cpsched.model import Cluster, Job, Request, ClusterState
@@ -56,7 +56,7 @@ class Policy:
         for part, (base, names) in _REQUIRED_ATTRIBUTES.items():
             given = getattr(self, part)
             lacks = [name for name in names if not _has_attribute(given, name)]
-            rule = f"must derive from {base}, or have the attributes {', '.join(names)}; it lacks {', '.join(lacks)}"
+            rule = f"must derive from {base}, or have the attributes {', '.join(names)}; missing: {', '.join(lacks)}"
             require(not isinstance(given, type), part, given, "must be an instance, not a class")
             require(not lacks, part, type(given).__name__, rule)
 
@@ -83,7 +83,7 @@ class Policy:
         return PolicyError("dispatcher", self.dispatcher, what)
 
     def _check_plan(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Raise `PolicyError` unless planned starts and waits have the form that `Decision` requires."""
+        """Raise `PolicyError` unless planned starts and waits are as `Decision` requires."""
         plan_s, waits = decision.plan_s, decision.waits
         if plan_s is not None:
             right = isinstance(plan_s, np.ndarray) and plan_s.dtype == np.int64 and plan_s.shape == snapshot.queue.shape
@@ -100,14 +100,14 @@ class Policy:
         self._estimates = {}
 
     def add_estimates(self, scene: ClusterState) -> Snapshot:
-        """Return the snapshot of `scene`, with an estimate for every job. `scene` is not changed."""
+        """Return a snapshot of `scene` with an estimate for every job. `scene` is not changed."""
         eligible = [job for job in scene.queue if job.ineligible is None]
         table = JobTable.of(scene.cluster, eligible, scene.running)
         self._estimate_jobs(table)
         return Snapshot.from_owned_table(table, len(eligible), scene.now_s, scene.cluster, scene.free, self.overrun)
 
     def _estimate_jobs(self, table: JobTable) -> None:
-        """Write the estimates of all jobs to `table`, predicting only jobs without a stored estimate."""
+        """Write the estimates for all jobs to `table`. Predict only jobs without a stored estimate."""
         jobs, known = table.jobs, self._estimates
         if len(known) > 2 * len(jobs) + MAX_SPARE_ESTIMATES:
             known = self._estimates = {job.id: known[job.id] for job in jobs if job.id in known}
@@ -118,7 +118,7 @@ class Policy:
         table.estimate_s[:] = [known[job.id] for job in jobs]
 
     def predict(self, table: JobTable, slots: IntArray) -> None:
-        """Write the estimates of `slots`; on failure write the walltimes and raise `PolicyError`."""
+        """Write the estimates for `slots`. On failure, write the walltimes and raise `PolicyError`."""
         fill_estimates(self.predictor, table, slots)
 
     @property
@@ -128,18 +128,18 @@ class Policy:
 
     @property
     def predictor_learns(self) -> bool:
-        """Whether the predictor learns; raise `PolicyError` if reading `learns` fails."""
+        """Whether the predictor learns. Raises `PolicyError` if reading `learns` fails."""
         return is_trainable("predictor", self.predictor)
 
     @property
     def dispatcher_learns(self) -> bool:
-        """Whether the dispatcher learns; raise `PolicyError` if reading `learns` fails."""
+        """Whether the dispatcher learns. Raises `PolicyError` if reading `learns` fails."""
         return is_trainable("dispatcher", self.dispatcher)
 
     def memory(self) -> object:
-        """Return the dispatcher's `memory` as JSON: any state besides the snapshot that affects its next decision.
+        """Return the dispatcher's `memory` as JSON: any state other than the snapshot that affects its next decision.
 
-        Return None if it has none. Raise `PolicyError` if the dispatcher fails.
+        Return None if it has no such state. Raise `PolicyError` if the dispatcher fails.
         """
         try:
             memory = getattr(self.dispatcher, "memory", None)
@@ -148,7 +148,7 @@ class Policy:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def took(self, seconds: float) -> None:
-        """Report to the dispatcher how long its last decision took; raise `PolicyError` if it fails."""
+        """Pass the duration of the last decision, in seconds, to the dispatcher. Raise `PolicyError` if it fails."""
         try:
             took = getattr(self.dispatcher, "took", None)
             if took is not None:
@@ -157,14 +157,14 @@ class Policy:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def recall(self, memory: Any) -> None:
-        """Restore the dispatcher's state from an earlier `memory`; raise `PolicyError` if it fails."""
+        """Restore the dispatcher's state from an earlier `memory`. Raise `PolicyError` if it fails."""
         try:
             self.dispatcher.recall(memory)
         except CAUGHT_EXCEPTIONS as error:
             raise policy_error_for("dispatcher", self.dispatcher, error) from error
 
     def learn(self, ended: EndedJob) -> None:
-        """Pass an ended job to the predictor and the dispatcher. Raise the first `PolicyError` after calling both."""
+        """Pass an ended job to the predictor and the dispatcher. After both calls, raise the first `PolicyError`."""
         self._estimates.pop(ended.job.id, None)
         faults: list[PolicyError] = []
         for part, of in (("predictor", self.predictor), ("dispatcher", self.dispatcher)):
@@ -177,7 +177,7 @@ class Policy:
 
 
 def _has_attribute(given: object, name: str) -> bool:
-    """Return whether `given` has the attribute. An attribute that raises when read counts as existing."""
+    """Return whether `given` has the attribute. An attribute whose getter raises counts as present."""
     try:
         return hasattr(given, name)
     except Exception:

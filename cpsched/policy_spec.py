@@ -1,4 +1,4 @@
-"""A policy as text: dispatcher, predictor, their settings, and the overrun rule.
+"""Define a policy as text: dispatcher, predictor, their settings, and the overrun rule.
 
 The command line, `bridge.yaml`, the journal and `simulate()` share this type. Example:
 
@@ -20,7 +20,7 @@ from cpsched.registration import FileReader, Parameter, Registration
 from cpsched.registry import CORE, PolicyRegistries
 
 OVERRUN = "overrun"
-"""The name of the policy's own setting."""
+"""Name of the policy's own setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class PolicySpec:
         options: Mapping[str, object] | None = None,
         known: PolicyRegistries = CORE,
     ) -> PolicySpec:
-        """Return the spec; each setting goes to the dispatcher, the predictor or the policy, according to its name.
+        """Return the spec. Assign each setting to the dispatcher, the predictor or the policy, according to its name.
 
-        If both have the name, both are set; `dispatcher.NAME` or `predictor.NAME` selects one of them. `options`
-        (limit_s, effort, seed) go to the dispatcher only. Raise `UnknownName` for an unknown setting, and
-        `InvalidValue` for an option that the dispatcher lacks.
+        If dispatcher and predictor both have the setting, both are set; `dispatcher.NAME` or `predictor.NAME` selects
+        one of them. `options` (limit_s, effort, seed) are only for the dispatcher. Raise `UnknownName` for an unknown
+        setting, and `InvalidValue` for an option that the dispatcher lacks.
         """
         names = {
             "dispatcher": setting_names(known.dispatchers.find(dispatcher)),
@@ -96,7 +96,7 @@ class PolicySpec:
         return cls.of(dispatcher, predictor, settings, known=known)
 
     def __str__(self) -> str:
-        """Return text that `parse` accepts, with a prefix for shared settings and without `overrun` if it is None."""
+        """Return text that `parse` accepts, with prefixes for shared settings and without `overrun` if it is None."""
         settings = (shlex.quote(f"{name}={value}") for name, value in self.settings().items())
         return " ".join((f"{self.dispatcher} / {self.predictor}", *settings))
 
@@ -112,7 +112,7 @@ class PolicySpec:
         return found if self.overrun is None else {**found, OVERRUN: self.overrun}
 
     def build(self, read: FileReader | None = None, known: PolicyRegistries = CORE) -> Policy:
-        """Build a new policy. `read` reads files that settings refer to; `known` may contain more names than the core.
+        """Build a policy. `read` reads the files that settings refer to. `known` may contain more names than the core.
 
         Raise `UnknownName`, `PluginLoadError` or `InvalidValue`.
         """
@@ -121,7 +121,7 @@ class PolicySpec:
         return Policy(predictor, dispatcher, self.overrun_with(dispatcher))
 
     def overrun_with(self, dispatcher: Dispatcher) -> Overrun:
-        """Return the effective overrun rule: `overrun`, or the dispatcher's own if None. Raise `InvalidValue`."""
+        """Return the effective overrun rule: `overrun`, or the dispatcher's rule if None. Raise `InvalidValue`."""
         return dispatcher.overrun if self.overrun is None else parse_overrun(self.overrun)
 
 
@@ -131,5 +131,5 @@ def setting_names(listing: Registration) -> set[str]:
 
 
 def parse_overrun(text: str) -> Overrun:
-    """Return the overrun rule with this name; raise `InvalidValue`."""
+    """Return the overrun rule with this name. Raise `InvalidValue` if there is none."""
     return cast(Overrun, Parameter(OVERRUN, Overrun, None).parse(text))

@@ -1,6 +1,6 @@
-"""Registrations: the name, summary, source, factory and parameters of everything that is selected by name.
+"""Define registrations: name, summary, source, factory and parameters of everything that is selected by name.
 
-A module lists its registrations in a tuple `REGISTRATIONS`; no other file lists them. This file adds a dispatcher:
+A module lists its registrations only in its tuple `REGISTRATIONS`. This module, for example, adds a dispatcher:
 
     class Newest(Dispatcher):
         ...
@@ -20,22 +20,22 @@ from typing import Any, Protocol
 from cpsched.errors import InvalidValue, UnknownName
 
 REQUIRED_PARAMETER = "(must be given)"
-"""Default of a required parameter."""
+"""Default value that marks a required parameter."""
 
 
 class FileReader(Protocol):
-    """Reads a file that a setting refers to. Programs pass the reader, because the core opens no files."""
+    """A function that reads a file named in a setting. Programs pass the reader, because the core opens no files."""
 
     def __call__(self, setting: str, path: str, text: bool = False) -> object:
-        """Return the content of the JSON file at `path`, or of a text file if `text` is true."""
+        """Return the content of the JSON file at `path`, or of the text file if `text` is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileParameter:
-    """Marks a parameter that is set by the path of a JSON file, or of a text file if `text` is true.
+    """A mark for a parameter that is set by the path of a JSON file, or of a text file if `text` is true.
 
     With `waits_s: Annotated[Mapping[str, float] | None, FileParameter("ewt_file")] = None`, the setting is
-    `ewt_file=PATH` and the factory gets the content of the file.
+    `ewt_file=PATH` and the factory receives the file's content.
     """
 
     setting: str
@@ -44,9 +44,9 @@ class FileParameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A keyword of a factory, and how `--set NAME=VALUE` sets it.
+    """A keyword argument of a factory that `--set NAME=VALUE` can set.
 
-    `name` names the setting, `keyword` the factory's argument. They differ only for file parameters.
+    `name` is the setting, and `keyword` is the factory's argument. They differ only for file parameters.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Parameter:
     is_text: bool = False
 
     def parse(self, text: str) -> object:
-        """Parse `text` as a value of this parameter; raise `InvalidValue` if it is not valid."""
+        """Return `text` as a value of this parameter. Raise `InvalidValue` if it is invalid."""
         kinds = _union_members(self.type)
         if type(None) in kinds and text.lower() in ("none", ""):
             return None
@@ -79,10 +79,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A name in a registry. `fixed` holds the `factory` arguments that define this variant.
+    """A named entry in a registry. `fixed` contains the `factory` arguments that define this variant.
 
-    `factory` is a class, or a function that returns an instance. `origin` is a plug-in's package, and empty for
-    built-ins.
+    `factory` is a class or a function that returns an instance. `origin` is the plug-in's package; empty for built-ins.
     """
 
     name: str
@@ -116,7 +115,7 @@ class Registration:
         return tuple(found)
 
     def build(self, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> Any:
-        """Build an instance. `settings` are strings as on the command line; `read` reads the files that they refer to.
+        """Build an instance. `settings` are strings, as on the command line. `read` reads the files named in them.
 
         Raise `UnknownName` for an unknown setting, and `InvalidValue` for an invalid value.
         """
@@ -139,7 +138,7 @@ class Registration:
 
 
 def _union_members(kind: Any) -> tuple[Any, ...]:
-    """Return the members of a union; for any other type, only the type itself."""
+    """Return the members of a union, or only the type itself for any other type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return typing.get_args(kind)
     return (kind,)

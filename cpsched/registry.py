@@ -1,4 +1,4 @@
-"""Registries of dispatchers and predictors: built-ins and installed plug-ins, by name.
+"""Look up dispatchers and predictors, built-in or from installed plug-ins, by name.
 
 The command line, `bridge.yaml` and `simulate()` accept the same three forms:
 
@@ -6,7 +6,7 @@ The command line, `bridge.yaml` and `simulate()` accept the same three forms:
 - a name that an installed package declares as an entry point, for example in the group `cpsched.dispatchers`;
 - `package.module:Class`, for any class that Python can import.
 
-Built-ins are found by iterating over the modules of a package, so a new file needs no entry elsewhere.
+Built-ins are found by iterating over the modules in a package, so a new file needs no entry elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """A plug-in that cannot be used, and a one-line reason."""
+    """A plug-in that cannot be used, with a one-line reason."""
 
     name: str
     error: str
@@ -48,8 +48,8 @@ class BrokenPlugin:
 class Registry(Generic[T]):
     """All registrations of one kind.
 
-    Built-ins are the `REGISTRATIONS` tuples of the modules in `packages`. `group` is the entry-point group of plug-ins.
-    `base` is the required base class. `more` holds registrations that the calling program adds.
+    Built-ins are in the `REGISTRATIONS` tuples of the modules in `packages`. `group` is the entry-point group for
+    plug-ins. `base` is the required base class. `more` contains registrations that the calling program adds.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         return replace(self, more=(*self.more, *more))
 
     def builtins(self) -> Iterator[Registration]:
-        """Yield the built-ins; import each module only when the iteration reaches it."""
+        """Yield the built-ins. Each module is imported only when the iteration reaches it."""
         for package in self.packages:
             for module in iter_modules(import_module(package).__path__):
                 if not module.ispkg:
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
         return sorted({*(listing.name for listing in self.builtins()), *(plugin.name for plugin in self.plugins())})
 
     def iterate_registrations(self) -> Iterator[Registration | BrokenPlugin]:
-        """Load plug-ins and yield all registrations; yield `BrokenPlugin` for a plug-in that fails to load."""
+        """Load plug-ins and yield all registrations, with a `BrokenPlugin` for each plug-in that fails to load."""
         own = list(self.builtins())
         yield from own
         for plugin in self.plugins():
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
                 )
 
     def find(self, name_or_path: str) -> Registration:
-        """Return the registration named `words`. Raise `UnknownName` with the known names, or `PluginLoadError`."""
+        """Return the registration by name or path. Raise `UnknownName` with the known names, or `PluginLoadError`."""
         for listing in self.more:
             if listing.name == name_or_path:
                 return listing
@@ -110,7 +110,7 @@ class Registry(Generic[T]):
         raise UnknownName(self.kind, name_or_path, self.names())
 
     def registration_of(self, thing: Any, name_or_path: str = "", origin: str = "") -> Registration:
-        """Return the registration of a class, of a factory function, or of an instance.
+        """Return a registration for a class, a factory function, or an instance.
 
         Raise `InvalidValue` for any other object.
         """
@@ -131,7 +131,7 @@ class Registry(Generic[T]):
         return Registration(name, first_sentence(thing), origin or import_path(thing), thing, origin=origin)
 
     def build(self, name_or_path: str, settings: Mapping[str, str] | None = None, read: FileReader | None = None) -> T:
-        """Build an instance of `words` (see `Registration.build`). Raise `PluginLoadError` if the constructor fails."""
+        """Build an instance by name or path (see `Registration.build`). Raise `PluginLoadError` if that fails."""
         listing = self.find(name_or_path)
         try:
             made = listing.build(settings, read)
@@ -144,7 +144,7 @@ class Registry(Generic[T]):
         return self.require_valid(made, name_or_path)
 
     def require_valid(self, thing: object, name_or_path: str) -> T:
-        """Return `thing` if it derives from `base`; raise `InvalidValue` otherwise."""
+        """Return `thing` if it derives from `base`, otherwise raise `InvalidValue`."""
         if not isinstance(thing, self.base):
             made = f"builds a {type(thing).__name__}, which does not derive from {self._base_class_name()}"
             raise self._invalid_name(name_or_path, made)
@@ -174,17 +174,17 @@ class Registry(Generic[T]):
         return InvalidValue(self.kind, name_or_path, rule)
 
     def _plugin_load_error(self, plugin: PluginEntryPoint, why: str) -> PluginLoadError:
-        return PluginLoadError(self.kind, plugin.name, f"plug-in {plugin.words} of {plugin.origin}: {why}")
+        return PluginLoadError(self.kind, plugin.name, f"plug-in {plugin.words} from {plugin.origin}: {why}")
 
 
 def import_path(thing: Any) -> str:
-    """Return `package.module:Class` of a class, a function or an instance."""
+    """Return `package.module:Class` for a class, a function or an instance."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 
 
 class PolicyRegistries(NamedTuple):
-    """The registries in which a policy's two names are looked up."""
+    """The registries for a policy's two names."""
 
     dispatchers: Registry[Dispatcher]
     predictors: Registry[Predictor]

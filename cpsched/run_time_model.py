@@ -1,4 +1,4 @@
-"""Model a job's run time as a share of its walltime, from similar ended jobs of its user."""
+"""Model a job's run time as a share of its walltime, from its user's similar ended jobs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from cpsched.errors import require
 from cpsched.model import EndedJob, Job
 
 _WALLTIME_DIFFERS_WEIGHT, _UNITS_DIFFER_WEIGHT, _NAME_DIFFERS_WEIGHT = 0.2, 0.5, 0.4
-"""Weight factors of an ended job whose walltime, units or name differ from the predicted job's."""
+"""Weight factors for an ended job whose walltime, units or name differ from those of the predicted job."""
 _WEIGHT_HALF_LIFE_JOBS = 10
-"""Number of the user's later jobs after which an ended job's weight has halved."""
+"""Number of the user's later ended jobs after which an ended job's weight has halved."""
 PRIOR_WEIGHT = 3.0
 """Weight of the site's jobs relative to the user's own."""
 _MAX_SITE_JOBS = 400
 REFRESH_INTERVAL_JOBS = 50
-"""Number of ended jobs between two updates of the site's distribution."""
+"""Number of ended jobs between updates of the site's distribution."""
 _SITE_QUANTILES = 20
-"""Number of quantiles that represent the site's shares."""
+"""Number of quantiles that represent the distribution of the site's shares."""
 
 Weighed = Sequence[tuple[float, float]]
-"""Pairs of (share of the walltime, weight)."""
+"""(Share of the walltime, weight) pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimeSample:
-    """An ended job: the share of its walltime that it used, and the properties that define similarity."""
+    """The share of its walltime that an ended job used, and the properties that define similarity."""
 
     share: float
     walltime_s: int
@@ -38,7 +38,7 @@ class RunTimeSample:
     name: str
 
     def similarity(self, job: Job) -> float:
-        """Return the weight of this ended job for predicting `job`, at most 1."""
+        """Return this ended job's weight in a prediction for `job`, at most 1."""
         return (
             (1.0 if self.walltime_s == job.walltime_s else _WALLTIME_DIFFERS_WEIGHT)
             * (1.0 if self.units == job.request.units else _UNITS_DIFFER_WEIGHT)
@@ -48,10 +48,10 @@ class RunTimeSample:
 
 @dataclass(slots=True)
 class RunTimeModel:
-    """Run time / walltime of ended jobs: the last `remember` of each user, and the last 400 of the site.
+    """Run time / walltime of ended jobs: each user's last `remember` jobs, and the site's last 400 jobs.
 
-    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's jobs are mixed in as a
-    prior. For unknown users, they are the only input.
+    Recent jobs, and jobs with the same walltime, units and name, have larger weights. The site's jobs serve as a prior.
+    For unknown users, they are the only input.
 
     >>> from cpsched.model import Request
     >>> times = RunTimeModel()
@@ -77,7 +77,7 @@ class RunTimeModel:
         require(self.remember > 0, "remember", self.remember, "must be positive")
 
     def learn(self, ended: EndedJob) -> None:
-        """Record run time / walltime of an ended job."""
+        """Record an ended job's run time / walltime."""
         job = ended.job
         share = min(1.0, ended.run_s / job.walltime_s)
         if job.user:
@@ -92,14 +92,14 @@ class RunTimeModel:
         self._found.clear()
 
     def weigh_user_history(self, job: Job) -> Weighed:
-        """Return (share, weight) for each ended job of the user, newest first, with weights for predicting `job`."""
+        """Return (share, weight) for the user's ended jobs, newest first, with weights in a prediction for `job`."""
         return [
             (ran.share, 0.5 ** (age / _WEIGHT_HALF_LIFE_JOBS) * ran.similarity(job))
             for age, ran in enumerate(self._users.get(job.user, ()))
         ]
 
     def distribution(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """Return run times of `job` as ascending shares of its walltime, and their probabilities: float64[A] each."""
+        """Return run times of `job` as ascending shares of its walltime, and their probabilities, float64[A] each."""
         key = (job.user, job.walltime_s, job.request.units, job.name)
         if key not in self._found:
             weighed = np.array([*self._atoms, *self.weigh_user_history(job)])
@@ -108,10 +108,10 @@ class RunTimeModel:
         return self._found[key]
 
     def sample(self, job: Job, at: np.ndarray, elapsed_s: int = 0) -> np.ndarray:
-        """Return run times of `job` (s), int64, at the quantiles `at` (0 to 1), given that it has run for `elapsed_s`.
+        """Return run times of `job` in seconds, int64, at the quantiles `at` (0 to 1), if it has run for `elapsed_s`.
 
-        All results exceed `elapsed_s`. A job that has run longer than all similar jobs is taken to run to its walltime.
-        A job that has exceeded its walltime is taken to run for one more second.
+        All results exceed `elapsed_s`. A job that has run longer than all similar jobs is expected to run to its
+        walltime. A job that has exceeded its walltime is expected to run for one more second.
         """
         shares, weights = self.distribution(job)
         run_s = np.maximum(1, np.rint(shares * job.walltime_s)).astype(np.int64)
@@ -125,18 +125,18 @@ class RunTimeModel:
 
 
 USER_DECAY = 0.5 ** (1 / _WEIGHT_HALF_LIFE_JOBS)
-"""Factor by which each later ended job of the same user reduces an ended job's weight."""
+"""Factor by which the weight of an ended job falls with each later ended job of the same user."""
 _SITE_DECAY = 1 - 1 / _MAX_SITE_JOBS
 MAX_USERS = 5000
-"""Maximum number of users; above it, the user whose last job ended longest ago is dropped."""
+"""Maximum number of users. Beyond it, the user whose last job ended longest ago is dropped."""
 
 
 @dataclass(slots=True)
 class MeanRunToWalltimeRatios:
-    """Mean run time / walltime by user: a variant of `RunTimeModel` with less state.
+    """Mean run time / walltime by user, as a variant of `RunTimeModel` with less state.
 
-    Recent jobs of the user have larger weights. The site's mean is mixed in as in `RunTimeModel`, but walltime, units
-    and name are not compared. Before any job has ended, the share is 1.
+    The user's recent jobs have larger weights. The site's mean serves as a prior, as in `RunTimeModel`, but walltime,
+    units and name are not compared. Before any job has ended, the share is 1.
 
     >>> from cpsched.model import Request
     >>> shares, job = MeanRunToWalltimeRatios(), Job(1, 0, 100, Request(1, (1,)), user="ada")
@@ -149,7 +149,7 @@ class MeanRunToWalltimeRatios:
     site: tuple[float, float] = (0.0, 0.0)
     """Total weight and weighted sum of shares, over all ended jobs."""
     users: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Total weight and weighted sum by user. The user whose last job ended longest ago comes first."""
+    """Total weight and weighted sum of shares, by user. The user whose last job ended longest ago comes first."""
 
     def learn(self, ended: EndedJob) -> None:
         """Record run time / walltime of an ended job."""
@@ -163,13 +163,13 @@ class MeanRunToWalltimeRatios:
                 del self.users[next(iter(self.users))]
 
     def mean_run_share(self, user: str) -> float:
-        """Return the expected run time / walltime of a job of `user`, above 0 and at most 1."""
+        """Return the expected run time / walltime for a job of `user`, above 0 and at most 1."""
         (count, total), (of_all, total_of_all) = self.users.get(user, (0.0, 0.0)), self.site
         mean = total_of_all / of_all if of_all else 1.0
         return (total + PRIOR_WEIGHT * mean) / (count + PRIOR_WEIGHT)
 
     def memory(self) -> dict[str, object]:
-        """Return the state as JSON, with one string per user, because the journal stores only changed strings."""
+        """Return the state as JSON with one string per user, because the journal stores only changed strings."""
         users = [f"{count!r} {total!r} {user}" for user, (count, total) in self.users.items()]
         return {"site": list(self.site), "users": users}
 

@@ -22,18 +22,18 @@ class SourceLocation(NamedTuple):
 
 
 def unwrap_plugin(of: object) -> object:
-    """Return the plug-in inside one of cpsched's wrappers (`stands_for`); return any other object unchanged."""
+    """Return the plug-in inside one of cpsched's wrappers (`stands_for`), or any other object unchanged."""
     return getattr(of, "stands_for", of) if _is_cpsched_module(type(of).__module__) else of
 
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
 ) -> SourceLocation | None:
-    """Return the line of the plug-in `of` that raised `error` or, if that is None, returned an invalid value.
+    """Return the line in the plug-in `of` that raised `error` or, if `error` is None, returned an invalid value.
 
-    - The deepest traceback line in the folder of the first file outside cpsched.
-    - If there is no such file, the definition of the first of `methods` that the author wrote.
-    - For cpsched's own code, the deepest traceback line; None for its own exceptions.
+    - The result is the deepest traceback line in the folder of the first file outside cpsched.
+    - If there is no such file, it is the definition of the first of `methods` that the author wrote.
+    - For cpsched's own code, it is the deepest traceback line, or None for cpsched's own exceptions.
     """
     of = unwrap_plugin(of)
     if isinstance(error, SyntaxError) and error.filename:
@@ -49,7 +49,7 @@ def plugin_source_location(
 
 
 def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
-    """Yield (module, location) of each traceback line, outermost first, without Python's standard library."""
+    """Yield (module, location) for each traceback line, outermost first, without Python's standard library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
@@ -60,7 +60,7 @@ def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, SourceL
 
 
 def definition_location(function: object) -> SourceLocation | None:
-    """Return where a plug-in's Python function is defined; None for cpsched's own code and for built-ins."""
+    """Return the location of a plug-in's Python function, or None for cpsched's own code and for built-ins."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or _is_cpsched_module(getattr(function, "__module__", "") or ""):
         return None

@@ -1,4 +1,4 @@
-"""Explain why queued jobs wait, and which jobs they wait behind."""
+"""Explain why queued jobs wait, and behind which jobs."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def explain_waits(
     planned: PendingCode = PendingCode.RESERVED,
     unplanned: PendingCode = PendingCode.RESERVED,
 ) -> dict[int, Wait]:
-    """Return a `Wait` for every queued job that does not start, by job id; `plan_s` int64[Q] is in queue order.
+    """Return a `Wait` for every queued job that does not start, by job id. `plan_s`, int64[Q], is in queue order.
 
     - A job that does not fit on the empty cluster waits forever, behind no job.
     - A job with a known start waits behind the jobs that are expected to end then. If there are none, it waits behind
       the jobs that start now.
-    - A job without a known start waits behind the jobs that have one. If there are none, it waits behind the first job
-      that cannot start.
+    - A job without a known start waits behind the jobs that have a known start. If there are none, it waits behind the
+      first job that cannot start.
 
-    The reason is what the free nodes lack after `starts`. If they lack nothing, the code is the argument `planned` if
-    the job has a planned start, the argument `unplanned` if only other jobs have one, and `PRIORITY` otherwise.
+    The reason states what the free nodes lack after `starts`. If they lack nothing, the code is the argument `planned`
+    if the job has a planned start, `unplanned` if only other jobs have a planned start, and `PRIORITY` otherwise.
     """
     table, started = snapshot.table, set(starts.slots.tolist())
     free = free_after_starts(snapshot, starts)
@@ -56,7 +56,7 @@ def explain_waits(
     first_waiting: tuple[int, ...] = ()
     for (slot, start_s), requested in zip(pairs, _request_keys(table, [slot for slot, _ in pairs]), strict=True):
         job = table.jobs[slot]
-        # Queues of 50,000 jobs occur, so each distinct request is checked only once.
+        # Queues can have 50,000 jobs, so each distinct request is checked only once.
         if requested not in known:
             known[requested] = _lacking_resources(job.request, snapshot, free)
         lacking = known[requested]
@@ -75,7 +75,7 @@ def explain_waits(
 
 
 def _request_keys(table: JobTable, slots: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the request of each slot's job as a tuple of numbers; equal tuples mean equal requests."""
+    """Yield each job's request as a tuple of numbers. Equal tuples mean equal requests."""
     at = np.array(slots, np.int64)
     columns = table.units[at], table.sharing[at], table.node_set[at], *table.per_unit[at].T
     return zip(*(column.tolist() for column in columns), strict=True)
@@ -105,7 +105,7 @@ def _job_ids_by_end(snapshot: Snapshot, plan_s: IntArray) -> defaultdict[int, li
 
 
 def _lacking_resources(request: Request, snapshot: Snapshot, free: IntArray) -> PendingReason | None:
-    """Return what the free nodes, or the empty cluster, lack for `request`; None if it fits."""
+    """Return what the free nodes, or the empty cluster, lack for `request`, or None if it fits."""
     rule = why_infeasible(request, snapshot.cluster)
     if rule is not None:
         return PendingReason(PendingCode.NEVER, (rule,))

@@ -76,11 +76,11 @@ def broken(site):
 def test_broken_plugin_is_named_in_one_line(broken):
     found = {each.name: each.error for each in DISPATCHERS.iterate_registrations() if isinstance(each, BrokenPlugin)}
     assert found == {
-        name: f"dispatcher {name}: plug-in {words} of mine 1.0: {why}" for name, (words, why) in BROKEN.items()
+        name: f"dispatcher {name}: plug-in {words} from mine 1.0: {why}" for name, (words, why) in BROKEN.items()
     }
     assert isinstance(DISPATCHERS.build("easy"), EasyDispatcher)
     with pytest.raises(
-        PluginLoadError, match=r"dispatcher raises: plug-in mine_raises:X of mine 1.0: .*division by zero"
+        PluginLoadError, match=r"dispatcher raises: plug-in mine_raises:X from mine 1.0: .*division by zero"
     ):
         DISPATCHERS.find("raises")
 
@@ -97,7 +97,7 @@ def test_broken_plugins_do_not_break_list(broken):
 def test_reports_name_declared_by_two_packages(site):
     install(site, "mine", {"mine_f": SMALLEST}, {GROUP: {"same": "mine_f:SmallestFirst"}})
     install(site, "yours", {"yours_f": SMALLEST}, {GROUP: {"same": "yours_f:SmallestFirst"}})
-    with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst of mine 1.0: yours 1.0 declares"):
+    with pytest.raises(PluginLoadError, match=r"same: plug-in mine_f:SmallestFirst from mine 1.0: yours 1.0 declares"):
         DISPATCHERS.find("same")
 
 

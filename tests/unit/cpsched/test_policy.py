@@ -228,7 +228,7 @@ class Duck:
 
 def test_rejects_object_without_dispatcher_methods():
     with pytest.raises(
-        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* lacks learn, learns"
+        InvalidValue, match=r"dispatcher=Duck: must derive from cpsched.Dispatcher, .* missing: learn, learns"
     ):
         Policy(WalltimePredictor(), Duck())
     with pytest.raises(InvalidValue, match=r"predictor=object: must derive from cpsched.Predictor"):
