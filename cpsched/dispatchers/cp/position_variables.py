@@ -2,8 +2,9 @@
 
 For each resource r, its amounts on all nodes are listed in node order. `y[i,r,j]` is the first position of unit j of
 job i in this list. Every node has the same *stride*, the largest capacity of a node in the model. Thus, y is
-stride * x + p, with node x, position p inside the node, and p + dy <= capacity. No unit can span two nodes, and the same x for all
-of a unit's resources puts the unit on one node. This arithmetic replaces two Element constraints per unit and resource.
+stride * x + p, with node x, position p inside the node, and p + dy <= capacity. No unit can span two nodes, and the
+same x for all of a unit's resources puts the unit on one node. This arithmetic replaces two Element constraints per
+unit and resource.
 
 A unit has a variable position in a resource only if the position can matter (see `free_resources`).
 

@@ -186,7 +186,8 @@ def test_preemption_is_named_on_both_sides():
     assert sentences(view)[-1] == "Its last checkpoint was 5 min ago."
     reason = PendingReason(PendingCode.PREEMPTION, ("QOS low",))
     view = a_view(aside=[an_aside(1, kind="left_to_slurm", reason=reason)])
-    assert sentences(view) == ["Only the cluster's own scheduler manages it: it may start by preempting jobs in QOS low."]
+    expected = "Only the cluster's own scheduler manages it: it may start by preempting jobs in QOS low."
+    assert sentences(view) == [expected]
 
 
 @pytest.mark.parametrize(
