@@ -159,7 +159,11 @@ OF_ONE_ADAPTER = [
 ]
 OF_THE_FIRST_LINES = [
     ("adapter: slum\nmode: shadow", 1, "adapter: slum: unknown adapter 'slum'; known: mock, pbs, slurm; did you mea"),
-    ("adapter: os.path\nmode: shadow", 1, "adapter: os.path: adapter os.path: must define Options and connect; it l"),
+    (
+        "adapter: os.path\nmode: shadow",
+        1,
+        "adapter: os.path: adapter os.path: must define Options and connect; missing",
+    ),
     ("adapter: mock\nstate_dir: /dev/null/state", 2, "state_dir: /dev/null/state: must be a folder: /dev/null is a f"),
     ("adapter: mock\nstate_dir: 5", 2, "state_dir: 5: must be a path"),
     ("- adapter", 1, "file: list: must be a mapping of settings"),

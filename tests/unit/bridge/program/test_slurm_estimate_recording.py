@@ -93,5 +93,5 @@ def test_other_files_and_answers_are_refused(squeue, tmp_path):
     assert other.read_text() == "job,start\n1,2\n"
     assert record(tmp_path / "missing" / "estimates.csv").stderr.count("cannot be written: No such file") == 1
     squeue("7,tomorrow\\n")
-    assert "7,tomorrow: must be a job id and a time" in record(tmp_path / "estimates.csv").stderr
+    assert "7,tomorrow: must be a job id and a Unix time" in record(tmp_path / "estimates.csv").stderr
     assert record(tmp_path / "estimates.csv").exit_code == 2
