@@ -105,7 +105,7 @@ class ClusterReason:
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """A fully modeled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
+    """A fully modelled pending job. The bridge schedules managed jobs and adopts jobs that are not held.
 
     `job.ineligible` states why the job may not start even if released (dependency, begin time, limits). `pinned` means
     that the job still has a node list set by the bridge (see `Backend.observe`).
@@ -228,10 +228,10 @@ class Lease:
 class Observation:
     """A consistent snapshot of the cluster's state.
 
-    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modeled or not. Rows are 0 for
+    - `free`: int64[N, R], never negative: capacity minus the use of all running jobs, modelled or not. Rows are 0 for
       nodes that are drained, down, not responding or reserved.
     - `pending`: pending jobs in order of arrival.
-    - `running`: every running job that could be modeled, including jobs that the bridge did not start.
+    - `running`: every running job that could be modelled, including jobs that the bridge did not start.
     - `ended`: jobs that ran and have ended since this backend object's previous observation, sorted by end time. After
       a reconnect, a job may be reported twice. A job that is in none of the lists was cancelled before it ran, or the
       cluster purged it.

@@ -33,7 +33,7 @@ class PendingCode(StrEnum):
 
     The bridge does not manage the job:
 
-    - `unmodelled` (summary, details): its request is not modeled. `unreadable` (details).
+    - `unmodelled` (summary, details): its request is not modelled. `unreadable` (details).
     - `chosen_nodes`: its owner requested specific nodes. `magnetic_reservation` (name). `preemption` (the group whose
       jobs it may preempt): it may start by preempting running jobs.
     """

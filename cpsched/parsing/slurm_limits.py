@@ -58,7 +58,7 @@ UNMODELLED_LIMITS = (
     "GrpJobsAccrue", "MaxJobsAccrue", "MaxJobsAccruePU", "MaxJobsAccruePA", "MinPrioThresh", "MinPrioThres",
     "UsageThreshold", "UsageThres",
 )  # fmt: skip
-"""Limits that are not modeled. Only Slurm itself enforces them."""
+"""Limits that are not modelled. Only Slurm itself enforces them."""
 
 
 def parse_tres(text: str) -> dict[str, int]:
@@ -173,7 +173,7 @@ def _parse_limit(field: str, text: str) -> int | dict[str, int] | None:
 
 
 def unsupported_limits(texts: Mapping[str, str]) -> list[str]:
-    """Return the names of limits that `texts` sets but that are not modeled."""
+    """Return the names of limits that `texts` sets but that are not modelled."""
     return [
         name
         for name in UNMODELLED_LIMITS

@@ -1,4 +1,4 @@
-"""Define and parse the modeled `SchedulerParameters` in slurm.conf, with their bounds and defaults.
+"""Define and parse the modelled `SchedulerParameters` in slurm.conf, with their bounds and defaults.
 
 Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them: `_load_config` in
 `backfill.c` and `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
@@ -21,7 +21,7 @@ _MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParameters:
-    """The modeled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it that way.
+    """The modelled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it that way.
 
     Each parameter's description ends with the Slurm function that the model follows, in bf:
     `plugins/sched/backfill/backfill.c`, js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, or ctl:
@@ -119,7 +119,7 @@ NOT_MODELLED = (
     "preempt_youngest_first", "reduce_completing_frag", "requeue_delay", "requeue_on_resume_failure",
     "spec_cores_first", "time_min_as_soft_limit",
 )  # fmt: skip
-"""Parameters that can change starts but are not modeled."""
+"""Parameters that can change starts but are not modelled."""
 
 WITHOUT_EFFECT = (
     "allow_zero_lic", "bb_array_stage_cnt", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_rpc_cnt",
@@ -135,7 +135,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(frozen=True, slots=True)
 class ParsedSchedulerParameters:
-    """The modeled parameters, and the names of given parameters that are not modeled."""
+    """The modelled parameters, and the names of given parameters that are not modelled."""
 
     parameters: SchedulerParameters
     not_modelled: tuple[str, ...] = ()
