@@ -2,7 +2,7 @@
 
 A half-closed replay models users who react: a job submitted within `MAX_THINK_TIME_S` of the end of the user's previous
 job arrives with the same delay after that job's end in the replay. Sessions begin at their real times. The method is
-from Zakay and Feitelson, "Preserving user behaviour characteristics in trace-based simulation of parallel job
+from Zakay and Feitelson, "Preserving user behavior characteristics in trace-based simulation of parallel job
 scheduling", MASCOTS 2014.
 """
 
