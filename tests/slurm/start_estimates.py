@@ -55,7 +55,6 @@ def record_run(slurm: Slurm, name: str, count: int, seed: int, folder: Path) -> 
             "--allocations",
             "--duplicates",
             "--parsable2",
-            "--array",
             f"--format={COLUMNS}",
         )
         contents = {
