@@ -189,7 +189,9 @@ class StartCalibrator:
             else np.tile(_INITIAL_LOG_RATIOS, (len(jobs), 1))
         )
         told = _waits_from_logs(np.array(features)[:, :1], logs)
-        told = np.maximum.accumulate(np.rint(told).astype(np.int64), axis=1)
+        # Levels move independently, so they can cross. A running maximum would raise all quantiles above a late one.
+        # Sorting never increases the pinball loss (Chernozhukov et al., Econometrica 2010).
+        told = np.sort(np.rint(told).astype(np.int64), axis=1)
         return [
             StartForecast(now_s, tuple((now_s + told[j]).tolist()), calibrated, job.user, features[j])
             for j, job in enumerate(jobs)

@@ -85,6 +85,15 @@ def test_one_sided_errors_do_not_reverse_interval(wait_s):
     assert found.from_s <= found.to_s
 
 
+def test_crossed_levels_are_sorted():
+    """The lowest level has moved above the next three: the quantiles are those of the levels in ascending order."""
+    known = lived(np.random.default_rng(11).uniform(0.5, 1.5, 200))[0].past_errors
+    crossed, ascending = [0.4, 0.05, 0.1, 0.25, *LEVELS[4:]], [0.05, 0.1, 0.25, 0.4, *LEVELS[4:]]
+    found, sorted_ = (told(StartCalibrator.from_memory(known, [levels] * 5), 3000) for levels in (crossed, ascending))
+    assert found.quantiles_s == sorted_.quantiles_s
+    assert len(set(found.quantiles_s)) == len(LEVELS)
+
+
 def test_no_jobs_give_no_intervals():
     assert StartCalibrator().forecast(0, [], [], np.zeros((5, 0), np.int64)) == []
 
