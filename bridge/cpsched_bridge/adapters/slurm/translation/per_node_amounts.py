@@ -160,7 +160,7 @@ def find_task_split(
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
-    if tasks < 2 or for_each_node or low == high or (high is not None and high < tasks):
+    if tasks < 2 or for_each_node or record.get("cpus_per_gpu") or low == high or (high is not None and high < tasks):
         return None
     if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
         return None
@@ -180,7 +180,8 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
-    cpus = machine.round_up_to_cores(max(used, least))
+    gres = _compute_gres_per_share(record, machine, nodes, tasks)
+    cpus = machine.round_up_to_cores(max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0)))
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:
@@ -189,7 +190,6 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
         raise JobNotModelled("requests all of a node's memory")
     else:
         memory_mib = 0
-    gres = _compute_gres_per_share(record, machine, nodes, tasks)
     amounts = machine.to_amount_vector(cpus, memory_mib, gres, record.get("partition"))
     if amounts is None:
         raise JobNotModelled("requests generic resources that no node has")

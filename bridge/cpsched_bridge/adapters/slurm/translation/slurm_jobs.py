@@ -73,6 +73,7 @@ def translate_pending_job(
     dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being marked
     ineligible, because the bridge's model may be wrong.
     """
+    record = with_default_cpus_per_gpu(record, partition)
     require_supported(record)
     if (lost := describe_unknown_nodes("excluded_nodes", record, machine)) is not None:
         raise JobNotModelled(lost)
@@ -118,6 +119,21 @@ def translate_pending_job(
     return SlurmJobWithStartSettings(
         build_split_job(parts.equal, parts.equal.units > 1), pins, None if exclusive else by_task
     )
+
+
+def with_default_cpus_per_gpu(record: Record, partition: SlurmPartition) -> Record:
+    """Return the record of a job to which `DefCpuPerGPU` applies with this number as `cpus_per_gpu`.
+
+    Slurm applies it to jobs without `--cpus-per-task` (`_set_gpu_defaults` in cons_tres/job_test.c). Release 26.05
+    shows this option in `tres_per_task`. Earlier releases do not distinguish 1 from no number, and the job may get
+    fewer CPUs than planned. Once Slurm has tested a job, it shows the default as if the job had requested CPUs per GPU.
+    Only a request also changes the total number of CPUs.
+    """
+    tested = record["cpus_per_task"] is None and record["cpus"] == record["ntasks"]
+    unset = (tested or record["cpus_per_task"] == 1) and "cpu" not in (record["tres_per_task"] or {})
+    if not (partition.cpus_per_gpu and unset and "gpu" in requested_gres_per_share(record)):
+        return record
+    return {**record, "cpus_per_task": 1, "cpus_per_gpu": partition.cpus_per_gpu}
 
 
 def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None:

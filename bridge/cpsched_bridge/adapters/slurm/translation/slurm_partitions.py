@@ -34,8 +34,10 @@ class SlurmPartition:
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
     """Name of the partition's own topology in topology.yaml."""
+    cpus_per_gpu: int = 0
+    """`DefCpuPerGPU`; 0 if not set."""
     job_defaults: str | None = None
-    """Slurm's defaults for jobs that request GPUs."""
+    """Slurm's other defaults for jobs that request GPUs."""
     tier: int = 0
     """Slurm tries the partitions of a job in descending order of this number."""
     max_memory_mib: int | None = None
@@ -53,6 +55,7 @@ class SlurmPartition:
         return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
 
 
+DEFAULT_CPUS_PER_GPU = "DefCpuPerGPU"
 ONE_JOB_PER_CORE = "FORCE:1"
 """`OverSubscribe` of partitions in which only one job at a time uses a core."""
 ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
@@ -100,7 +103,11 @@ class CachingPartitionTranslator:
 
 
 def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
-    """Return one partition; `job_defaults` apply if the partition sets none."""
+    """Return one partition; each of slurm.conf's `job_defaults` applies if the partition does not set it."""
+    defaults = _parse_job_defaults(job_defaults) | _parse_job_defaults(record.get("job_defaults"))
+    cpus_per_gpu = defaults.pop(DEFAULT_CPUS_PER_GPU, "0")
+    if not cpus_per_gpu.isdecimal():
+        defaults[DEFAULT_CPUS_PER_GPU] = cpus_per_gpu
     return SlurmPartition(
         name=record["name"],
         state=str(record["state"]),
@@ -118,10 +125,17 @@ def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: s
         allowed_qos=_get_allowed_names(record, "allowed_qos", str.lower),
         denied_qos=_get_denied_names(record, "denied_qos"),
         allowed_groups=_get_allowed_names(record, "allowed_groups", str),
-        job_defaults=record.get("job_defaults") or job_defaults,
+        cpus_per_gpu=int(cpus_per_gpu) if cpus_per_gpu.isdecimal() else 0,
+        job_defaults=",".join("=".join(each) for each in defaults.items()) or None,
         topology=record.get("topology"),
         tier=_parse_limit(record.get("priority_tier")) or 0,
     )
+
+
+def _parse_job_defaults(text: str | None) -> dict[str, str]:
+    """Return `JobDefaults` by name, such as {"DefCpuPerGPU": "4"}."""
+    pairs = (each.partition("=") for each in (text or "").split(",") if each)
+    return {name: value for name, _, value in pairs}
 
 
 def list_core_limits(table: Sequence[Record]) -> dict[str, CoreLimit]:

@@ -25,7 +25,13 @@ from cpsched_bridge.adapters.slurm.transport.programs.layout_queries import Cach
 from cpsched_bridge.adapters.slurm.transport.programs.rpc_rate_limit import parse_rate_limit, rate_limit_facts
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import read_output
 from cpsched_bridge.adapters.slurm.transport.programs.unix_groups import CachingUnixGroupLookup
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import Table, from_table, job_table, to_table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
+    Table,
+    from_table,
+    job_table,
+    partition_table,
+    to_table,
+)
 
 _NAME, _TOPOLOGY = PARTITION_FIELDS.index("name"), PARTITION_FIELDS.index("topology")
 _STATE = JOB_FIELDS.index("state")
@@ -85,7 +91,7 @@ class PyslurmReader:
         guarded = has_plugin(config.job_submit_plugins)
         jobs = job_table(slurm.Jobs.load().values())
         placed = {**jobs, "rows": [row for row in jobs["rows"] if row[_STATE] in slurm_states.OCCUPYING_STATES]}
-        partitions = to_table(slurm.Partitions.load().values(), PARTITION_FIELDS)
+        partitions = partition_table(slurm.Partitions.load().values())
         topologies, named = self._get_topologies(from_table(to_table([config], CONFIG_FIELDS))[0])
         for row in partitions["rows"]:
             row[_TOPOLOGY] = named.get(row[_NAME])

@@ -14,6 +14,7 @@ from typing import Any
 from cpsched_bridge.adapters.slurm.slurm_records import (
     COMMON_JOB_FIELDS,
     JOB_FIELDS,
+    PARTITION_FIELDS,
     PENDING_JOB_FIELDS,
     PLACED_JOB_FIELDS,
     TROUBLE,
@@ -182,6 +183,21 @@ def job_row(job: Any) -> list[Any]:
 def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
     """Return a table of `fields` with a row for each source object."""
     return {"fields": list(fields), "rows": [object_to_row(source, fields) for source in sources]}
+
+
+def partition_table(partitions: Iterable[Any]) -> Table:
+    """Return a table of partitions; pyslurm has two fields for `JobDefaults`."""
+    sources = list(partitions)
+    table, at = to_table(sources, PARTITION_FIELDS), PARTITION_FIELDS.index("job_defaults")
+    for row, source in zip(table["rows"], sources, strict=True):
+        found = {name: _read_field(source, field) for field, name in _JOB_DEFAULTS.items() if _has_field(source, field)}
+        words = [f"{name}={value if ok else '?'}" for name, (value, ok) in found.items() if value or not ok]
+        row[at] = ",".join(words) or None
+    return table
+
+
+_JOB_DEFAULTS = {"default_cpus_per_gpu": "DefCpuPerGPU", "default_memory_per_gpu": "DefMemPerGPU"}
+"""Slurm's names for the defaults of jobs that request GPUs, by pyslurm's."""
 
 
 def job_table(jobs: Iterable[Any]) -> Table:

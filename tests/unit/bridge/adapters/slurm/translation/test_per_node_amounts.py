@@ -20,9 +20,11 @@ from cpsched_bridge.adapters.slurm.translation.per_node_amounts import (
     list_node_counts,
     requested_per_node,
 )
+from cpsched_bridge.adapters.slurm.translation.slurm_jobs import with_default_cpus_per_gpu
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.start_pins import StartPinSettings, make_start_pins, to_unpinned
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits
+from tests.unit.bridge.adapters.slurm.translation.test_slurm_jobs import a_partition
 from tests.unit.bridge.adapters.slurm.translation.test_slurm_nodes import a_node
 
 EVENLY = "its tasks cannot be divided evenly among nodes"
@@ -157,6 +159,41 @@ def test_missing_memory_request_is_0_if_memory_is_uncounted() -> None:
 def test_rounds_to_whole_cores_with_their_memory(tasks: int, cores: int, memory_mib: int) -> None:
     """Nodes of two threads a core: a request per CPU includes the thread that no other job can use."""
     assert requested_per_node(asked(ntasks=tasks), a_machine(threads_per_core=2), 1) == (cores, memory_mib, 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "default", "nodes", "cpus"),
+    [
+        ({"gres_per_node": {"gpu": 1}, "ntasks": 2}, 2, 1, 2),
+        ({"gres_per_node": {"gpu": 1}}, 2, 1, 2),
+        ({"gres_per_node": {"gpu": 3}}, 2, 1, 6),
+        ({"gres_per_node": {"gpu": 1}, "ntasks": 8}, 2, 1, 8),
+        ({"gres_per_node": {"gpu": 1}}, 3, 1, 4),
+        ({"gres_per_node": {"gpu:a100": 3}}, 3, 1, 10),
+        ({"gres_per_node": {"gpu": 3}, "tres_per_task": {"cpu": 1}}, 3, 1, 2),
+        ({"gres_per_node": {"gpu": 3}, "cpus_per_task": 2}, 3, 1, 2),
+        ({"gres_per_node": {"gpu": 2}, "ntasks": 2}, 3, 2, 6),
+        ({"tres_per_task": {"gres/gpu": 1}, "ntasks": 2}, 3, 1, 6),
+        ({"requested_tres": {"gres/gpu": 2}, "ntasks": 4}, 3, 1, 6),
+        ({"gres_per_node": {"gpu": 3}, "cpus_per_task": None}, 3, 1, 10),
+        ({"ntasks": 3}, 3, 1, 4),
+        ({"gres_per_node": {"gpu": 3}}, 0, 1, 2),
+    ],
+)
+def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: int, cpus: int) -> None:
+    """The CPUs on each node as Slurm 26.05 allocated them with two threads per core; None: as shown after a test."""
+    machine, partition = a_machine(threads_per_core=2, effective_cpus=16), a_partition(cpus_per_gpu=default)
+    typed = "gpu:a100" in str(facts)
+    if typed:
+        machine = a_machine(threads_per_core=2, effective_cpus=16, configured_gres={"gpu:a100": 4})
+    record = with_default_cpus_per_gpu(asked(**facts), partition)
+    assert requested_per_node(record, machine, nodes)[:2] == (cpus, 100 * cpus)
+    assert not record.get("cpus_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
+
+
+def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
+    record = asked(gres_per_node={"gpu": 2}, cpus_per_task=None, cpus=6)
+    assert with_default_cpus_per_gpu(record, a_partition(cpus_per_gpu=1)) is record
 
 
 def test_leaves_typed_gpus_counted_per_job() -> None:

@@ -198,10 +198,10 @@ def test_reads_exclusive_field_of_26_05(printed: str, sharing: str) -> None:
 def test_leaves_gpu_jobs_of_partition_with_gpu_defaults() -> None:
     """Slurm adds it when it looks for nodes: the record of a held job does not show it."""
     gpus = Job(6, columns={"tres-per-node": "gres/gpu:1"})
-    _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", "JobDefaults=DefCpuPerGPU=4")),
-                   jobs=[Job(5), gpus])  # fmt: skip
+    defaults = "JobDefaults=DefCpuPerGPU=4,DefMemPerGPU=9"
+    _, seen = read(partitions=partition("main", "n[1-2]", ("JobDefaults=(null)", defaults)), jobs=[Job(5), gpus])
     assert [pending.job.id for pending in seen.pending] == [5]
-    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefCpuPerGPU=4"]
+    assert [words(left.reason) for left in seen.left] == ["requests GPUs on partition main, which sets DefMemPerGPU=9"]
 
 
 def test_gpu_defaults_of_slurm_conf_apply_without_partition_ones() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import NODE_FIELDS, RESERVATION_FIELDS
-from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import job_table, parse_cluster_records, to_table
+from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import (
+    from_table,
+    job_table,
+    parse_cluster_records,
+    partition_table,
+    to_table,
+)
 
 
 class Node:
@@ -56,3 +63,9 @@ def test_takes_singleton_dependency_from_squeue() -> None:
     jobs = {"fields": ["id", "dependencies"], "rows": [[number, dict(each)] for number, each in enumerate(asked)]}
     told = {**snapshot(), "jobs": jobs, "singletons": {"2": True, "3": False}}
     assert [job["dependencies"]["singleton"] for job in parse_cluster_records(told).jobs] == [None, True, True, False]
+
+
+def test_reads_job_defaults_of_partitions() -> None:
+    none, both = ({"name": "main", "default_cpus_per_gpu": cpus, "default_memory_per_gpu": cpus} for cpus in (None, 2))
+    found = from_table(partition_table([SimpleNamespace(**none), SimpleNamespace(**both), SimpleNamespace(name="old")]))
+    assert [each["job_defaults"] for each in found] == [None, "DefCpuPerGPU=2,DefMemPerGPU=2", None]
