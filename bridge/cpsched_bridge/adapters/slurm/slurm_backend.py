@@ -377,7 +377,12 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
             checked = parse_account_checks(self._config)
             linear = self._config["select_type"] == LINEAR
             self._translator = SlurmTranslator(
-                "MEMORY" in text, checked, name, self._config.get("job_defaults"), linear
+                "MEMORY" in text,
+                checked,
+                name,
+                self._config.get("job_defaults"),
+                linear,
+                "MULTIPLE_SHARING_GRES_PJ" in text,
             )
         return self._translator
 

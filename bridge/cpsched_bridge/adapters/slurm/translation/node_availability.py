@@ -9,11 +9,13 @@ import numpy as np
 from cpsched.feasibility import amounts_used
 from cpsched.model import BoolArray, IntArray, RunningJob
 from cpsched.model.value_bounds import AMOUNT_BOUND
+from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.node_table import CORES, MEMORY
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_states
 from cpsched_bridge.adapters.slurm.translation.gres_counts import gres_from_tres
-from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
+from cpsched_bridge.adapters.slurm.translation.per_node_amounts import requested_gres_per_share
+from cpsched_bridge.adapters.slurm.translation.slurm_nodes import GPU_SHARING_GRES, SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation, SlurmReservation
 
@@ -92,6 +94,30 @@ def _select_numeric_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
+def compute_shared_gpus(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntArray:
+    """Return the GPUs that jobs with shares of GPUs may occupy, int64[N, R].
+
+    Slurm allocates all shares of a job on a node from one GPU, and does not report which. Each job counts as one GPU of
+    its nodes, although several jobs may share one.
+    """
+    found = np.zeros_like(machine.capacity)
+    if machine.shares_gpus(np.ones(len(machine.names), np.bool_)):
+        for job in jobs:
+            if job["state"] in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
+                nodes = machine.mask_of_names(node_and_task_lists.expand_if_valid(job["allocated_nodes"]))
+                found[np.ix_(nodes, machine.gpu_columns())] += 1
+    return found
+
+
+def _has_gpu_shares(job: Record) -> bool:
+    """Return whether a job has shares of GPUs, which accounting may not track."""
+    try:
+        names = {*requested_gres_per_share(job), *gres_from_tres(_select_numeric_tres(job["allocated_tres"]))}
+    except UNREADABLE_FIELD_ERRORS:
+        return False  # the job counts as exclusive on its nodes
+    return any(name.partition(":")[0] in GPU_SHARING_GRES for name in names)
+
+
 def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
     """Return a mask of the nodes whose allocation exceeds their capacity, bool[N]; they receive no jobs.
 
@@ -136,7 +162,7 @@ def compute_free_amounts(
 ) -> IntArray:
     """Return the free amounts, int64[N, R], which are 0 on nodes that are not `usable`.
 
-    `held` is reserved for other jobs. The result is the smaller of the amounts from two sources:
+    `held` is reserved, or blocked by shares of GPUs. The result is the smaller of the amounts from two sources:
 
     - The node records reflect how Slurm split jobs that it placed itself, and include jobs that are not modelled.
     - The running jobs include generic resources that accounting does not track, and the complete nodes of exclusive

@@ -13,7 +13,7 @@ dependency, a full array), and this adapter's `policy/priority_ranking.py` sets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cpsched.model import BoolArray, Job, NodeSetCondition, PendingCode, PendingReason, Request
@@ -184,11 +184,13 @@ def keep_placeable_splits(
     parts: PossibleJobSplits, machine: SlurmNodeTable, mask: BoolArray, partition: SlurmPartition
 ) -> PossibleJobSplits:
     """Return the splits that Slurm accepts on these nodes, or raise `JobNotModelled`."""
-    shared = machine.shares_gpus(mask)
+    spread = machine.spreads_shares and machine.shares_gpus(mask)
     for each in (parts.equal, parts.tasks):
-        if each is not None and shared and _requests_gpus(each.amounts, machine):
-            what = "requests GPUs on nodes that also share parts of GPUs"
-            raise JobNotModelled(what, f"{what} (shard, mps)")
+        if each is not None and _requests_any(GPU_SHARING_GRES, each.amounts, machine):
+            raise JobNotModelled("requests shares of GPUs", "requests shares of GPUs (shard, mps)")
+        if each is not None and spread and _requests_any({"gpu"}, each.amounts, machine):
+            what = "requests GPUs on nodes where one job may share several GPUs"
+            raise JobNotModelled(what, f"{what} (MULTIPLE_SHARING_GRES_PJ)")
     topology = machine.topology(partition.topology)
     if machine.may_allocate_together(mask, topology):
         return parts
@@ -199,9 +201,9 @@ def keep_placeable_splits(
     return PossibleJobSplits(parts.equal, None)
 
 
-def _requests_gpus(amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
+def _requests_any(kinds: Collection[str], amounts: Sequence[int], machine: SlurmNodeTable) -> bool:
     names = zip(machine.resources, amounts, strict=True)
-    return any(amount and name.partition(":")[0] in {"gpu", *GPU_SHARING_GRES} for name, amount in names)
+    return any(amount and name.partition(":")[0] in kinds for name, amount in names)
 
 
 def get_walltime_s(record: Record, partition: SlurmPartition) -> int:

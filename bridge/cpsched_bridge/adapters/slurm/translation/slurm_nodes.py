@@ -17,7 +17,10 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
 
 GPU_SHARING_GRES = frozenset({"shard", "mps"})
-"""Generic resources that are parts of a GPU; allocating a part makes the whole GPU unavailable, and vice versa."""
+"""Generic resources that are shares of a GPU. A GPU with allocated shares is not allocated as a whole, and vice versa.
+
+See "Sharding" in Slurm's gres.html.
+"""
 FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
 TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
@@ -78,6 +81,8 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """Whether Slurm allocates memory (CR_*_Memory)."""
     whole_nodes: bool
     """Whether Slurm allocates only whole nodes (select/linear)."""
+    spreads_shares: bool
+    """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     shared: dict[str, IntArray]
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
@@ -94,6 +99,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         topologies: Mapping[str, Record] | None = None,
         core_limits: Mapping[str, CoreLimit] | None = None,
         whole_nodes: bool = False,
+        spreads_shares: bool = False,
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, otherwise a new table.
 
@@ -121,6 +127,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
             features=_index_features(nodes),
             counts_memory=counts_memory,
             whole_nodes=whole_nodes,
+            spreads_shares=spreads_shares,
             shared=_count_shared_gres(nodes),
             topologies=found,
             core_limits=limits,
@@ -159,6 +166,10 @@ class SlurmNodeTable(ConfiguredNodeTable):
             name.partition(":")[0] in GPU_SHARING_GRES and self.capacity[mask, column].any()
             for column, name in enumerate(self.resources)
         )
+
+    def gpu_columns(self) -> list[int]:
+        """Return the columns for whole GPUs of any type."""
+        return [column for column, name in enumerate(self.resources) if name.partition(":")[0] == "gpu"]
 
     def core_limit_column(self, partition: str | None) -> int | None:
         """Return the column for the CPUs that a partition's jobs may use on a node; None if it sets no limit."""

@@ -23,6 +23,7 @@ from cpsched_bridge.adapters.slurm.translation.free_capacity import FreeNodeCapa
 from cpsched_bridge.adapters.slurm.translation.node_availability import (
     compute_free_amounts,
     compute_reserved_amounts,
+    compute_shared_gpus,
     future_core_reservations,
     mask_available_nodes,
     mask_overcommitted_nodes,
@@ -65,6 +66,8 @@ class SlurmTranslator:
     """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
     whole_nodes: bool = False
     """Whether Slurm allocates only whole nodes (select/linear)."""
+    spreads_shares: bool = False
+    """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     machine: SlurmNodeTable | None = None
     queue: CachingPendingJobTranslator = field(default_factory=CachingPendingJobTranslator)
     free: IntArray | None = None
@@ -100,6 +103,7 @@ class SlurmTranslator:
         usable &= ~mask_shared_nodes(seen.jobs, partitions, machine)
         inside = _group_by_reservation(seen.jobs, running)
         held = compute_reserved_amounts(machine, reservations, inside, seen.now_s)
+        held += compute_shared_gpus(seen.jobs, machine)
         self.free = compute_free_amounts(seen.nodes, machine, running, usable, held)
         self.to_come = future_core_reservations(machine, reservations, running, seen.now_s)
         machine.rank_by_wakeup([slurm_states.compute_wakeup_rank(node["state"]) for node in seen.nodes])
@@ -167,7 +171,7 @@ class SlurmTranslator:
         previous = None if self._has_too_many_node_sets() else self.machine
         limits = list_core_limits(seen.partitions)
         machine = SlurmNodeTable.from_records(
-            seen.nodes, self.counts_memory, previous, seen.topologies, limits, self.whole_nodes
+            seen.nodes, self.counts_memory, previous, seen.topologies, limits, self.whole_nodes, self.spreads_shares
         )
         if machine is not self.machine:
             self.machine = machine

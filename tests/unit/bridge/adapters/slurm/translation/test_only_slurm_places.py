@@ -20,7 +20,8 @@ from tests.unit.bridge.adapters.slurm.scenes import Scene
 
 ALONE = "the topology plugin may reject its nodes"
 TOGETHER = "the topology plugin may reject its combination of nodes"
-IN_PARTS = "requests GPUs on nodes that also share parts of GPUs (shard, mps)"
+SHARES = "requests shares of GPUs (shard, mps)"
+SPREAD = "requests GPUs on nodes where one job may share several GPUs (MULTIPLE_SHARING_GRES_PJ)"
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ TWO = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
 OUTSIDE = {"n1": "top", "n2": "top", "n3": "top"}
 
 
-def reason(scene: Scene, name: str) -> str | None:
-    seen = SlurmTranslator().observe(scene.read())
+def reason(scene: Scene, name: str, translator: SlurmTranslator | None = None) -> str | None:
+    seen = (translator or SlurmTranslator()).observe(scene.read())
     found = {each.job_id: words(each.reason) for each in seen.left}
     job = scene.job(name)["id"]
     assert job in found or [each.job.id for each in seen.pending] == [job]
@@ -224,24 +225,28 @@ def test_parses_topologies_of_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gres", "facts", "left"),
+    ("gres", "facts", "spread", "expected"),
     [
-        ({"gpu:a100": 2, "shard": 8}, {}, True),
-        ({"gpu": 2, "mps": 200}, {}, True),
-        ({"gpu:a100": 2}, {}, False),
-        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": {"gres/shard": 1}}, True),
-        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": None, "requested_tres": {"cpu": 4}}, False),
-        ({"gpu:a100": 2, "shard": 8}, {"excluded_nodes": "n1"}, False),
+        ({"gpu:a100": 2, "shard": 8}, {}, False, None),
+        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": {"gres/shard": 1}}, False, SHARES),
+        ({"gpu": 2, "mps": 200}, {"tres_per_task": {"gres/mps": 50}}, False, SHARES),
+        ({"gpu:a100": 2, "shard": 8}, {}, True, SPREAD),
+        ({"gpu": 2, "mps": 200}, {}, True, SPREAD),
+        ({"gpu:a100": 2}, {}, True, None),
+        ({"gpu:a100": 2, "shard": 8}, {"tres_per_task": None, "requested_tres": {"cpu": 4}}, True, None),
+        ({"gpu:a100": 2, "shard": 8}, {"excluded_nodes": "n1"}, True, None),
     ],
 )
-def test_leaves_gpu_jobs_allowed_on_nodes_with_shards(gres: dict[str, int], facts: dict[str, Any], left: bool) -> None:
-    """n1 alone has them; who may not go there is not concerned."""
+def test_leaves_requests_of_gpu_shares(
+    gres: dict[str, int], facts: dict[str, Any], spread: bool, expected: str | None
+) -> None:
+    """n1 alone has shares; who may not go there is not concerned."""
     scene = Scene().only("gpu-task")
     scene.node("n1")["configured_gres"] = gres
-    if "shard" in str(facts):
+    if expected == SHARES:
         scene.job("gpu-task")["requested_tres"] = None
     scene.job("gpu-task").update(facts)
-    assert reason(scene, "gpu-task") == (IN_PARTS if left else None)
+    assert reason(scene, "gpu-task", SlurmTranslator(spreads_shares=spread)) == expected
 
 
 def test_leaves_jobs_with_preferred_features() -> None:
