@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from cpsched.model import Cluster, Decision, Effort, EndedJob, Job, Need, Placem
 from cpsched_bridge.backoff_groups import BackoffGroupKey, equivalence_key
 from cpsched_bridge.errors import BackendError, BackendTimeout
 from cpsched_bridge.ports import (
+    NO_PINS,
     Check,
     ClusterReason,
     DeferredStart,
@@ -292,7 +293,7 @@ class FakeCluster:
         reason: str | None = self._call("not_ready_reason", lambda: None)
         return reason
 
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         self.readings.append(frozenset(pinned))
         seen: Observation = self._call("observe", self.read)
         return seen

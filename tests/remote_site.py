@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from threading import Lock, Thread
@@ -21,6 +21,7 @@ from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import (
+    NO_PINS,
     Backend,
     Capabilities,
     Check,
@@ -115,7 +116,7 @@ class RemoteBackend(Backend, SupportsBoost):
         return None
 
     @override
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         """Return an observation. A lost response is harmless, because the count is stored here."""
         seen: Observation = self._ask("read", self._told)
         self._told += len(seen.ended)

@@ -16,9 +16,10 @@ Rules for every backend:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import escape_controls, require
@@ -281,6 +282,8 @@ class StartOrder:
 
     job: Job
     nodes: tuple[tuple[str, int], ...]
+    restore: str = ""
+    """What the backend needs to undo the start's changes to the job; set by `Backend.resolve_layout`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +364,8 @@ class Check:
 
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
 """Text for a running job whose placement has no nodes. Placements list only nodes that the job will free."""
+NO_PINS: Mapping[int, str] = MappingProxyType({})
+"""Pins of a bridge that has none; see `Backend.observe`."""
 CANNOT_BE_RELEASED = "cannot be released; the start is retried"
 """Text for a job that the bridge cannot release because the cluster's own scheduler cannot start it."""
 
@@ -402,8 +407,11 @@ class Backend(Protocol):
         """Return the step that must finish before the backend accepts calls, or None if it is ready. Never block."""
         ...
 
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
-        """Return the cluster's current state. `pinned`: jobs that the bridge has pinned, as recorded in the ledger."""
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+        """Return the cluster's current state.
+
+        `pinned`: the jobs that the bridge has pinned, as recorded in the ledger, with `StartOrder.restore`.
+        """
         ...
 
     def read_history(self) -> Sequence[EndedJob]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cpsched.model import Cluster, EndedJob, Job, Placement
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
+    NO_PINS,
     Hold,
     Lease,
     Observation,
@@ -292,7 +293,7 @@ class SiteBackend(SupportsBoost):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.site, name)
 
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         self.site.unread = True
         self.site.may_fail("observe")
         self.site.good_readings, self.site.unread = self.site.good_readings + 1, False

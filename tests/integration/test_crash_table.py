@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
 from cpsched_bridge.cycle.bridge_loop import Bridge
-from cpsched_bridge.ports import Hold, Outcome, StartOrder
+from cpsched_bridge.ports import NO_PINS, Hold, Outcome, StartOrder
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState
 from cpsched_sim.traces.trace_job import TraceJob
 from tests.bridges import a_bridge
@@ -49,13 +49,19 @@ class Mortal(MockBackend):
     """No job can be released while the bridge is in control."""
     refuses: int = 0
     """Starts that are refused, all of a batch."""
+    seen_pins: dict[int, str] = field(default_factory=dict)
+    """The pins of the last observation."""
 
     def __post_init__(self):
         super().__init__(self.site, ManualClock(self.site))
 
-    def observe(self, pinned=()):
+    def observe(self, pinned=NO_PINS):
+        self.seen_pins = dict(pinned)
         seen = super().observe(pinned)
         return replace(seen, pending=tuple(replace(each, release_is_pointless=self.stays) for each in seen.pending))
+
+    def resolve_layout(self, orders):
+        return [replace(order, restore=f"undo {order.job.id}") for order in super().resolve_layout(orders)]
 
     def start(self, orders):
         if self.refuses:
@@ -323,6 +329,14 @@ def test_next_cycle_recovers_as_documented(world, row) -> None:
     sent = [kind for kind, id in w.backend.sent if id == job_id]
     assert sent == ([] if sends == "nothing" else [sends])
     assert (w.in_ledger(job_id), w.in_cluster(job_id)) == (ledger_then, cluster_then)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_next_bridge_can_undo_start(world, done) -> None:
+    w = starting_slowly(world)
+    w.die_sending("start", done=done)
+    w.bridge.cycle()
+    assert w.backend.seen_pins == {FIRST: f"undo {FIRST}"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])

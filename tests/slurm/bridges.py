@@ -172,7 +172,7 @@ class LiveBridge:
         """Return the ledger by job label."""
         found = self.read('print(json.dumps(rows("ledger", "select label, state, nodes, why from jobs")))')
         return {
-            label: LedgerJob(label, state, tuple(sorted(name for name, _ in json.loads(nodes))), why)
+            label: LedgerJob(label, state, tuple(sorted(name for name, units in json.loads(nodes) if units)), why)
             for label, state, nodes, why in found
         }
 

@@ -203,8 +203,8 @@ backend.start(orders)
 until(lambda seen: len(seen.running) == 1)
 number = orders[0].job.id
 os.system(f"scontrol requeue {number}")
-until(lambda seen: backend.observe([number]).pending, 40)
-seen = backend.observe([number])
+until(lambda seen: backend.observe({number: ""}).pending, 40)
+seen = backend.observe({number: ""})
 found = [(p.hold.value, p.pinned) for p in seen.pending]
 held = backend.hold([number])
 seen = backend.observe()

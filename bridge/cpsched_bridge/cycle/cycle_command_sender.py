@@ -74,7 +74,7 @@ class CycleCommandSender:
         cluster's configuration, the cluster cancels the job. The first cycle does everything else.
         """
         now_s = self._now_s
-        if now_s < self._next_pin_check_s or not self.ledger.get_pinned_ids():
+        if now_s < self._next_pin_check_s or not self.ledger.get_pins():
             return
         self._next_pin_check_s = now_s + self.settings.cycle.interval_s
         seen = reader.read_first()

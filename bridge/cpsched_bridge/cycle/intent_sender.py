@@ -136,7 +136,15 @@ class LedgerCommandSender:
         entries = {order.job.id: self._get_entry(order.job.id) for order in orders}
         self._ledger.record(
             (
-                make_transition(entries[o.job.id], LedgerState.STARTING, now_s, "decided", nodes=o.nodes, pinned=True)
+                make_transition(
+                    entries[o.job.id],
+                    LedgerState.STARTING,
+                    now_s,
+                    "decided",
+                    nodes=o.nodes,
+                    pinned=True,
+                    restore=o.restore,
+                )
                 for o in orders
             ),
             report.number,

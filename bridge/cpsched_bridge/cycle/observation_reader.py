@@ -39,7 +39,7 @@ class ObservationReader:
 
     def read_first(self) -> Observation:
         """Return an observation made before the first cycle. Jobs that have ended by then are kept for that cycle."""
-        seen = self.backend.observe(self.ledger.get_pinned_ids())
+        seen = self.backend.observe(self.ledger.get_pins())
         self._ended_before += seen.ended
         return seen
 
@@ -52,10 +52,10 @@ class ObservationReader:
         The ended jobs of the first observation also include ended jobs that the ledger still records as open.
         """
         if self._has_read_history:
-            seen = self.backend.observe(self.ledger.get_pinned_ids())
+            seen = self.backend.observe(self.ledger.get_pins())
             return seen, self._read_missing_history(seen.now_s)
         past = tuple(self.backend.read_history())
-        seen = self.backend.observe(self.ledger.get_pinned_ids())
+        seen = self.backend.observe(self.ledger.get_pins())
         self._has_read_history, self._next_history_s = True, seen.now_s + HISTORY_RETRY_INTERVAL_S
         alive = self.ledger.open_ids()
         missed = (ended for ended in past if ended.job.id in alive)

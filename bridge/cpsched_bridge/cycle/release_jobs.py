@@ -91,7 +91,7 @@ def _record_release_intents(
     Return one line per problem, and whether another bridge is in control.
     """
     try:
-        seen = backend.observe(ledger.get_pinned_ids())
+        seen = backend.observe(ledger.get_pins())
         apart = not backend.starts_in_one_change
         others = other_in_control(seen)
         options = ReconcileOptions(controlling=False, other_in_control=others, releases_apart=apart)

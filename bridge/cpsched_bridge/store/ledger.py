@@ -116,6 +116,8 @@ _TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
 _REQUEST_SEPARATOR = ", while it asks for "
 """Separator before the job's request in the file's `leave` column; see `ManagedJobEntry.asked`."""
 
+_RESTORE_UNITS = 0
+"""Units of the entry in the file's column `nodes` that contains `ManagedJobEntry.restore` instead of a node."""
 _MAX_NAMED_JOBS = 50
 """Maximum number of jobs listed in a message about a damaged ledger."""
 
@@ -147,6 +149,8 @@ class ManagedJobEntry:
     cause: Cause = ""
     asked: str = ""
     """Request to which `leave` applies, as an `equivalence.request_fingerprint`; empty if it applies to any request."""
+    restore: str = ""
+    """`StartOrder.restore` of the last start."""
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
@@ -381,9 +385,9 @@ class Ledger:
         """Return the ids of jobs that the bridge may have held or pinned."""
         return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
-    def get_pinned_ids(self) -> frozenset[int]:
-        """Return the ids of jobs that may have a node list set by the bridge."""
-        return frozenset(id for id in self.open_ids() if self._entries[id].pinned)
+    def get_pins(self) -> dict[int, str]:
+        """Return the jobs that may have a node list set by the bridge, each with the `restore` of its last start."""
+        return {id: self._entries[id].restore for id in self.open_ids() if self._entries[id].pinned}
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
         """Return pending jobs that are pinned but no longer managed because another actor held them after the pin.
@@ -497,16 +501,20 @@ def _parse_row(row: tuple[Any, ...]) -> ManagedJobEntry:
         if seal is not None and seal != row_checksum(values):
             raise CorruptFileContent("the checksum does not match")
         id, state, since_s, pinned, failures, nodes, leave, label, why = values
-        places = tuple((name, units) for name, units in json.loads(nodes))
+        pairs = [(name, units) for name, units in json.loads(nodes)]
+        places = tuple((name, units) for name, units in pairs if units != _RESTORE_UNITS)
+        restore = next((str(name) for name, units in pairs if units == _RESTORE_UNITS), "")
         return ManagedJobEntry(
             int(id), LedgerState(state), int(since_s), bool(pinned), int(failures), places, leave, label, why,
             next((cause for cause, known in _TEXT_BY_CAUSE.items() if why == known[0] and state in known[1]), ""),
             leave.rpartition(_REQUEST_SEPARATOR)[2] if _REQUEST_SEPARATOR in leave else "",
+            restore,
         )  # fmt: skip
 
 
 def _make_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
-    texts = (json.dumps(entry.nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
+    nodes = (*entry.nodes, (entry.restore, _RESTORE_UNITS)) if entry.restore else entry.nodes
+    texts = (json.dumps(nodes), *map(replace_surrogates, (entry.leave, entry.label, entry.why)))
     values = (entry.job_id, entry.state.value, entry.since_s, int(entry.pinned), entry.failures, *texts)
     return (*values, row_checksum(values))
 

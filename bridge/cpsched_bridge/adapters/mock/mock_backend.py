@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
@@ -10,6 +10,7 @@ from cpsched.model import EndedJob
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.adapters.mock.simulated_clocks import SimulatedClock
 from cpsched_bridge.ports import (
+    NO_PINS,
     Backend,
     Check,
     DeferredStart,
@@ -45,7 +46,7 @@ class MockBackend(Backend, SupportsBoost):
         return None
 
     @override
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         """Return an observation. `pinned` is ignored because the site itself records pins."""
         seen = self.read(self._reported_count)
         self._reported_count += len(seen.ended)

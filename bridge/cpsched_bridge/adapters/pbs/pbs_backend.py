@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from typing_extensions import override
@@ -32,6 +32,7 @@ from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
+    NO_PINS,
     Backend,
     Check,
     DeferredStart,
@@ -92,7 +93,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return None
 
     @override
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         """Return an observation. `pinned` is ignored because PBS has no pins."""
         self._unconfirmed_queues = set()
         seen = self._reader.read()

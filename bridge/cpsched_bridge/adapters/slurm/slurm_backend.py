@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -48,6 +48,7 @@ from cpsched_bridge.errors import (
     CommandRefused,
 )
 from cpsched_bridge.ports import (
+    NO_PINS,
     Backend,
     Check,
     DeferredStart,
@@ -134,10 +135,10 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         return self._transport.not_ready_reason()
 
     @override
-    def observe(self, pinned: Collection[int] = ()) -> Observation:
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
         translator = self._get_translator()
-        for job_id in pinned:
-            self._restores.setdefault(job_id, "")
+        for job_id, restore in pinned.items():
+            self._restores.setdefault(job_id, restore)
         records = self._seen = self._transport.read()
         notes = tuple(self._policy.poll()) if self._policy is not None else ()
         policy = self._policy.policy_snapshot if self._policy is not None else None
@@ -191,7 +192,24 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         found = defer_reservation_conflicts(
             found, self._under_way.values(), translator.to_come, machine.capacity, now_s
         )
-        return [_to_resolved_order(order, each, machine) for order, each in zip(orders, found, strict=True)]
+        resolved = [_to_resolved_order(order, each, machine) for order, each in zip(orders, found, strict=True)]
+        return [
+            each if isinstance(each, DeferredStart) else dataclasses.replace(each, restore=self._format_restore(each))
+            for each in resolved
+        ]
+
+    def _get_pins(self, order: StartOrder) -> StartPinSettings:
+        asked = self._get_translator().queue.asked.get(order.job.id)
+        return asked.pins if asked else StartPinSettings(0, 0, "")
+
+    def _sets_cpus_per_node(self, pins: StartPinSettings) -> bool:
+        return bool(pins.tasks_per_node) and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE
+
+    def _format_restore(self, order: StartOrder) -> str:
+        """Return the scontrol settings that undo the start's changes to the job's record, except its nice value."""
+        pins = self._get_pins(order)
+        restore = pins.restore_all if self._sets_cpus_per_node(pins) else pins.restore
+        return f"Partition={pins.partitions} {restore}".rstrip() if pins.partitions else restore
 
     @override
     def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
@@ -200,9 +218,8 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         sent: list[Record] = []
         for order in orders:
             number = order.job.id
-            asked = translator.queue.asked.get(number)
-            pins = asked.pins if asked else StartPinSettings(0, 0, "")
-            self._restores[number] = pins.restore
+            pins = self._get_pins(order)
+            self._restores[number] = self._format_restore(order)
             if translator.machine is not None:
                 self._under_way[number] = _to_sent_start(order, translator.machine)
             sent.append(
@@ -210,15 +227,13 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
             )
             count = len(order.nodes) if is_split_by_slurm(order.job.request) else pins.node_count
             num_nodes = pins.format_node_count(count) if count else ""
-            if pins.tasks_per_node and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE:
+            if self._sets_cpus_per_node(pins):
                 num_nodes = pins.num_nodes
                 sent[-1] |= {"cpus_per_node": pins.cpus_per_node, "cpus": pins.cpus}
-                self._restores[number] = pins.restore_all
             if num_nodes:
                 sent[-1]["num_nodes"] = num_nodes
             if pins.partitions:
                 sent[-1]["partition"] = order.job.queue
-                self._restores[number] = f"Partition={pins.partitions} {self._restores[number]}".rstrip()
             if number in nices:
                 own, raised = nices[number]
                 sent[-1]["nice"] = raised

@@ -30,7 +30,9 @@ def test_each_entry_field_survives_restart(tmp_path):
     refused = make_caused_transition(
         ManagedJobEntry(7, LedgerState.HOLDING, 5), LedgerState.HOLDING, 6, "held_by_administrator"
     ).entry
-    told = replace(refused, pinned=True, failures=3, nodes=(("n1", 2), ("n2", 1)), label="7_1", **left)
+    told = replace(
+        refused, pinned=True, failures=3, nodes=(("n1", 2), ("n2", 1)), label="7_1", restore="Partition=a,b", **left
+    )
     assert all(value != field.default for field, value in zip(fields(ManagedJobEntry), astuple(told), strict=True))
     for durable in (False, True):
         first = Ledger(tmp_path / "ledger.sqlite", durable)
@@ -267,7 +269,7 @@ def test_lists_entries_by_state_and_pins_of_open_jobs(tmp_path):
         id for id, state in states.items() if state in (LedgerState.FREE, LedgerState.GONE)
     ]
     assert (
-        ledger.get_pinned_ids()
+        ledger.get_pins().keys()
         == ledger.open_ids()
         == {id for id, state in states.items() if state not in CLOSED_STATES}
     )

@@ -147,8 +147,21 @@ def test_job_starts_in_one_partition_and_hold_restores_all(scene: Scene, child: 
     (waiting,) = backend.observe().pending
     assert (waiting.job.queue, waiting.pinned) == ("main", True)
     scene.rows["jobs"] = []
-    backend.observe({record["id"]})
+    backend.observe({record["id"]: ""})
     backend.hold([record["id"]])
+    assert child.sent[-1] == ("hold", [{"job": record["id"], "clear": "ReqNodeList= Partition=main,short"}])
+
+
+def test_hold_after_crash_restores_partitions_from_ledger(scene: Scene, child: Played, backend: SlurmBackend) -> None:
+    """The next process has only what the ledger kept of the order; Slurm shows one partition."""
+    record = scene.only("several").job("several")
+    (decided,) = backend.resolve_layout([order(backend.observe(), record["id"], "n3")])
+    assert isinstance(decided, StartOrder)
+    backend.start([decided])
+    record.update(partition="main", required_nodes="n3", priority=0, comment="bridge:pinned()")
+    again = SlurmBackend(PyslurmTransport(client=child))
+    again.observe({record["id"]: decided.restore})
+    again.hold([record["id"]])
     assert child.sent[-1] == ("hold", [{"job": record["id"], "clear": "ReqNodeList= Partition=main,short"}])
 
 
@@ -163,7 +176,7 @@ def test_start_of_job_by_tasks_sends_nodes_and_node_count(scene: Scene, child: P
     (waiting,) = backend.observe().pending
     assert (waiting.job.request.units, waiting.job.request.distinct) == (17, False)
     (settled,) = backend.resolve_layout([StartOrder(waiting.job, (("n1", 5), ("n3", 12)))])
-    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)))
+    assert settled == StartOrder(waiting.job, (("n1", 16), ("n3", 1)), "NumNodes=2-17 NumTasks=17")
     backend.start([settled])
     sent = {"job": number, "nodes": ["n1", "n3"], "tasks_per_node": 0, "num_nodes": "2-2"}
     assert child.sent == [("start", [sent])]
@@ -179,14 +192,16 @@ def test_defers_start_that_another_start_would_change(scene: Scene, backend: Slu
     backend.start([StartOrder(small.job, (("n1", 1),))])
     other.update(priority=4, required_nodes="n1")
     wanted = StartOrder(prime.job, (("n1", 12), ("n3", 5)))
-    backend.observe([4711])
+    backend.observe({4711: ""})
     (found,) = backend.resolve_layout([wanted])
     assert isinstance(found, DeferredStart)
     assert "other starts" in found.why
     assert backend.resolve_layout([StartOrder(prime.job, (("n2", 12), ("n3", 5)))]) != [found]
     scene.rows["jobs"].remove(other)
     backend.observe()
-    assert backend.resolve_layout([wanted]) == [StartOrder(prime.job, (("n1", 16), ("n3", 1)))]
+    (found,) = backend.resolve_layout([wanted])
+    assert isinstance(found, StartOrder)
+    assert found.nodes == (("n1", 16), ("n3", 1))
 
 
 def test_defers_layout_before_first_reading(scene: Scene, child: Played, backend: SlurmBackend) -> None:
@@ -200,7 +215,7 @@ def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backen
     number = scene.job("six")["id"]
     backend.start([order(backend.observe(), number, "n2")])
     scene.job("six").update(required_nodes="n2", ntasks_per_node=6, max_nodes=1, priority=4)
-    seen = backend.observe([number])
+    seen = backend.observe({number: ""})
     assert next(p for p in seen.pending if p.job.id == number).pinned
     backend.hold([number])
     assert child.sent[-1] == ("hold", [{"job": number, "clear": "ReqNodeList= TasksPerNode=0 NumTasks=6"}])
@@ -209,7 +224,7 @@ def test_hold_restores_fields_changed_by_pin(scene: Scene, child: Played, backen
 def test_hold_clears_pin_of_earlier_process(scene: Scene, child: Played, backend: SlurmBackend) -> None:
     number = scene.job("first")["id"]
     scene.job("first")["required_nodes"] = "n2"
-    backend.observe([number])
+    backend.observe({number: ""})
     backend.hold([number])
     assert child.sent == [("hold", [{"job": number, "clear": "ReqNodeList="}])]
 
