@@ -105,7 +105,8 @@ def compute_shared_gpus(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntA
         for job in jobs:
             if job["state"] in slurm_states.OCCUPYING_STATES and _has_gpu_shares(job):
                 nodes = machine.mask_of_names(node_and_task_lists.expand_if_valid(job["allocated_nodes"]))
-                found[np.ix_(nodes, machine.gpu_columns())] += 1
+                for column in machine.gpu_columns():
+                    found[nodes, column] += 1
     return found
 
 
