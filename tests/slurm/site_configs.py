@@ -244,7 +244,7 @@ CONFIGS = (
             "gpu": "2 PriorityTier=5 AllowAccounts=lab", "idle": "012 PriorityTier=1",
             "devel": "0 MaxTime=30 PriorityTier=9",
         },
-        REFUSED, (OPEN, "SelectTypeParameters=CR_Socket_Memory", *BY_PARTITION), topology=True,
+        SERVED, (OPEN, "SelectTypeParameters=CR_Socket_Memory", *BY_PARTITION), topology=True,
     ),
     SiteConfig(
         "site-10-builtin-gpu",

@@ -398,6 +398,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
                 self._config.get("job_defaults"),
                 linear,
                 "MULTIPLE_SHARING_GRES_PJ" in text,
+                "CR_SOCKET" in text,
             )
         return self._translator
 

@@ -315,11 +315,11 @@ def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> 
 def check_select_type(config: Mapping[str, Any]) -> Check:
     """Check the node selection plugin.
 
-    The translation requires cons_tres that allocates cores, not whole sockets or boards, or select/linear.
+    The translation requires cons_tres that allocates cores or whole sockets, not boards, or select/linear.
     """
     parameters = config["select_type_parameters"] or ()
-    whole = any(part in word.upper() for word in parameters for part in ("SOCKET", "BOARD"))
-    ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not whole)
+    boards = any("BOARD" in word.upper() for word in parameters)
+    ok = config["select_type"] == LINEAR or (config["select_type"] == "select/cons_tres" and not boards)
     fix = "set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory (or CR_Core, CR_CPU, CR_CPU_Memory)"
     return Check("node selection", ok, f"{config['select_type']} {', '.join(parameters)}", fix)
 

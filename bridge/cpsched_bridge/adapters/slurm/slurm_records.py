@@ -142,6 +142,8 @@ NODE_FIELDS = (
     "state",
     "effective_cpus",
     "allocated_cpus",
+    "sockets",
+    "cores_per_socket",
     "threads_per_core",
     "real_memory",
     "memory_reserved_for_system",

@@ -162,7 +162,11 @@ def find_task_split(
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
     if tasks < 2 or for_each_node or record.get("cpus_per_gpu") or low == high or (high is not None and high < tasks):
         return None
-    if record["cpus_per_task"] % machine.threads or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]:
+    if (
+        machine.sockets
+        or record["cpus_per_task"] % machine.threads
+        or (record["min_cpus_per_node"] or 0) > record["cpus_per_task"]
+    ):
         return None
     amounts = requested_per_node(record, machine, tasks)
     room = _count_units_by_node(Request(tasks, amounts), machine, node_set)
@@ -176,12 +180,15 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
     Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates as much for those as
     for the others.
     """
+    if machine.unequal_sockets:
+        raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
     tasks = -(-record["ntasks"] // nodes)
     used, least = tasks * record["cpus_per_task"], record["min_cpus_per_node"] or 0
     if least > max(used, (record["ntasks_per_node"] or 0) * record["cpus_per_task"]):
         raise JobNotModelled("requests nodes with more CPUs than its tasks use")
     gres = _compute_gres_per_share(record, machine, nodes, tasks)
-    cpus = machine.round_up_to_cores(max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0)))
+    least = max(used, least, record.get("cpus_per_gpu", 0) * gres.get("gpu", 0))
+    cpus = machine.round_up_to_cores(least, tasks)
     if record["memory_per_node"] is not None:
         memory_mib = record["memory_per_node"]
     elif record["memory_per_cpu"] is not None:

@@ -73,7 +73,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """
 
     threads: int
-    """CPUs per core; requests are rounded up to whole cores."""
+    """CPUs per core, or per socket if Slurm allocates whole sockets; requests are rounded up to a multiple."""
     features: dict[str, BoolArray]
     own_weights: IntArray
     """`Weight` of each node, int64[N]; `weights` also contains the nodes' wake-up ranks."""
@@ -81,6 +81,10 @@ class SlurmNodeTable(ConfiguredNodeTable):
     """Whether Slurm allocates memory (CR_*_Memory)."""
     whole_nodes: bool
     """Whether Slurm allocates only whole nodes (select/linear)."""
+    sockets: int
+    """Sockets per node if Slurm allocates whole sockets (CR_Socket) and all nodes have equal ones, otherwise 0."""
+    unequal_sockets: bool
+    """Whether Slurm allocates whole sockets, which differ between nodes or are partly unavailable."""
     spreads_shares: bool
     """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
     shared: dict[str, IntArray]
@@ -100,6 +104,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         core_limits: Mapping[str, CoreLimit] | None = None,
         whole_nodes: bool = False,
         spreads_shares: bool = False,
+        whole_sockets: bool = False,
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, otherwise a new table.
 
@@ -117,13 +122,18 @@ class SlurmNodeTable(ConfiguredNodeTable):
             return previous
         resources, capacity = _compute_capacities(nodes, counts_memory, limits)
         weights = np.array([_get_weight(node) for node in nodes], np.int64)
+        threads = max((node["threads_per_core"] or 1 for node in nodes), default=1)
+        shapes = {_get_socket_shape(node) for node in nodes if not is_unusable(node)} if whole_sockets else set()
+        sockets, cpus = shapes.pop() if len(shapes) == 1 else (0, threads)
         return cls(
             key=key,
             names=names,
             index={name: row for row, name in enumerate(names)},
             resources=resources,
             capacity=capacity,
-            threads=max((node["threads_per_core"] or 1 for node in nodes), default=1),
+            threads=cpus or threads,
+            sockets=sockets,
+            unequal_sockets=whole_sockets and not sockets,
             features=_index_features(nodes),
             counts_memory=counts_memory,
             whole_nodes=whole_nodes,
@@ -216,15 +226,22 @@ class SlurmNodeTable(ConfiguredNodeTable):
         """
         return np.asarray(self.capacity[:, CORES] * memory_mib <= self.capacity[:, MEMORY], np.bool_)
 
-    def round_up_to_cores(self, cpus: int) -> int:
-        """Return `cpus` rounded up to whole cores, as Slurm allocates them."""
-        return -(-cpus // self.threads) * self.threads
+    def round_up_to_cores(self, cpus: int, tasks: int = 1) -> int:
+        """Return `cpus` rounded up to whole cores or sockets, as Slurm allocates them.
+
+        Slurm distributes tasks over sockets cyclically by default, and allocates each socket that has a task
+        (`_cyclic_sync_core_bitmap` in cons_tres/dist_tasks.c). With another distribution, or if fewer sockets are free,
+        the job gets fewer sockets.
+        """
+        return max(-(-cpus // self.threads), min(tasks, self.sockets)) * self.threads
 
 
 def _get_node_key(node: Record) -> tuple[object, ...]:
     return (
         node["name"],
         node["effective_cpus"],
+        node.get("sockets"),
+        node.get("cores_per_socket"),
         node["threads_per_core"],
         node["real_memory"],
         node["memory_reserved_for_system"],
@@ -233,6 +250,13 @@ def _get_node_key(node: Record) -> tuple[object, ...]:
         is_unusable(node),
         _get_weight(node),
     )
+
+
+def _get_socket_shape(node: Record) -> tuple[int, int]:
+    """Return the number of sockets and the CPUs of each; zeros if jobs cannot use all CPUs."""
+    sockets = node.get("sockets") or 0
+    cpus = (node.get("cores_per_socket") or 0) * (node["threads_per_core"] or 1)
+    return (sockets, cpus) if sockets * cpus == (node["effective_cpus"] or 0) else (0, 0)
 
 
 def _get_weight(node: Record) -> int:

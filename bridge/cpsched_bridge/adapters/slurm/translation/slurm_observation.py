@@ -68,6 +68,8 @@ class SlurmTranslator:
     """Whether Slurm allocates only whole nodes (select/linear)."""
     spreads_shares: bool = False
     """Whether the shares of one job may be on several GPUs of a node (MULTIPLE_SHARING_GRES_PJ)."""
+    whole_sockets: bool = False
+    """Whether Slurm allocates only whole sockets (CR_Socket)."""
     machine: SlurmNodeTable | None = None
     queue: CachingPendingJobTranslator = field(default_factory=CachingPendingJobTranslator)
     free: IntArray | None = None
@@ -171,7 +173,14 @@ class SlurmTranslator:
         previous = None if self._has_too_many_node_sets() else self.machine
         limits = list_core_limits(seen.partitions)
         machine = SlurmNodeTable.from_records(
-            seen.nodes, self.counts_memory, previous, seen.topologies, limits, self.whole_nodes, self.spreads_shares
+            seen.nodes,
+            self.counts_memory,
+            previous,
+            seen.topologies,
+            limits,
+            self.whole_nodes,
+            self.spreads_shares,
+            self.whole_sockets,
         )
         if machine is not self.machine:
             self.machine = machine

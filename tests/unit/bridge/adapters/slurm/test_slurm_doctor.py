@@ -173,7 +173,7 @@ BOUNDARIES: list[tuple[str, dict[str, Any], bool, str]] = [
     ("node selection", {"select_type": "select/linear", "select_type_parameters": ["A", "B"]}, True, "linear A, B"),
     ("node selection", {"select_type": "select/cons_res"}, False, "select/cons_res"),
     ("node selection", {"select_type_parameters": ["CR_CPU_MEMORY", "CR_LLN"]}, True, "CR_CPU_MEMORY, CR_LLN"),
-    ("node selection", {"select_type_parameters": ["CR_SOCKET_MEMORY"]}, False, "cons_tres CR_SOCKET_MEMORY"),
+    ("node selection", {"select_type_parameters": ["CR_SOCKET_MEMORY"]}, True, "cons_tres CR_SOCKET_MEMORY"),
     ("node selection", {"select_type_parameters": ["CR_BOARD"]}, False, "cons_tres CR_BOARD"),
     ("generic resources", {"gres_types": None}, True, "tracked"),
     ("generic resources", {"accounting_storage_tres": None, "gres_types": ["a", "b"]}, False, "gres/a, gres/b"),

@@ -129,6 +129,8 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "state": lambda words: words["State"],
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
+    "sockets": lambda words: slurm_value_parsers.parse_count(words.get("Sockets", "0")),
+    "cores_per_socket": lambda words: slurm_value_parsers.parse_count(words.get("CoresPerSocket", "0")),
     "threads_per_core": lambda words: slurm_value_parsers.parse_count(words["ThreadsPerCore"]),
     "real_memory": lambda words: slurm_value_parsers.parse_count(words["RealMemory"]),
     "memory_reserved_for_system": lambda words: slurm_value_parsers.parse_count(words.get("MemSpecLimit", "0")),

@@ -191,6 +191,36 @@ def test_adds_default_cpus_per_gpu(facts: dict[str, Any], default: int, nodes: i
     assert not record.get("cpus_per_gpu") or find_task_split({**record, "max_nodes": 9}, machine, 0) is None
 
 
+@pytest.mark.parametrize(
+    ("facts", "nodes", "cpus"),
+    [
+        ({}, 1, 8),
+        ({"ntasks": 8}, 1, 16),
+        ({"ntasks": 9}, 1, 16),
+        ({"cpus_per_task": 8}, 1, 8),
+        ({"cpus_per_task": 9}, 1, 16),
+        ({"ntasks": 2}, 2, 8),
+        ({"ntasks": 18, "ntasks_per_node": 9}, 2, 16),
+        ({"ntasks": 2, "cpus_per_task": 4}, 1, 16),
+    ],
+)
+def test_rounds_to_whole_sockets(facts: dict[str, Any], nodes: int, cpus: int) -> None:
+    """Two sockets of 8 CPUs: what Slurm 26.05 allocated with CR_Socket_Memory on empty nodes."""
+    shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "real_memory": 2000}
+    machine = SlurmNodeTable.from_records([a_node(f"n{i}", **shape) for i in range(4)], whole_sockets=True)
+    assert requested_per_node(asked(**facts), machine, nodes) == (cpus, 100 * cpus)
+    assert find_task_split(asked(ntasks=4, max_nodes=4, cpus_per_task=8), machine, 0) is None
+
+
+@pytest.mark.parametrize("odd", [{"sockets": 4}, {"effective_cpus": 15}, {"sockets": None}])
+def test_leaves_jobs_if_sockets_differ(odd: dict[str, Any]) -> None:
+    shape = {"effective_cpus": 16, "sockets": 2, "cores_per_socket": 8}
+    nodes = [a_node("n1", **shape), a_node("n2", **shape | odd)]
+    with pytest.raises(JobNotModelled, match="the sockets of the nodes differ"):
+        requested_per_node(asked(), SlurmNodeTable.from_records(nodes, whole_sockets=True), 1)
+    assert requested_per_node(asked(), SlurmNodeTable.from_records(nodes), 1) == (1, 100)
+
+
 def test_requested_cpus_per_gpu_do_not_count_as_default() -> None:
     record = asked(gres_per_node={"gpu": 2}, cpus_per_task=None, cpus=6)
     assert with_default_cpus_per_gpu(record, a_partition(cpus_per_gpu=1)) is record
