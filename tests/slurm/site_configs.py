@@ -155,7 +155,7 @@ POWER = (
 USER_LIMITS = {"short": "MaxJobsPerUser=12 Priority=100", "normal": "", "large": "MaxTRESPerUser=cpu=96"}
 LOW = {"normal": "Preempt=low", "low": "Priority=1"}
 LICENSES = "Licenses=solver:4,viewer:2"
-SERVED, REFUSED = Control.SERVED, Control.REFUSED
+SERVED = Control.SERVED
 PLAIN = (NodeGroup(24),)
 
 CONFIGS = (
