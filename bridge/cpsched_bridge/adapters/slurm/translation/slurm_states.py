@@ -170,6 +170,22 @@ def compute_wakeup_rank(state: str) -> int:
     return 2 if POWERED_DOWN in flags else int(not BOOTING.isdisjoint(flags))
 
 
+def is_waking(state: str) -> bool:
+    """Return whether Slurm is powering up the node."""
+    return not BOOTING.isdisjoint(state.upper().split("+"))
+
+
+def is_down_and_asleep(state: str) -> bool:
+    """Return whether the node is DOWN and powered down, as after `ResumeTimeout`."""
+    base, *flags = state.upper().split("+")
+    return base == "DOWN" and POWERED_DOWN in flags
+
+
+def is_awake(state: str) -> bool:
+    """Return whether the node accepts jobs without being powered up first."""
+    return node_takes_jobs(state) and compute_wakeup_rank(state) == 0
+
+
 def node_takes_jobs(state: str) -> bool:
     """Return whether a node in this state accepts jobs, such as "IDLE+PLANNED" or "IDLE+POWERED_DOWN".
 
