@@ -85,6 +85,13 @@ def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
         ({"licenses": ["matlab:1"]}, "requests licenses whose number is unknown: matlab"),
         ({"licenses": ["matlab:1|ansys:1"]}, "requests alternative licenses"),
         ({"licenses": ["matlab(n1):1"]}, "requests alternative licenses"),
+        ({"preferred_features": "fast"}, "prefers features"),
+        ({"constraints": ["a*2&b*2"]}, "requests features 'a*2&b*2', with counts"),
+        ({"constraints": ["[a*1&b*1]"]}, "requests features '[a*1&b*1]', with counts"),
+        (
+            {"constraints": ["[a|b]"], "max_nodes": 2, "ntasks": 2},
+            "requests features '[a|b]', with brackets on several nodes",
+        ),
     ],
 )
 def test_gives_reason_why_job_is_left(facts: dict[str, Any], reason: str) -> None:
