@@ -451,13 +451,13 @@ def effective_config(
 ) -> None:
     """Show every effective setting with its value and source. Does not query the cluster.
 
+    If the objective is adjusted, also show the weight in effect and the ratios to EASY that led to it.
     Settings that `cpsched bridge` rejects are rejected here, too.
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 
-    terminal_views.print_effective_config(
-        bootstrap.prepare_policy(_load_settings_and_warn(config), str(config)).in_force, as_json
-    )
+    settings = _load_settings_and_warn(config)
+    terminal_views.print_effective_config(bootstrap.prepare_policy(settings, str(config)).in_force, settings, as_json)
 
 
 @app.command()

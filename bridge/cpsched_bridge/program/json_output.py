@@ -113,6 +113,17 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
     return past.job_id if past is not None else int(text) if is_id(text) else -1
 
 
+def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]]:
+    """Return the last round's `Effort.ratios`, and the errors of unreadable files; both are empty before a round."""
+    if not state_paths.journal_path(settings).exists():
+        return {}, []
+    try:
+        with state_paths.open_journal(settings) as journal:
+            return journal.read_round(journal.last_round).effort.ratios if journal.list_rounds(1) else {}, []
+    except BridgeError as error:
+        return {}, [str(error)]
+
+
 def explain_job(text: str, settings: Settings) -> Values:
     """Return the values for `cpsched why --json`. Raise `UnknownJob` if the job is unknown."""
     found = find_job_facts(text, settings)

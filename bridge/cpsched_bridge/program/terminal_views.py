@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cpsched.errors import abbreviate, escape_controls
 from cpsched.formatting import format_cluster_time, format_count, format_duration, format_milliseconds, format_unix_time
-from cpsched.model import Cluster, Effort, Placement
+from cpsched.model import Cluster, Placement
 from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
 from cpsched_bridge.program import json_output
@@ -27,7 +27,13 @@ from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.store.round_records import RoundRecord
 from cpsched_bridge.store.state_paths import forecast_state_path, heartbeat_age_s
 from cpsched_bridge.telemetry.forecast_state_codec import memory_from_json
-from cpsched_bridge.web.job_explanation import NOT_CALIBRATED, explain, summarize_reason, view_from_round
+from cpsched_bridge.web.job_explanation import (
+    NOT_CALIBRATED,
+    explain,
+    format_easy_comparison,
+    summarize_reason,
+    view_from_round,
+)
 from cpsched_bridge.web.page_schema import QueuedJobView
 from cpsched_sim.command_conventions import print_json
 
@@ -97,7 +103,7 @@ def print_round(record: RoundRecord) -> None:
         f"{len(record.queue)} queued, {len(record.running)} running, {effort.considered} considered, "
         f"{effort.variables} variables, objective {effort.objective}, solver {format_milliseconds(effort.solver_s)}"
     )
-    for line in _format_easy_comparison(effort):
+    if line := format_easy_comparison(effort.ratios):
         out.print(line)
     if record.failure:
         out.print(f"the decision failed: {record.failure}")
@@ -197,7 +203,8 @@ def _format_explanation(found: RecordedJobFacts) -> list[str]:
         as_of = f"round {record.number}, {format_unix_time(record.at_unix_s)} UTC, {record.policy.dispatcher}, mode {record.mode}"  # noqa: E501
         state = "not considered" if answer.state == "aside" else answer.state
         lines = [f"job {answer.label}: {state} ({as_of})", *answer.lines()] if state != "unknown" else []
-        lines += _format_easy_comparison(record.effort) if lines else []
+        if lines and (line := format_easy_comparison(record.effort.ratios)):
+            lines.append(line)
         sets = [job.request.node_set for job in record.queue if job.id == found.job_id]
         lines += [f"allowed nodes: {record.cluster.node_set_names[node_set]}" for node_set in sets if node_set]
     if past is not None and not (found.was_pending or found.was_running):
@@ -209,12 +216,6 @@ def _format_explanation(found: RecordedJobFacts) -> list[str]:
         )
         lines.append(f"job {past.label or past.job_id}: started at {format_cluster_time(past.start_s)}{place}, {ended}")
     return lines
-
-
-def _format_easy_comparison(effort: Effort) -> list[str]:
-    """Return a line about the ratios to EASY's schedule and the resulting weight, if there are any."""
-    found = ", ".join(f"{name} {value:g}" for name, value in effort.ratios.items())
-    return [f"compared with EASY: {found}"] if found else []
 
 
 def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
@@ -340,16 +341,21 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
     out.print(found)
 
 
-def print_effective_config(effective: EffectiveConfig, as_json: bool) -> None:
-    """Print the output of `cpsched config`."""
+def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
+    """Print the output of `cpsched config`. The ratios to EASY and the weight are those of the last round."""
     fallback = None if effective.fallback is None else str(effective.fallback)
+    ratios, unreadable = json_output.read_easy_ratios(settings)
     if as_json:
         rows = [asdict(row) for row in effective.rows]
-        print_json({"policy": str(effective.policy), "fallback": fallback, "settings": rows})
+        values = {"policy": str(effective.policy), "fallback": fallback, "settings": rows, "easy_ratios": ratios}
+        print_json(values | {"unreadable": unreadable})
         return
     out = make_console()
     out.print(f"policy: {effective.policy}")
     out.print(f"fallback: {fallback or 'none'}")
+    for line in (format_easy_comparison(ratios), *unreadable):
+        if line:
+            out.print(line)
     found = make_table("setting", "value", "source")
     for row in effective.rows:
         found.add_row(row.name, to_yaml(row.value), row.source)

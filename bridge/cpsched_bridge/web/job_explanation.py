@@ -5,15 +5,17 @@ The input is a view of the page or a round from the journal. Sentences consist o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cpsched.dispatchers.lookahead.area_control import AREA, LARGE, LARGE_SQUARED, LONGEST, WAITS
 from cpsched.errors import abbreviate
 from cpsched.formatting import (
     format_count,
     format_duration,
     format_ordinal,
+    format_percent,
     format_planned_time,
     format_relative_time,
     format_start_change,
@@ -28,6 +30,10 @@ from cpsched_bridge.web.page_schema import QueuedJobView, RunningJobView, Status
 
 NOT_CALIBRATED = "Not calibrated yet: too few jobs with a forecast have started since the bridge or its policy changed."
 """Sentence about an interval that has not been calibrated with observed starts."""
+EASY_RATIO_LABELS = {
+    LARGE: "large jobs", LARGE_SQUARED: "large jobs squared", WAITS: "mean wait", LONGEST: "longest wait"
+}  # fmt: skip
+"""Labels of the ratios to the virtual schedule of `easy`."""
 _MAX_NODES = 16
 _MAX_NAMED_JOBS = 8
 
@@ -62,6 +68,21 @@ class JobExplanation:
     def lines(self) -> list[str]:
         """Return the sentences as text without links."""
         return ["".join(map(str, sentence)) for sentence in self.sentences]
+
+
+def format_easy_comparison(ratios: Mapping[str, float]) -> str:
+    """Return a line on `Effort.ratios`: the ratios to EASY and the weight that follows; empty without ratios.
+
+    >>> format_easy_comparison({"large": 0.98, "waits": 0.714, "area": 0.42})
+    'Recent jobs compared with EASY: large jobs 98 %, mean wait 71 %; weight of large jobs 0.42'
+    >>> format_easy_comparison({"area": 0.3})
+    'Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3'
+    """
+    if AREA not in ratios:
+        return ""
+    shown = [f"{label} {format_percent(ratios[name])}" for name, label in EASY_RATIO_LABELS.items() if name in ratios]
+    found = ", ".join(shown) or "too few have ended"
+    return f"Recent jobs compared with EASY: {found}; weight of large jobs {ratios[AREA]:.2g}"
 
 
 def explain(view: StatusPageView, asked: str) -> JobExplanation:

@@ -173,6 +173,9 @@ class BridgeStatusView(PageModelBase):
     resources: list[ResourceUsageView]
     causes: list[PendingReasonCount] = Field(description="Pending reasons, the most frequent first.")
     alarms: list[PageAlert] = Field(description="Alerts, urgent ones first.")
+    easy_ratios: dict[str, float] = Field(
+        default_factory=dict, description="Results of recent jobs relative to EASY, and the weight that follows."
+    )
 
 
 class GanttBar(PageModelBase):

@@ -123,7 +123,9 @@ class LookaheadDispatcher(Dispatcher):
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         whole, queue, table = need == "plan", snapshot.queue, snapshot.table
         if not len(queue):
-            return Decision(NO_STARTS, Effort("empty-queue"), ARRIVAL_ORDER if whole else None)
+            return Decision(
+                NO_STARTS, Effort("empty-queue", ratios=self._get_ratios()), ARRIVAL_ORDER if whole else None
+            )
         planned_on, slots = with_walltime_estimates(snapshot) if self._by_walltime else (snapshot, None)
         site = get_scheduling_state(planned_on)
         self._map_order_to_slots(planned_on)
@@ -138,8 +140,8 @@ class LookaheadDispatcher(Dispatcher):
         starts = starts if slots is None else map_slots(starts, slots)
         if self._arrivals is not None:
             self._arrivals.note_starts(snapshot, starts)
-        branches, ratios = int(self._search.counts.decoded), self._area.shown() if self._area is not None else {}
-        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=ratios)
+        branches = int(self._search.counts.decoded)
+        cost = Effort(PATHS.get(outcome, "searched"), len(queue), branches=branches, ratios=self._get_ratios())
         if not whole:
             return Decision(starts, cost)
         plan_s = get_planned_starts(site.draft, len(queue))
@@ -221,6 +223,10 @@ class LookaheadDispatcher(Dispatcher):
         self._objective.aged_s = max(MIN_AGED_S, self._row.aged_by * longest_s)
         walltime_s = snapshot.table.walltime_s[snapshot.queue]
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
+
+    def _get_ratios(self) -> Mapping[str, float]:
+        """Return the ratios to `easy` and the weight `area`; empty if the weight is constant."""
+        return self._area.shown() if self._area is not None else {}
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
         """Return the site's factors for the weights of queued jobs, float64[Q]; empty if all factors are equal."""

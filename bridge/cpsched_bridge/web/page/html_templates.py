@@ -20,6 +20,7 @@ from cpsched.formatting import (
     format_start_change,
     resource_label,
 )
+from cpsched_bridge.web.job_explanation import format_easy_comparison
 
 PAGE_FOLDER = Path(__file__).resolve().parent
 STATIC_FOLDER = PAGE_FOLDER / "static"
@@ -45,7 +46,7 @@ _ENVIRONMENT = Environment(
 _ENVIRONMENT.filters.update(
     span=format_duration, from_now=format_relative_time, to_come=format_planned_time, change=format_start_change, shown=shown, percent=format_percent, ms=format_milliseconds,  # noqa: E501
     line=escape_controls, nodes=format_node_names, number=lambda value: f"{value:,}", amount=lambda value, name: format_amount(name, value),  # noqa: E501
-    resource=resource_label, many=format_count,
+    resource=resource_label, many=format_count, easy_comparison=format_easy_comparison,
 )  # fmt: skip
 
 

@@ -373,6 +373,7 @@ class _StatusPageViewBuilder:
             nodes=seen.cluster.size, unavailable_nodes=out, queued=len(queue), running=len(seen.running),
             aside=len(aside), held=instant.read.kept, resources=self._list_resource_usage(),
             causes=summarize_reasons(counts, [*queue, *aside]), alarms=list_alerts(last, paused, instant.checks, seen, self.hidden),  # noqa: E501
+            easy_ratios=dict(instant.read.decision.effort.ratios) if instant.read.decision is not None else {},
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the chart

@@ -1,14 +1,17 @@
 """Users' job names are displayed unchanged: they are not interpreted and do not disturb the display."""
 
 import dataclasses
+import json
 
 import pytest
 
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.forecast import StartCalibrator
 from cpsched.model import Cluster
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.cycle_report import CycleEvent
+from cpsched_bridge.effective_config import EffectiveConfig
 from cpsched_bridge.errors import UnknownJob
 from cpsched_bridge.ports import Check, Lease, Outcome
 from cpsched_bridge.program import json_output, terminal_views
@@ -106,6 +109,33 @@ def test_why_uses_job_labels(array, capsys):
         "It is expected to start in 1 min 35 s.",
     ]
     assert "800" not in out
+
+
+def test_why_and_config_show_ratios_to_easy_of_last_round(tmp_path, capsys):
+    spec = PolicySpec("lookahead", "walltime", {"objective": "controlled"})
+    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(1)), LookaheadDispatcher("controlled"), policy_spec=spec)
+    settings = bridge.settings.model_copy(update={"state_dir": tmp_path / "unused"})
+    bridge.cycle()
+    line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
+    terminal_views.print_why("1", bridge.settings)
+    assert line in lines_of(capsys)
+    effective = EffectiveConfig(spec)
+    terminal_views.print_effective_config(effective, bridge.settings, as_json=False)
+    assert line in lines_of(capsys)
+    terminal_views.print_effective_config(effective, bridge.settings, as_json=True)
+    assert json.loads(capsys.readouterr().out)["easy_ratios"] == {"area": 0.3}
+    terminal_views.print_effective_config(effective, settings, as_json=True)
+    assert json.loads(capsys.readouterr().out)["easy_ratios"] == {}, "no bridge has run yet"
+
+
+def test_config_reports_unreadable_journal(tmp_path, capsys):
+    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(1)), EasyDispatcher())
+    bridge.journal.close()
+    state_paths.journal_path(bridge.settings).write_bytes(b"not a database" * 100)
+    terminal_views.print_effective_config(EffectiveConfig(PolicySpec("easy")), bridge.settings, as_json=False)
+    out = capsys.readouterr().out
+    assert "journal.sqlite" in out
+    assert "setting" in out, "the settings are shown all the same"
 
 
 @pytest.mark.parametrize("outcomes", [None, 29, 30])

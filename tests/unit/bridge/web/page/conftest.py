@@ -15,10 +15,10 @@ from tests.fakes import FakeCluster
 class Site:
     """A bridge over a fake cluster, with its page."""
 
-    def __init__(self, bridge_at, **page):
+    def __init__(self, bridge_at, dispatcher=None, **page):
         self.cluster = FakeCluster(cluster=a_cluster(nodes=3, cores=4), now_s=1000)
         self.watch = StatusApplication(Settings.model_validate({"mode": "control", "page": page}))
-        self.bridge = bridge_at(self.cluster, dispatcher=EasyDispatcher(), listeners=(self.watch,))
+        self.bridge = bridge_at(self.cluster, dispatcher=dispatcher or EasyDispatcher(), listeners=(self.watch,))
         self.endpoint = HttpServer(self.watch.build_app(), "127.0.0.1", 0)
 
     def cycle(self, to_s=None):
@@ -47,8 +47,8 @@ class Site:
 def site_with(bridge_at):
     made = []
 
-    def make(**page):
-        made.append(Site(bridge_at, **page))
+    def make(dispatcher=None, **page):
+        made.append(Site(bridge_at, dispatcher, **page))
         return made[-1]
 
     yield make

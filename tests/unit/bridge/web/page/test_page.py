@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.formatting import format_planned_time
 from cpsched.model import Cluster, NodeSetCondition, PendingCode, PendingReason
 from cpsched_bridge.errors import BackendTimeout
@@ -125,6 +126,14 @@ def test_plans_no_job_into_maintenance(site):
     site.cluster.outages = (Outage("reserved", "update", (0,), before.begin_s + 60, 90_000),)
     after = next(bar for bar in site.cycle(1070).chart.bars if bar.id == 2)
     assert [node for node, _ in after.nodes] == [1]
+
+
+def test_shows_comparison_with_easy_if_objective_is_adjusted(site_with):
+    line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
+    for objective in ("controlled", "default"):
+        site = site_with(LookaheadDispatcher(objective))
+        crowd(site)
+        assert (line in site.get()[2]) == (objective == "controlled")
 
 
 def test_hides_limit_details_of_users_with_their_names(site_with):
