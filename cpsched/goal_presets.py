@@ -1,7 +1,8 @@
 """Goals of a site: presets from short waits for many jobs to early starts of large jobs, with limits.
 
-A preset selects the initial objective of `lookahead`. *Weights* and *limits* define how two configurations are
-compared: by metrics, each as a percentage of a baseline on the same jobs.
+A preset selects the objective of `lookahead` with its name. The objectives `waits` and `balance` have targets relative
+to `easy`. *Weights* and *limits* define how two configurations are compared: by metrics, each as a percentage of a
+baseline on the same jobs.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ _RATIO_OFFSETS = {"mean_wait": 1.0, "longest": 60.0}
 
 @dataclass(frozen=True, slots=True)
 class GoalPreset:
-    """A named goal: the objective of `lookahead`, the weights, and the limits."""
+    """A named goal: the weights and the limits. The objective of `lookahead` has the same name."""
 
     name: str
     sentence: str
-    objective: str
     weights: Mapping[str, float]
     limits: Mapping[str, float]
 
@@ -50,21 +50,18 @@ PRESETS: dict[str, GoalPreset] = {
         GoalPreset(
             "waits",
             "Short waits for many: small and short jobs first, large jobs may wait longer",
-            "waits",
             {"mean_wait": 1.0, "bsld": 1.0},
             {"longest": 150.0},
         ),
         GoalPreset(
             DEFAULT_GOAL,
             "A compromise: shorter waits than in arrival order, at no job class's expense",
-            "default",
             {"mean_wait": 1.0, "bsld": 1.0, "awf": 1.0, "p2sf": 1.0},
             {"awf": 103.0, "longest": 110.0},
         ),
         GoalPreset(
             "large-jobs",
             "Large jobs and high utilization: jobs with the most work wait least relative to their size",
-            "large-jobs",
             {"awf": 1.0, "p2sf": 1.0},
             {"longest": 110.0},
         ),
@@ -121,8 +118,8 @@ class Goal:
 
     @property
     def objective(self) -> str:
-        """The objective of `lookahead` for this goal, before site-specific tuning."""
-        return (PRESETS[self.name] if self.name in PRESETS else _nearest_preset(self.weights)).objective
+        """The objective of `lookahead` for this goal."""
+        return self.name if self.name in PRESETS else _nearest_preset(self.weights).name
 
     def __str__(self) -> str:
         """Return the goal as text: `balance, awf at most 103 %, longest at most 110 %`."""

@@ -22,7 +22,7 @@ POLICIES = [
     PolicySpec("easy", "last-two", {}, {}, "one-second"),
     PolicySpec("prb", "walltime", {}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10"}, {}, "one-second"),
-    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "controlled"}, {}, "one-second"),
+    PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "balance"}, {}, "one-second"),
     PolicySpec("lookahead", "walltime", {"effort": "10", "objective": "large-jobs"}, {}, "one-second"),
     PolicySpec("pcp20", "walltime", {"effort": "16", "considered": "30"}, {}, "one-second"),
 ]

@@ -34,6 +34,13 @@ If waits are longer than under `easy`, the logarithm of their ratio is subtracte
 MAX_STEP_UP, MAX_STEP_DOWN = 0.25, 0.08
 """Limits on a step of the weight's logarithm. The weight rises faster than it falls, to protect large jobs."""
 
+STEP_CUT, STEP_RECOVERY, MIN_STEP_SCALE = 0.5, 2 ** (1 / 40), 2**-6
+"""Factors applied to the scale of all steps: after a change of direction, and after each other step; smallest scale.
+
+A ratio shows a change of the weight only after some hundred jobs, and may jump at some weight. Without smaller steps,
+the weight would then oscillate around this value.
+"""
+
 MIN_AREA_WEIGHT, MAX_AREA_WEIGHT = 0.1, 3.0
 """Limits on the weight."""
 
@@ -68,6 +75,8 @@ class AreaControl:
         """By user: the real and the virtual sum for the ratios `LARGE`, `LARGE_SQUARED` and `WAITS`."""
         self._longest_s = [0.0, 0.0]
         """The real and the virtual longest wait, in seconds; both fade over time."""
+        self._scale, self._direction = 1.0, 0
+        """Scale of the next step; sign of the last step."""
         self._new, self._jobs = 1.0, 0
         """Weight of a new job in the sums, which grows instead of reducing older weights; number of observed jobs."""
 
@@ -96,7 +105,11 @@ class AreaControl:
         self.ratios = {LARGE: large, LARGE_SQUARED: squared, WAITS: waits, LONGEST: longest}
         worst = max(math.log(self.ratios[name] / target) for name, target in self._targets.items())
         excess = worst - max(0.0, math.log(waits))
-        step = min(MAX_STEP_UP, max(-MAX_STEP_DOWN, GAIN * excess))
+        direction = (excess > 0) - (excess < 0)
+        turned = direction * self._direction < 0
+        self._scale = max(MIN_STEP_SCALE, self._scale * STEP_CUT) if turned else min(1.0, self._scale * STEP_RECOVERY)
+        self._direction = direction or self._direction
+        step = self._scale * min(MAX_STEP_UP, max(-MAX_STEP_DOWN, GAIN * excess))
         self.area, self._shown = min(MAX_AREA_WEIGHT, max(MIN_AREA_WEIGHT, self.area * math.exp(step))), {}
         if self._new > RESCALE_THRESHOLD:
             for user, known in list(self._sums.items()):
@@ -117,6 +130,7 @@ class AreaControl:
             "area": self.area,
             "ratios": self.ratios,
             "longest_s": self._longest_s,
+            "step": [self._scale, self._direction],
             "jobs": [self._new, self._jobs],
             "users": [" ".join(map(str, (user, *sums))) for user, sums in self._sums.items()],
         }
@@ -125,6 +139,7 @@ class AreaControl:
         """Replace the state with an earlier `memory`."""
         self.area, self.ratios, self._shown = memory["area"], dict(memory["ratios"]), {}
         self._longest_s = list(memory["longest_s"])
+        self._scale, self._direction = memory.get("step", [1.0, 0])
         self._new, self._jobs = memory["jobs"]
         rows = [row.split() for row in memory["users"]]
         self._sums = {int(user): list(map(float, sums)) for user, *sums in rows}
@@ -142,10 +157,22 @@ def user_ratios(real: FloatArray, virtual: FloatArray) -> list[float]:
     >>> [round(ratio, 3) for ratio in user_ratios(real, virtual)]
     [1.25]
     """
-    counted, limit = virtual, MAX_USER_SHARE * virtual.sum(axis=1, keepdims=True)
-    if virtual.shape[1] * MAX_USER_SHARE > 1 and (virtual > limit).any():
-        for _ in range(20):
-            counted = np.minimum(virtual, limit)
-            limit = MAX_USER_SHARE * counted.sum(axis=1, keepdims=True)
+    counted = virtual
+    if virtual.shape[1] * MAX_USER_SHARE > 1:
+        counted = np.minimum(virtual, np.array([[_largest_counted_sum(sums)] for sums in virtual]))
     found: list[float] = ((counted * (real / virtual)).sum(axis=1) / counted.sum(axis=1)).tolist()
     return found
+
+
+def _largest_counted_sum(sums: FloatArray) -> float:
+    """Return the limit that is `MAX_USER_SHARE` of the total of the sums, if larger sums are reduced to it.
+
+    If the `above` largest sums are reduced to x, x = share (above x + rest). At most 1 / share - 1 sums are larger.
+    """
+    ascending = np.sort(sums)
+    totals, limit = np.cumsum(ascending), 0.0
+    for above, (largest, rest) in enumerate(zip(ascending[::-1].tolist(), totals[::-1].tolist(), strict=True)):
+        limit = MAX_USER_SHARE * rest / (1 - MAX_USER_SHARE * above)
+        if largest <= limit:
+            break
+    return limit

@@ -135,14 +135,6 @@ _DEFAULT = WaitCostObjective(
     ageing_power=4,
     bounded=True,
 )
-_WAITS = WaitCostObjective(
-    "waits",
-    "Short waits for many jobs, with ageing scaled by the site's waits under `easy`",
-    e=-0.5,
-    ageing=1.0,
-    aged_by=1.0,
-    ageing_power=4,
-)
 _BSLD = WaitCostObjective(
     "bsld", "Mean bounded slowdown (BSLD)", e=-0.5, ageing=1.0, aged_s=2 * DAY_S, reserve=0.05, effort=100
 )
@@ -151,20 +143,23 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
     row.name: row
     for row in (
         _DEFAULT,
-        replace(
-            _DEFAULT,
-            name="controlled",
-            sentence="As `default`, but the weight of large jobs is adjusted to recent results relative to `easy`",
-            large_target=1.0,
-            longest_target=1.0,
-        ),
-        _WAITS,
-        replace(
-            _WAITS,
-            name="controlled-waits",
-            sentence="As `waits`, but large jobs may take at most 5 % longer than under `easy`",
+        WaitCostObjective(
+            "waits",
+            "Short waits for many jobs; large jobs and the longest wait at most 5 % above `easy`",
+            e=-0.5,
             area=0.1,
             large_target=1.05,
+            longest_target=1.05,
+            ageing=1.0,
+            aged_by=1.0,
+            ageing_power=4,
+        ),
+        replace(
+            _DEFAULT,
+            name="balance",
+            sentence="As `default`; large jobs and the longest wait at most as under `easy`",
+            large_target=1.0,
+            longest_target=1.0,
         ),
         WaitCostObjective(
             "large-jobs",

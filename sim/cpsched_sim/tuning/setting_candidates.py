@@ -1,4 +1,4 @@
-"""The candidate settings: about thirty that vary every part of `lookahead` and its run-time model."""
+"""The candidate settings: the targets of each goal, with every run-time model, and other parts of `lookahead`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,13 @@ def list_candidates(present: PolicySpec) -> list[PolicySpec]:
 
 
 def _vary_setting(own: PolicySpec) -> Iterator[PolicySpec]:
-    controlled = [name for name, row in OBJECTIVES.items() if row.ratio_targets]
-    for objective in controlled:
-        yield _override_settings(own, objective=objective)
     for predictor, options, extra in RUN_TIME_MODELS:
-        for objective in (name for name in OBJECTIVES if name not in controlled):
+        for objective in PRESETS:
             kept = {name: each for name, each in own.dispatcher_settings.items() if name not in _MODEL_SETTINGS}
             settings = {**kept, "objective": objective, **extra}
             yield replace(own, predictor=predictor, predictor_settings=options, dispatcher_settings=settings)
-    for stop in PRESETS.values():
-        yield _override_settings(own, objective=stop.objective, overdue_h=f"{TRIED_OVERDUE_H:g}")
+    for objective in PRESETS:
+        yield _override_settings(own, objective=objective, overdue_h=f"{TRIED_OVERDUE_H:g}")
     row = OBJECTIVES[str(expand_defaults(own)["objective"])]
     effort = own.dispatcher_settings.get("effort")
     yield _override_settings(

@@ -9,10 +9,10 @@ from cpsched.goal_presets import DEFAULT_GOAL, GOAL_METRICS, PRESETS, Goal, rati
 
 def test_every_preset_has_known_objective_weights_and_limits():
     for stop in PRESETS.values():
-        assert stop.objective in OBJECTIVES
+        assert stop.name in OBJECTIVES
         assert stop.weights.keys() | stop.limits.keys() <= GOAL_METRICS.keys()
         goal = Goal.of(stop.name)
-        assert (goal.objective, goal.weights, goal.limits) == (stop.objective, stop.weights, stop.limits)
+        assert (goal.objective, goal.weights, goal.limits) == (stop.name, stop.weights, stop.limits)
     assert Goal.of() == Goal() == Goal.of(DEFAULT_GOAL)
 
 
@@ -23,8 +23,8 @@ def test_every_preset_has_known_objective_weights_and_limits():
         ({"bsld": 1}, "waits"),
         ({"awf": 1}, "large-jobs"),
         ({"awf": 5, "p2sf": 4, "bsld": 1}, "large-jobs"),
-        ({"mean_wait": 1, "awf": 1}, "default"),
-        ({"longest": 1}, "default"),
+        ({"mean_wait": 1, "awf": 1}, "balance"),
+        ({"longest": 1}, "balance"),
     ],
 )
 def test_weights_choose_nearest_preset(weights, objective):

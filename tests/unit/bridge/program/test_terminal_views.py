@@ -112,8 +112,8 @@ def test_why_uses_job_labels(array, capsys):
 
 
 def test_why_and_config_show_ratios_to_easy_of_last_round(tmp_path, capsys):
-    spec = PolicySpec("lookahead", "walltime", {"objective": "controlled"})
-    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(1)), LookaheadDispatcher("controlled"), policy_spec=spec)
+    spec = PolicySpec("lookahead", "walltime", {"objective": "balance"})
+    bridge = a_bridge(tmp_path, FakeCluster.of(a_job(1)), LookaheadDispatcher("balance"), policy_spec=spec)
     settings = bridge.settings.model_copy(update={"state_dir": tmp_path / "unused"})
     bridge.cycle()
     line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"

@@ -1,10 +1,12 @@
-"""What is tried: about thirty settings, the present one first, each once, and each can be made."""
+"""What is tried: the goals with each run-time model, the present setting first, each once, and each can be made."""
 
 import pytest
 
 from cpsched.errors import UnknownName
+from cpsched.goal_presets import PRESETS
 from cpsched.policy_spec import PolicySpec
 from cpsched_sim.tuning.setting_candidates import (
+    RUN_TIME_MODELS,
     describe_changes,
     expand_defaults,
     is_randomized,
@@ -25,7 +27,9 @@ from cpsched_sim.tuning.setting_candidates import (
 def test_present_setting_is_first_and_none_is_repeated(present):
     found = list_candidates(present)
     assert found[0] == present
-    assert 18 <= len(found) <= 32
+    for predictor, *_ in RUN_TIME_MODELS:
+        tried = {str(expand_defaults(spec)["objective"]) for spec in found[1:] if spec.predictor == predictor}
+        assert tried - {present.dispatcher_settings.get("objective", "default")} == set(PRESETS)
     assert len({repr(expand_defaults(spec)) for spec in found}) == len(found)
     for spec in found:
         spec.build()

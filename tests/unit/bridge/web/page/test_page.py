@@ -130,10 +130,10 @@ def test_plans_no_job_into_maintenance(site):
 
 def test_shows_comparison_with_easy_if_objective_is_adjusted(site_with):
     line = "Recent jobs compared with EASY: too few have ended; weight of large jobs 0.3"
-    for objective in ("controlled", "default"):
+    for objective in ("balance", "default"):
         site = site_with(LookaheadDispatcher(objective))
         crowd(site)
-        assert (line in site.get()[2]) == (objective == "controlled")
+        assert (line in site.get()[2]) == (objective == "balance")
 
 
 def test_hides_limit_details_of_users_with_their_names(site_with):

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from cpsched.dispatchers.lookahead.area_control import (
     MIN_AREA_WEIGHT,
     STEP_JOBS,
     AreaControl,
+    user_ratios,
 )
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
 from cpsched.dispatchers.lookahead.run_times_and_easy_waits import RunTimesAndEasyWaits
@@ -25,7 +27,8 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.example_counts import scaled_example_settings
-from tests.builders import a_cluster, a_running, a_snapshot
+from cpsched_sim.traces.trace_job import TraceJob
+from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.unit.cpsched.kernels.test_virtual_easy import some_jobs
 
 CLUSTER = a_cluster(nodes=1, cores=10)
@@ -103,6 +106,21 @@ def test_burst_of_one_user_counts_at_most_user_share():
     assert control.ratios[LARGE] == pytest.approx(1 + MAX_USER_SHARE, abs=0.01)
 
 
+@given(
+    st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.2, 5)), min_size=5, max_size=12),
+    st.floats(0.01, 1e6),
+    st.floats(1, 5),
+)
+def test_users_jobs_move_ratio_at_most_by_share(others, burst, worse):
+    """`burst`: the virtual sum of one user, whose real sum is `worse` times as long."""
+    virtual = np.array([[amount for amount, _ in others] + [burst]])
+    real = np.array([[amount * ratio for amount, ratio in others] + [burst]])
+    (before,) = user_ratios(real, virtual)
+    real[0, -1] *= worse
+    (after,) = user_ratios(real, virtual)
+    assert after - before <= MAX_USER_SHARE * (worse - 1) * 1.01
+
+
 def test_rescaling_keeps_ratios():
     control = AreaControl(0.3, {LARGE: 1.0})
     for _ in range(400):
@@ -116,8 +134,8 @@ def test_rescaling_keeps_ratios():
 class Observed(LookaheadDispatcher):
     """`lookahead` that keeps the pairs; `forgetful`: what it knows goes through JSON before each round."""
 
-    def __init__(self, forgetful=False):
-        super().__init__("controlled")
+    def __init__(self, goal="balance", forgetful=False):
+        super().__init__(goal)
         self.pairs, self.forgetful, self.areas = [], forgetful, []
         observe = self._area.observe
 
@@ -158,6 +176,36 @@ def test_restart_each_round_changes_no_start_or_weight():
     assert replayed(plain, jobs).start_s.tolist() == replayed(forgetful, jobs).start_s.tolist()
     assert plain.areas == forgetful.areas
     assert len(set(plain.areas)) > 3
+
+
+def stationary_jobs(seed, load, repeats):
+    """The same jobs of five users again and again, at the same times of each period."""
+    rng, count = np.random.default_rng(seed), STEP_JOBS
+    cores, walltime_s = rng.integers(1, 9, count), rng.integers(10, 3000, count)
+    run_s = rng.integers(1, walltime_s + 1)
+    period_s = int((cores * run_s).sum() / (10 * load))
+    submit_s = np.sort(rng.integers(0, period_s, count))
+    jobs = [a_job(i, 1, (int(cores[i]),), int(walltime_s[i]), int(submit_s[i]), user=f"u{i % 5}") for i in range(count)]
+    return [
+        TraceJob(replace(job, id=k * count + job.id, submit_s=job.submit_s + k * period_s), int(run_s[job.id]))
+        for k in range(repeats)
+        for job in jobs
+    ]
+
+
+def oscillation(values):
+    """The factor by which the values rise and fall again; 1 if they only rise or only fall."""
+    rises, falls = np.maximum.accumulate(values) / values, values / np.minimum.accumulate(values)
+    return min(rises.max(), falls.max())
+
+
+@scaled_example_settings(8)
+@given(st.integers(0, 1000), st.floats(0.5, 0.9), st.sampled_from(["balance", "waits"]))
+def test_weight_settles_in_stationary_queue(seed, load, goal):
+    dispatcher = Observed(goal)
+    replayed(dispatcher, stationary_jobs(seed, load, 160))
+    areas = np.array([area for area in dispatcher.areas if area is not None])
+    assert oscillation(areas[-len(areas) // 4 :]) < 1.1
 
 
 def compared(jobs, schedule, moments, shown):
