@@ -178,6 +178,14 @@ def test_restart_each_round_changes_no_start_or_weight():
     assert len(set(plain.areas)) > 3
 
 
+def test_memory_keeps_scale_of_steps():
+    control, restarted = AreaControl(0.3, {LARGE: 1.0}), AreaControl(0.3, {LARGE: 1.0})
+    weights(control, *[pairs(1.1)] * 5, *[pairs(0.5)] * 30)
+    restarted.recall(json.loads(json.dumps(control.memory())))
+    assert control.memory()["step"][0] < 1
+    assert weights(control, *[pairs(1.5)] * 9) == weights(restarted, *[pairs(1.5)] * 9)
+
+
 def stationary_jobs(seed, load, repeats):
     """The same jobs of five users again and again, at the same times of each period."""
     rng, count = np.random.default_rng(seed), STEP_JOBS
