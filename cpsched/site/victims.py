@@ -57,8 +57,15 @@ def price_of(nodes: float, start_s: int, now_s: int, checkpoint_s: int | None = 
 
     Work during the grace time is lost, too.
     """
-    since_s = start_s if checkpoint_s is None else max(start_s, min(checkpoint_s, now_s))
-    return math.ceil(nodes * (now_s - since_s + grace_s + REQUEUE_S))
+    return math.ceil(nodes * (lost_work_s(start_s, now_s, checkpoint_s) + grace_s + REQUEUE_S))
+
+
+def lost_work_s(start_s: int, now_s: int, checkpoint_s: int | None = None) -> int:
+    """Return the seconds of work that a job loses if it stops now: since its start or, if later, its last checkpoint.
+
+    A checkpoint before the start or in the future counts as one at the start or now.
+    """
+    return now_s - (start_s if checkpoint_s is None else max(start_s, min(checkpoint_s, now_s)))
 
 
 class StopTrial:

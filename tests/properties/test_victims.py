@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Request, RunningJob
-from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, price_of
+from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, lost_work_s, price_of
 from cpsched_sim.testing.example_counts import scaled_example_settings
 from cpsched_sim.testing.strategies import clusters, first_fit_placement, jobs, requests, subtract_placement
 from tests.builders import a_job, a_running
@@ -139,6 +139,19 @@ def test_wide_job_is_stopped_if_it_costs_less():
 )
 def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
     assert price_of(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
+
+
+@given(
+    nodes=st.integers(1, 8),
+    start_s=st.integers(0, 2**31),
+    ran_s=st.integers(0, 10**7),
+    checkpoint_s=st.none() | st.integers(-(10**12), 10**12),
+)
+def test_price_is_bounded_whatever_checkpoint_says(nodes, start_s, ran_s, checkpoint_s):
+    now_s = start_s + ran_s
+    assert 0 <= lost_work_s(start_s, now_s, checkpoint_s) <= ran_s
+    price = price_of(nodes, start_s, now_s, checkpoint_s)
+    assert nodes * REQUEUE_S <= price <= price_of(nodes, start_s, now_s)
 
 
 def test_price_counts_work_during_grace_time():

@@ -23,7 +23,7 @@ from cpsched.site.admission import (
     priority_order,
     with_power_limit,
 )
-from cpsched.site.victims import PreemptibleJob, StopTrial, cheapest_victims, price_of
+from cpsched.site.victims import PreemptibleJob, StopTrial, cheapest_victims, lost_work_s, price_of
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicy
 
@@ -43,7 +43,9 @@ class PreemptedRun:
     placement: Placement
     requeued: bool
     lost_node_s: float
-    """Node-seconds of the run. A partly used node counts by the share of its first resource."""
+    """Node-seconds since the start or last checkpoint. A partly used node counts by the share of its first resource."""
+    kept_s: int = 0
+    """Seconds from the start to the last checkpoint. A requeued job later runs so much shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +195,27 @@ class SimulatedPreemption:
         victims = [slots[job.job.id] for job in chosen]
         if self.entry.victims != "least-work":
             return victims
-        priced = {
-            slot: PreemptibleJob(
-                running[slot], price_of(node_share(snapshot, slot), running[slot].start_s, snapshot.now_s)
-            )
-            for slot in order
-        }
+        priced = {slot: self._make_preemptible_job(snapshot, slot, running[slot]) for slot in order}
         ours = cheapest_victims(trial, request, list(priced.values()), [priced[slot] for slot in victims])
         return [slots[each.running.job.id] for each in ours.victims]
 
+    def _make_preemptible_job(self, snapshot: Snapshot, slot: int, running: RunningJob) -> PreemptibleJob:
+        checkpoint_s = self._last_checkpoint_s(running.start_s, snapshot.now_s)
+        return PreemptibleJob(
+            running, price_of(node_share(snapshot, slot), running.start_s, snapshot.now_s, checkpoint_s)
+        )
+
     def _make_preempted_run(self, snapshot: Snapshot, slot: int) -> PreemptedRun:
-        start_s = int(snapshot.table.start_s[slot])
+        start_s, now_s = int(snapshot.table.start_s[slot]), snapshot.now_s
+        lost_s = lost_work_s(start_s, now_s, self._last_checkpoint_s(start_s, now_s))
         return PreemptedRun(
-            slot, start_s, snapshot.now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
-            node_share(snapshot, slot) * (snapshot.now_s - start_s),
+            slot, start_s, now_s, snapshot.placement_of(slot), self.requeues[self.class_of[slot]],
+            node_share(snapshot, slot) * lost_s, now_s - start_s - lost_s,
         )  # fmt: skip
+
+    def _last_checkpoint_s(self, start_s: int, now_s: int) -> int | None:
+        every_s = self.entry.checkpoint_every
+        return start_s + (now_s - start_s) // every_s * every_s if every_s else None
 
 
 def slurm_victims(

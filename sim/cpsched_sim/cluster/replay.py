@@ -345,6 +345,7 @@ class TraceReplay:
         for run in preemption.victims:
             state.preempt(state.jobs[run.slot].id, run.requeued)
             state.take_ended_slots()  # the policy does not learn run times from victims
+            state.state.run_s[run.slot] -= run.kept_s
             if site is not None:
                 site.on_ended([run.slot])
         state.apply(Starts.of({preemption.slot: preemption.placement}))

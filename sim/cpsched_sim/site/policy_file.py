@@ -76,7 +76,7 @@ def _parse_exempt_time(word: object) -> object:
 Mode = Annotated[Literal["off", "requeue", "cancel"] | None, BeforeValidator(_parse_mode)]
 """What happens to preempted jobs. None means the cluster's mode."""
 ExemptTime = Annotated[Count | None, BeforeValidator(_parse_exempt_time)]
-"""The time that a job runs before it may be preempted, in Slurm's format."""
+"""The time that a job runs before it may be preempted, or between two checkpoints, in Slurm's format."""
 
 
 class _LimitsSchema(StrictFileSection):
@@ -155,6 +155,8 @@ class PreemptionSchema(StrictFileSection):
     type: Literal["qos", "partition_prio"]
     mode: Mode = "requeue"
     exempt_time: ExemptTime = None
+    checkpoint_every: ExemptTime = None
+    """How often jobs write a checkpoint from which they continue after a preemption; None means never."""
     youngest_first: bool = False
     reorder_count: Annotated[int, Field(ge=0, le=1000)] = 1
     strict_order: bool = False

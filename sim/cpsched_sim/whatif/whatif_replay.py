@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -145,6 +145,7 @@ class _WindowReplay(TraceReplay):
         self.window, self.after = window, after
         self.interval_s = pace.interval_s
         self.lags, self.lag_s = StartLagSequence(pace.lag_s), np.zeros(self.total, np.int64)
+        self._kept_s = Counter[int]()
         self.calendar: list[tuple[int, int, int]] = []
         self.to_begin: list[int] = []
         self.late_fixed = 0
@@ -326,12 +327,13 @@ class _WindowReplay(TraceReplay):
 
     @override
     def preempt(self, preemption: Preemption) -> None:
-        """Carry out a preemption. A requeued job later runs as long as it really did."""
+        """Carry out a preemption. A requeued job later runs as long as it really did, from its last checkpoint."""
         self._set_run_time(preemption.slot, 0)
         super().preempt(preemption)
         for run in preemption.victims:
             if run.requeued:
-                self.state.state.run_s[run.slot] = self.window.jobs[run.slot].run_s
+                self._kept_s[run.slot] += run.kept_s
+                self.state.state.run_s[run.slot] = max(1, self.window.jobs[run.slot].run_s - self._kept_s[run.slot])
                 self.lag_s[run.slot] = 0
             else:
                 self._schedule_followers(run.slot)

@@ -92,10 +92,14 @@ def verify_schedule(schedule, jobs, cluster, may_preempt, exempt_s):
             assert run.start_s + max(1, exempt_s) <= run.end_s == each.at_s
             assert taken & {node for node, _ in run.placement}
             cancelled |= set() if run.requeued else {run.slot}
+    kept_s = Counter[int]()
+    for run in (run for each in schedule.preemptions for run in each.victims):
+        kept_s[run.slot] += run.kept_s
+        assert run.lost_node_s >= 0
     for slot, item in enumerate(jobs):
         assert item.job.submit_s <= schedule.start_s[slot] < NEVER
         if slot not in cancelled:
-            assert schedule.end_s[slot] - schedule.start_s[slot] == item.run_s
+            assert schedule.end_s[slot] - schedule.start_s[slot] == item.run_s - kept_s[slot]
 
 
 ROWS = st.lists(
@@ -114,7 +118,8 @@ ROWS = st.lists(
 @pytest.mark.parametrize("exempt_s", [0, 60])
 @settings(max_examples=40, deadline=None)
 @given(rows=ROWS, mode=st.sampled_from(["requeue", "cancel"]), options=st.sampled_from(
-    ["", ", youngest_first: true", ", strict_order: true", ", reorder_count: 3", ", victims: least-work"]))  # fmt: skip
+    ["", ", youngest_first: true", ", strict_order: true", ", reorder_count: 3", ", victims: least-work",
+     ', victims: least-work, checkpoint_every: "00:00:20"']))  # fmt: skip
 def test_no_job_is_lost_and_only_lower_qos_is_preempted(dispatcher, exempt_s, rows, mode, options):
     more = f', mode: {mode}, exempt_time: "00:{exempt_s // 60:02}:00"{options}'
     made = workload(rows, BY_QOS % more)
@@ -141,6 +146,14 @@ def test_requeued_job_runs_again_in_full_and_loss_is_counted():
     assert found.summary()["preemption"] == {
         "preemptions": 1, "victims": 1, "lost_node_h": 40 / 3600, "in_vain": 0, "mean_wait_s_of_preemptors": 0.0,
     }  # fmt: skip
+
+
+def test_requeued_job_continues_from_its_last_checkpoint():
+    rows = [(0, nodes(4), 500, "low"), (50, nodes(2), 100, "high"), (300, nodes(2), 100, "high")]
+    found = simulate(workload(rows, BY_QOS % ', checkpoint_every: "00:00:20"'), "easy")
+    assert found.schedule.start_s.tolist() == [400, 50, 300]
+    assert found.schedule.end_s.tolist() == [400 + 500 - 40 - 140, 150, 400]
+    assert [run.lost_node_s for each in found.schedule.preemptions for run in each.victims] == [4 * 10, 4 * 10]
 
 
 def test_cancelled_job_ends_at_once():
@@ -200,6 +213,12 @@ def test_policy_file_selects_who_chooses_the_victims(chooser, expected):
     """Slurm stops the job that was submitted first."""
     rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
     assert victims(rows, f", victims: {chooser}") == [expected]
+
+
+def test_least_work_counts_from_the_last_checkpoint():
+    """After 50 s and 30 s, the jobs lose 10 s and 30 s with a checkpoint every 40 s."""
+    rows = [(0, nodes(2), 900, "low"), (20, nodes(2), 900, "low"), (50, nodes(1), 10, "high")]
+    assert victims(rows, ', victims: least-work, checkpoint_every: "00:00:40"') == [0]
 
 
 def test_preempts_no_job_for_start_that_does_not_fit():

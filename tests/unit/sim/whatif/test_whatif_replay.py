@@ -117,16 +117,17 @@ def test_twin_of_twin_site_reproduces_all_starts(tmp_path):
     assert (waited > 60).sum() > 5, "a site without waits shows nothing"
 
 
-def test_preempted_job_runs_again_in_full_but_outage_does_not(tmp_path):
+@pytest.mark.parametrize(("checkpoints", "kept_s"), [("", 0), (', checkpoint_every: "00:00:01"', -5)])
+def test_preempted_job_runs_again_but_outage_does_not(tmp_path, checkpoints, kept_s):
     policy = parse_policy(
         Path("site.yaml"), "accounts: { lab: {} }\npartitions: { main: { tier: 1 }, high: { tier: 2 } }\n"
-        "preemption: { type: partition_prio }\n",
+        f"preemption: {{ type: partition_prio{checkpoints} }}\n",
     )  # fmt: skip
     lines = [a_line(1, 0, 10, DAY + 500, **WHOLE), a_line(2, DAY + 5, DAY + 500, DAY + 600, Partition="high")]
     window = a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), site=policy)
     found = replay_window(window, ReplaySpec(WhatIfCase.parse("easy").spec).build())
     assert (found.start_s - window.from_s).tolist() == [105, 5]
-    assert (found.end_s - found.start_s).tolist() == [window.jobs[0].run_s, 100]
+    assert (found.end_s - found.start_s).tolist() == [window.jobs[0].run_s + kept_s, 100]
     assert found.preemption["victims"] == 1
     outages = replace(window, role=np.where(np.arange(2) == 0, OUTAGE, window.role))
     found = replay_window(outages, ReplaySpec(WhatIfCase.parse("easy").spec).build())
