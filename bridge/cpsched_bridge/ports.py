@@ -23,7 +23,17 @@ from types import MappingProxyType
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from cpsched.errors import escape_controls, require
-from cpsched.model import Cluster, EndedJob, IntArray, Job, PendingCode, PendingReason, RunningJob, to_pending_reason
+from cpsched.model import (
+    Cluster,
+    EndedJob,
+    IntArray,
+    Job,
+    PendingCode,
+    PendingReason,
+    Placement,
+    RunningJob,
+    to_pending_reason,
+)
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 
@@ -52,9 +62,11 @@ class Capabilities:
     """Default time limit per decision in seconds, for dispatchers that have one; None means no limit."""
     boosts: bool = False
     """The backend implements `SupportsBoost`, which advise mode requires."""
+    preemption: bool = False
+    """The backend implements `SupportsPreemption`, which `preemption.choose` requires."""
 
     def __post_init__(self) -> None:
-        for name in ("priorities", "limits", "boosts"):
+        for name in ("priorities", "limits", "boosts", "preemption"):
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
         known = self.decision_limit_s is None or (
             type(self.decision_limit_s) in (int, float) and 0 < self.decision_limit_s < float("inf")
@@ -225,6 +237,54 @@ class Lease:
         return self.bridge, self.run
 
 
+VictimMode = Literal["requeue", "cancel"]
+"""What happens to a job that is stopped for another job's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A running job to stop for another job's start. A later run of the same job is not this victim."""
+
+    job_id: int
+    start_s: int
+    mode: VictimMode
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionUnderWay:
+    """A preemption that the bridge carries out: its job, the job's nodes as in `StartOrder`, and all victims."""
+
+    job_id: int
+    nodes: tuple[tuple[str, int], ...]
+    victims: tuple[Victim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionOptions:
+    """What the bridge wants to know about preemption.
+
+    - `under_way`: the preemptions that the bridge carries out, by job id. Their capacity is withheld from other jobs.
+    - `spared`: running jobs that the bridge does not stop.
+    """
+
+    under_way: Mapping[int, PreemptionUnderWay] = field(default_factory=dict)
+    spared: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreemptionOffer:
+    """A start that the bridge may make possible by stopping running jobs, or one that is under way.
+
+    - `victims`: the jobs to stop; of a start under way, those that still run.
+    - `free`: int64[N, R], amounts that neither running jobs nor earlier starts need. May be negative.
+    """
+
+    pending: PendingJob
+    placement: Placement
+    victims: tuple[Victim, ...]
+    free: IntArray
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """A consistent snapshot of the cluster's state.
@@ -247,6 +307,8 @@ class Observation:
     - `cluster_name`: the name that the cluster reports for itself; empty if it has none.
     - `preemptors`: the group whose jobs may preempt a running job, such as `QOS high`, by job id.
     - `checkpoints`: the time of the last checkpoint of each running job that may be preempted, by job id.
+    - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `left`. Its capacity is
+      already subtracted from `free`.
     """
 
     now_s: int
@@ -267,6 +329,7 @@ class Observation:
     cluster_name: str = ""
     preemptors: Mapping[int, str] = field(default_factory=dict)
     checkpoints: Mapping[int, int] = field(default_factory=dict)
+    preemptions: tuple[PreemptionOffer, ...] = ()
 
     def job_names(self) -> dict[int, str]:
         """Return the labels shown to users, by job id, for jobs whose label differs from the id."""
@@ -504,6 +567,22 @@ class SupportsBoost(Protocol):
         """Change boosts in the given order and return the outcomes.
 
         `refused` means that the job is gone, is running, or has another actor's boost.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPreemption(Protocol):
+    """A backend that can stop running jobs for the start of a job that may preempt them."""
+
+    preemption_options: PreemptionOptions | None = None
+    """Options for the next observations; None means that the bridge does not choose victims."""
+
+    def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
+        """Requeue or cancel each victim and return the outcomes. Raise the errors of `Backend`.
+
+        Check immediately beforehand that the job still runs since the same second, and that the cluster may still
+        preempt it. Return `refused` if not.
         """
         ...
 

@@ -308,6 +308,29 @@ class AdviseModeSettings(Section):
     every_s: float = Field(default=30.0, gt=0, description="Seconds between comparisons with the cluster's order.")
 
 
+class PreemptionSettings(Section):
+    """The bridge's choice of the jobs that are stopped for others; only with Slurm, in control mode."""
+
+    choose: bool = Field(
+        default=False,
+        description="Whether the bridge stops the jobs that lose the least work, instead of leaving the preemption to "
+        "Slurm. It stops only jobs that Slurm may preempt, and never more of them.",
+    )
+    max_per_user_per_hour: int = Field(
+        default=20,
+        gt=0,
+        description="Maximum number of preemptions per hour for one user's jobs; Slurm preempts for further ones.",
+    )
+    max_per_job: int = Field(
+        default=3,
+        gt=0,
+        description="Maximum number of times that the bridge stops the same job.",
+    )
+    max_per_hour: int = Field(
+        default=100, gt=0, description="Maximum number of preemptions per hour; Slurm preempts for further jobs."
+    )
+
+
 class MetricsSettings(Section):
     """The HTTP endpoint for Prometheus."""
 
@@ -408,6 +431,7 @@ class Settings(Section):
     cycle: CycleSettings = Field(default_factory=CycleSettings)
     start: FailedStartSettings = Field(default_factory=FailedStartSettings)
     advise: AdviseModeSettings = Field(default_factory=AdviseModeSettings)
+    preemption: PreemptionSettings = Field(default_factory=PreemptionSettings)
     circuit_breaker: CircuitBreakerSettings = Field(default_factory=CircuitBreakerSettings)
     lease: LeaseSettings = Field(default_factory=LeaseSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)

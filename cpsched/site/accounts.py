@@ -75,6 +75,7 @@ class Qos:
     - `preempts`: the QOS whose running jobs its jobs may stop (`Preempt`).
     - `preempt_mode`: what happens to its preempted jobs (`PreemptMode`); None is the cluster's mode.
     - `preempt_exempt_s`: how long its jobs run before they may be preempted (`PreemptExemptTime`).
+    - `grace_s`: how long its jobs continue when they are preempted (`GraceTime`).
     """
 
     name: str
@@ -87,6 +88,7 @@ class Qos:
     preempts: frozenset[str] = frozenset()
     preempt_mode: PreemptMode | None = None
     preempt_exempt_s: int | None = None
+    grace_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class _Search:
         self.amounts, self.request = amounts, request
         self.need = request.units - StopTrial(amounts, request).total
         self.most = len(instead_of)
-        gains = np.minimum(_gains(amounts, request, candidates), self.need).tolist()
+        gains = np.minimum(_gains(amounts, request, candidates), self.need).tolist() if candidates else []
         useful = [at for at, gain in enumerate(gains) if gain > 0]
         useful.sort(key=lambda at: (candidates[at].price / gains[at], -gains[at]))
         self.order = [candidates[at] for at in useful]

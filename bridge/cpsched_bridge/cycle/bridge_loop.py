@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cpsched.jit.compile_progress import CompilationCancelled
+from cpsched.model import Job, Placement
 from cpsched.policy import Policy
 from cpsched_bridge.cycle.backoff import BackoffQueue
 from cpsched_bridge.cycle.booster import PriorityBooster, remove_all_boosts
@@ -28,6 +29,7 @@ from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.mode_and_readiness import CurrentBridgeMode, PeriodicReadinessChecks
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.policy_fallback import PolicyWithFallback
+from cpsched_bridge.cycle.preemption_chooser import PreemptionChooser
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.release_jobs import are_only_disk_problems, release_all_jobs
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
@@ -87,6 +89,7 @@ class Bridge:
         self._backoff = BackoffQueue()
         self._sender = CycleCommandSender(backend, ledger, election, settings, self.timing)
         self._adviser = PriorityBooster.from_settings(backend, settings)
+        self._chooser = PreemptionChooser.from_settings(backend, settings)
         self._checking = PeriodicReadinessChecks(
             backend, settings.cycle.checks_every_s, pace.monotonic_s(), settings.mode
         )
@@ -151,6 +154,8 @@ class Bridge:
     def _run_steps(self, report: CycleReport) -> None:
         pace = self.parts.pace
         # 1. Read the cluster, and check which bridge is in control.
+        if self._chooser is not None:
+            self._chooser.prepare_observation()
         try:
             seen, past = self._reader.read_for_cycle(
                 report, self.mode, pace, self.parts.settings.policy.power.to_power_cap()
@@ -162,6 +167,8 @@ class Bridge:
         self._policies.learner.record_reading(seen, past, report)
         if self._adviser is not None:
             self._adviser.report_early_starts(report)
+        if self._chooser is not None:
+            seen = self._chooser.process_offers(seen, self.parts.ledger.by_id, report)
         # 3. Reconcile the ledger with the observation, and back off jobs whose starts fail.
         with record_duration(report, "reconcile", pace):
             self._reconcile(seen, report)
@@ -172,11 +179,24 @@ class Bridge:
         # 5. Decide, and verify the decision.
         if not report.waits_for:
             self._decide(seen, entries, report)
-        # 6. Apply: holds and releases, starts, advice.
+        # 6. Apply: preemptions, holds and releases, starts, advice.
         with record_duration(report, "apply", pace):
-            self._sender.apply(seen, report)
+            self._sender.apply(seen, report, self._preempt(seen, report))
             if self._adviser is not None:
                 self._adviser.apply(report, self.mode.leader_election.is_outdated(self._now_s), self._now_s)
+
+    def _preempt(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
+        """Stop the chosen victims, and return the starts that earlier victims have made room for.
+
+        A failure must not affect the cycle's other commands.
+        """
+        if self._chooser is None or self.mode.claims.is_outdated(self._now_s):
+            return []
+        try:
+            self._chooser.stop_victims(seen, report)
+        except (BackendError, sqlite3.Error) as error:
+            report.add_event("preemption_failed", describe_failure(error))
+        return self._chooser.list_starts(self.parts.ledger.by_id)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
         """Update the ledger to match the observation, and back off jobs. In shadow mode, the ledger is empty."""
@@ -231,6 +251,8 @@ class Bridge:
                 (election.leave_release_notice if unwritten else election.release_lease)()
         if self._adviser is not None:
             self._adviser.book.close()
+        if self._chooser is not None:
+            self._chooser.close(drop=settings.on_stop != "keep")
         counts = ledger.counts_by_state()
         released, held = (
             released + counts[LedgerState.FREE],

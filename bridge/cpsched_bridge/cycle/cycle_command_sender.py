@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpsched.model import Job, Placement
 from cpsched_bridge.cycle.backoff import CommandRetryTracker
 from cpsched_bridge.cycle.cycle_timing import CycleTiming
 from cpsched_bridge.cycle.intent_sender import TRANSIENT_STATES, CycleCommandBudget, LedgerCommandSender
@@ -103,8 +104,10 @@ class CycleCommandSender:
                 )
         return entries
 
-    def apply(self, seen: Observation, report: CycleReport) -> None:
+    def apply(self, seen: Observation, report: CycleReport, preemptors: Sequence[tuple[Job, Placement]] = ()) -> None:
         """Send the ledger's intents and then the starts, within the budget of one cycle.
+
+        `preemptors` start before the decision's jobs, on nodes that running jobs have left for them.
 
         Jobs left to the cluster since this observation are released after the starts. If that fails, the next cycle
         releases them before its own starts.
@@ -114,13 +117,14 @@ class CycleCommandSender:
         self._release_and_open_queues(report)
         most = self.settings.cycle.max_commands
         starts = report.starts if report.mode == "control" else {}
-        kept_for_starts = min(len(starts), most // 2)
+        kept_for_starts = min(len(starts) + len(preemptors), most // 2)
         allowance = CycleCommandBudget(most - len(report.outcomes) - kept_for_starts)
-        if not self._send_intents(seen, report, allowance, starts_follow=bool(starts)) or not starts:
+        starts_follow = bool(starts or preemptors)
+        if not self._send_intents(seen, report, allowance, starts_follow=starts_follow) or not starts_follow:
             return
         allowance.left += kept_for_starts
         jobs = {job.id: job for job in report.waiting}
-        wanted = [(jobs[id], placement) for id, placement in starts.items()]
+        wanted = [*preemptors, *((jobs[id], placement) for id, placement in starts.items())]
         chosen = allowance.take(wanted, lambda start: start[0].user)
         self._starts.record_decided((job.id for job, _ in chosen), self._now_s)
         self._starts.refused = self._make_command_sender(report).start(chosen, seen.cluster, seen.now_s, report)

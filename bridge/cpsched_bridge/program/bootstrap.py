@@ -158,6 +158,9 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
                 settings.mode,
                 f"is not supported by the adapter {settings.adapter}; use shadow",
             )
+        if settings.preemption.choose and not found.can.preemption:
+            rule = f"is not supported by the adapter {settings.adapter} with these options; use false"
+            raise InvalidSetting(("preemption", "choose"), "true", rule)
         policy, fallback = make_policy(with_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
         effective = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:

@@ -35,6 +35,11 @@ def boost_ledger_path(settings: Settings) -> Path:
     return settings.state_dir / "advice.sqlite"
 
 
+def preemption_ledger_path(settings: Settings) -> Path:
+    """Return the path of the preemption ledger, which does not exist before the first preemption."""
+    return settings.state_dir / "preemptions.sqlite"
+
+
 def forecast_state_path(settings: Settings) -> Path:
     """Return the path of the file that stores the forecasts' learned state."""
     return settings.state_dir / "outlook"

@@ -1,13 +1,12 @@
 """Preemption in a replay: pending jobs that start at once by stopping running jobs, as Slurm selects them.
 
-Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candidates and their order, and `_run_now` in
-`select/cons_tres/job_test.c` for the victims. A preemptor starts in the second in which its victims stop. Grace times,
+`cpsched.site.slurm_victims` names the sources. A preemptor starts in the second in which its victims stop. Grace times,
 and reservations for jobs that do not preempt, are not modelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +22,13 @@ from cpsched.site.admission import (
     priority_order,
     with_power_limit,
 )
-from cpsched.site.victims import PreemptibleJob, StopTrial, cheapest_victims, lost_work_s, price_of
+from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
+from cpsched.site.victims import PreemptibleJob, cheapest_victims, lost_work_s, price_of
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.site.policy_file import SitePolicy
 
 INEFFECTIVE_AFTER_S = 60
 """A preemption had no effect if its preemptor has not started after this time."""
-MAX_RANK = 0xFFFF
-"""Largest QOS priority or tier, and largest number of nodes, that Slurm compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,8 @@ class SimulatedPreemption:
         self.requeues = [rules.mode_of(name) == "requeue" for name in classes]
         qos, tiers = policy.site.qos, rules.tiers
         ranks = [qos[name].priority if rules.kind == "qos" and name in qos else tiers.get(name, 0) for name in classes]
-        self.rank = np.minimum(ranks, MAX_RANK)
+        self.rank = ranks
+        self.order = VictimOrder(entry.youngest_first, entry.strict_order, entry.reorder_count)
         known: dict[tuple[str, str], int] = {}
         self.exempt_s = np.zeros(len(names), np.int64)
         for slot, job in enumerate(state.jobs):
@@ -184,14 +183,11 @@ class SimulatedPreemption:
             without.release(running[slot].job.request, running[slot].placement)
         if not without.place(request):
             return []
-        if self.entry.youngest_first:
-            order.sort(key=lambda slot: -running[slot].start_s)
-        else:
-            nodes = {slot: min(len(running[slot].placement), MAX_RANK) for slot in order}
-            order.sort(key=lambda slot: (int(self.rank[self.class_of[slot]]), nodes[slot]))
-        jobs = [running[slot] for slot in order]
-        slots = {job.job.id: slot for slot, job in running.items()}
-        chosen = slurm_victims(trial, request, jobs, self.entry.reorder_count, self.entry.strict_order)
+        ranks = {running[slot].job.id: self.rank[self.class_of[slot]] for slot in order}
+        slots = {running[slot].job.id: slot for slot in order}
+        jobs = sort_candidates([running[slot] for slot in order], ranks, self.order)
+        order = [slots[job.job.id] for job in jobs]
+        chosen = slurm_victims(trial, request, jobs, self.order)
         victims = [slots[job.job.id] for job in chosen]
         if self.entry.victims != "least-work":
             return victims
@@ -216,43 +212,6 @@ class SimulatedPreemption:
     def _last_checkpoint_s(self, start_s: int, now_s: int) -> int | None:
         every_s = self.entry.checkpoint_every
         return start_s + (now_s - start_s) // every_s * every_s if every_s else None
-
-
-def slurm_victims(
-    trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], reorder_count: int, strict_order: bool
-) -> list[RunningJob]:
-    """Return the victims that Slurm selects from `candidates`, which suffice.
-
-    Slurm stops candidates one by one until the job fits. Then it moves the last one to the front, sorts those before
-    it by the number of nodes shared with the job (not with `strict_order`), and repeats this `reorder_count` + 1 times.
-    Candidates that hold no node of the job are not stopped.
-    """
-    order, passes = list(candidates), 0
-    while True:
-        last, placement = _stop_until_it_fits(trial, request, order)
-        chosen = {node for node, _ in placement}
-        is_final = passes > reorder_count
-        passes += 1
-        if is_final or len(order) <= passes:
-            return [victim for victim in order[: last + 1] if _shared(victim, chosen)]
-        before = order[:last]
-        if not strict_order:
-            before.sort(key=lambda victim: -_shared(victim, chosen))
-        order = [order[last], *before, *order[last + 1 :]]
-
-
-def _shared(victim: RunningJob, nodes: Container[int]) -> int:
-    return sum(node in nodes for node, _ in victim.placement)
-
-
-def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
-    """Return the position of the last job to stop until a job fits, and the job's placement then."""
-    stops, eligible = StopTrial(trial, request), trial.cluster.node_sets[request.node_set]
-    for at, victim in enumerate(order):
-        stops.stop(victim)
-        if stops.fits and any(eligible[node] for node, _ in victim.placement):
-            return at, stops.amounts.place(request)
-    raise AssertionError("the candidates must suffice")
 
 
 def node_share(snapshot: Snapshot, slot: int) -> float:

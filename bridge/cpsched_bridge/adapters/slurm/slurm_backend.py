@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_st
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_doctor import LINEAR, check_usable_objects, run_checks, run_policy_checks
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, in_partition
-from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_states
+from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
@@ -56,11 +56,14 @@ from cpsched_bridge.ports import (
     Lease,
     Observation,
     Outcome,
+    PreemptionOptions,
     PriorityBoost,
     QueueRank,
     StartOrder,
     SupportsAccountingChecks,
     SupportsBoost,
+    SupportsPreemption,
+    Victim,
 )
 
 CLEAR_NODE_LIST = "ReqNodeList="
@@ -77,7 +80,7 @@ MAX_FAULTY_ORDERS = 5
 """Maximum number of faulty orders in a batch; if more orders fail, the failure counts as general."""
 
 
-class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
+class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountingChecks):
     """A backend that schedules the jobs of one Slurm controller.
 
     A start pins a job to a list of nodes. If Slurm would distribute equal shares differently, the start also sets a
@@ -89,6 +92,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
     history_missing = False
     """Whether the last `history` was incomplete because the accounting database did not answer."""
+    preemption_options: PreemptionOptions | None = None
 
     def __init__(
         self,
@@ -279,6 +283,18 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         return self._send_and_clear_pins("unpin", job_ids)
 
     @override
+    def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
+        records = {} if self._seen is None else slurm_job_ids.index_running_records(self._seen.jobs)
+        return self._send_orders(
+            "preempt",
+            [
+                {"job": each.job_id, "start_s": each.start_s, "mode": each.mode}
+                | {name: records[each.job_id][name] for name in ("qos", "partition") if each.job_id in records}
+                for each in victims
+            ],
+        )
+
+    @override
     def read_ranks(self) -> Sequence[QueueRank]:
         """Return the ranks of the jobs in the last observation, with fresh `sprio` values."""
         seen = self._seen or self._transport.read()
@@ -380,7 +396,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsAccountingChecks):
         ranked = self._ranking.apply_ranking(
             seen, records.jobs, multifactor_priority.ClusterSize(len(records.nodes), cpus)
         )
-        ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot)
+        ranked = self._preemptors.leave(ranked, records.jobs, self._policy.policy_snapshot, self.preemption_options)
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _get_translator(self) -> SlurmTranslator:

@@ -104,4 +104,4 @@ def can(options: Options) -> Capabilities:
     Without the site's policy, jobs have no ranks and limits are unknown.
     """
     policy = options.site_policy
-    return Capabilities(priorities=policy, limits=policy, boosts=True, decision_limit_s=DEFAULT_DECISION_LIMIT_S)
+    return Capabilities(policy, policy, DEFAULT_DECISION_LIMIT_S, boosts=True, preemption=policy)

@@ -26,6 +26,7 @@ from cpsched.parsing.slurm_limits import (
     parse_minutes,
     parse_pipe_table,
     parse_preempt_mode,
+    parse_seconds,
     parse_tres,
     unsupported_limits,
 )
@@ -33,6 +34,7 @@ from cpsched.site.accounts import NO_LIMITS, Association, AssociationTree, Qos, 
 from cpsched.site.limit_checks import LimitUsageMinutes
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched.site.preemption import PreemptionRules, PreemptMode
+from cpsched.site.slurm_victims import VictimOrder
 from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 _MAX_QUOTED_CHARS = 80
@@ -48,13 +50,13 @@ CONFIG_NAMES = (
     "AccountingStorageEnforce", "PriorityType", "PriorityFlags", "PriorityMaxAge", "PriorityFavorSmall",
     "PriorityCalcPeriod", "PriorityWeightAge", "PriorityWeightAssoc", "PriorityWeightFairShare",
     "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS",
-    "PriorityWeightTRES", "SLURM_VERSION", "PreemptType", "PreemptMode", "PreemptExemptTime",
+    "PriorityWeightTRES", "SLURM_VERSION", "PreemptType", "PreemptMode", "PreemptExemptTime", "PreemptParameters",
 )  # fmt: skip
 QOS_FORMAT = (
     "Name", "Priority", "Flags", "UsageFactor", "LimitFactor", "UsageThreshold", "MinPrioThresh", "GrpJobs", "GrpTRES",
     "GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall", "MaxTRESPU",
     "MaxJobsPU", "MaxTRESPA", "MaxJobsPA", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA", "MinTRES", "MaxJobsAccruePU",
-    "MaxJobsAccruePA", "GrpJobsAccrue", "Preempt", "PreemptMode", "PreemptExemptTime",
+    "MaxJobsAccruePA", "GrpJobsAccrue", "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
 )  # fmt: skip
 """Columns of `sacctmgr show qos`."""
 
@@ -69,6 +71,8 @@ class PartitionPriorityProperties:
     tres: Mapping[str, int] = field(default_factory=dict)
     """Amount of each trackable resource in the partition."""
     preempt_mode: PreemptMode | None = None
+    grace_s: int = 0
+    """How long a preempted job continues (`GraceTime`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class SitePolicySnapshot:
     - `trouble`: the unusable objects.
     - `preemption`: which jobs may preempt which; None if Slurm preempts no job.
     - `exempt_s`: how long jobs run before Slurm may preempt them, if their QOS does not specify it.
+    - `victim_order`: the order in which Slurm preempts jobs; None if `PreemptParameters` has an unsupported option.
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)
@@ -128,6 +133,7 @@ class SitePolicySnapshot:
     trouble: UnreadablePolicyObjects = field(default_factory=lambda: NO_UNREADABLE_OBJECTS)
     preemption: PreemptionRules | None = None
     exempt_s: int = 0
+    victim_order: VictimOrder | None = field(default_factory=VictimOrder)
 
     @property
     def highest_factor(self) -> int:
@@ -213,6 +219,7 @@ def parse_partitions(text: str) -> tuple[dict[str, PartitionPriorityProperties],
             "" if qos in ("N/A", "(null)") else qos,
             present,
             mode,
+            _parse_count_or_zero(words.get("GraceTime", "")),
         )
     return found, trouble
 
@@ -261,16 +268,18 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
             preempts.add(name)
         mode: PreemptMode | None = None
         exempt_s: int | None = None
+        grace_s = 0
         try:
             limits = parse_limits(row) if limits_hold else limits
             mode = parse_preempt_mode(row.get("PreemptMode", ""))
             exempt_s = parse_exempt_s(row.get("PreemptExemptTime", ""))
+            grace_s = parse_seconds(row.get("GraceTime", "")) or 0
         except InvalidValue as error:
             trouble[name] = _make_unusable_object("qos", name, error)
         found[name] = Qos(
             name, _parse_count_or_zero(row.get("Priority", "")), limits, _parse_float(row.get("UsageFactor", ""), 1.0),
             has_flag(flags, "UsageFactorSafe"), _parse_float(row.get("LimitFactor", ""), 0.0) or None,
-            has_flag(flags, "OverPartQOS"), frozenset(preempts), mode, exempt_s,
+            has_flag(flags, "OverPartQOS"), frozenset(preempts), mode, exempt_s, grace_s,
         )  # fmt: skip
         unknown += [f"{limit}={row[limit]} of QOS {name}" for limit in unsupported_limits(row)]
         unknown += [f"flag {flag} of QOS {name}" for flag in ("relative", "enforceusagethreshold") if flag in flags]
@@ -293,6 +302,14 @@ def parse_preemption(
         "qos", mode, {name: each.preempts for name, each in qos.items() if each.preempts},
         modes={name: each.preempt_mode for name, each in qos.items() if each.preempt_mode not in (None, "off")},
     )  # fmt: skip
+
+
+def parse_victim_order(text: str) -> VictimOrder | None:
+    """Return the order in a `PreemptParameters` value; None if it has an option that is not supported."""
+    words = dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
+    count = words.pop("reorder_count", "1")
+    order = VictimOrder("youngest_first" in words, "strict_order" in words, _parse_count_or_zero(count))
+    return order if count.isdigit() and words.keys() <= {"youngest_first", "strict_order"} else None
 
 
 def _parse_float(text: str, default: float) -> float:
@@ -552,13 +569,14 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     partitions, odd_partitions = parse_partitions(texts["partitions"])
     period_s = 60 * (parse_minutes(config["PriorityCalcPeriod"]) or 5)
     exempt_s = parse_exempt_s(config["PreemptExemptTime"]) or 0
+    victim_order = parse_victim_order(config["PreemptParameters"])
     licenses = parse_licenses(texts.get("licenses", ""))
     if not texts.get("state"):
         trouble = UnreadablePolicyObjects(partitions=odd_partitions)
         site = SiteLimitPolicy(limits_hold=False, licenses=licenses)
         return SitePolicySnapshot(
             site, parse_priority_rules(config), LimitUsageMinutes(), {}, partitions, (), period_s, trouble,
-            parse_preemption(config, partitions, {}), exempt_s,
+            parse_preemption(config, partitions, {}), exempt_s, victim_order,
         )  # fmt: skip
     enforced = parse_flags(config["AccountingStorageEnforce"])
     limits_hold = bool(enforced & {"limits", "safe", "all"})
@@ -585,5 +603,5 @@ def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
     odd = (*state.unmodelled, *unknown) if site.limits_hold else ()
     return SitePolicySnapshot(
         site, parse_priority_rules(config), state.spent, fair_share, partitions, odd, period_s, trouble,
-        parse_preemption(config, partitions, qos), exempt_s,
+        parse_preemption(config, partitions, qos), exempt_s, victim_order,
     )  # fmt: skip

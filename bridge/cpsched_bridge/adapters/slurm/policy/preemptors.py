@@ -4,6 +4,9 @@ Dispatchers see only idle capacity. A job that may preempt is left to Slurm if i
 would fit if Slurm stopped jobs for it. It stays with Slurm until it runs, and the capacity that it will take is not
 available to other jobs. The bridge does not hold a job that may preempt, because Slurm may already be stopping jobs for
 it.
+
+If the bridge chooses victims (`PreemptionOptions`), an observation also offers a preemption for each held job that is
+left. Jobs that Slurm gives a grace time are then not stopped by the bridge, because scontrol and scancel give none.
 """
 
 from __future__ import annotations
@@ -19,10 +22,22 @@ from cpsched.model import PendingCode, PendingReason, Placement, RunningJob
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.preemption import PreemptionRules
+from cpsched.site.preemption_plans import PreemptionPlan, node_share, plan_preemption
+from cpsched.site.slurm_victims import VictimOrder
+from cpsched.site.victims import PreemptibleJob, price_of
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
-from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob
+from cpsched_bridge.ports import (
+    Hold,
+    Observation,
+    PendingJob,
+    PreemptionOffer,
+    PreemptionOptions,
+    UnmanagedJob,
+    Victim,
+    VictimMode,
+)
 
 WITHHELD_S = 300
 """How long capacity is kept for a job that Slurm starts by preemption, in seconds.
@@ -37,19 +52,30 @@ class PreemptorsLeftToSlurm:
 
     _since_s: dict[int, int] = field(default_factory=dict)
 
-    def leave(self, seen: Observation, records: Sequence[Record], policy_snapshot: SitePolicySnapshot) -> Observation:
+    def leave(
+        self,
+        seen: Observation,
+        records: Sequence[Record],
+        policy_snapshot: SitePolicySnapshot,
+        options: PreemptionOptions | None = None,
+    ) -> Observation:
         """Return the observation with these jobs left to Slurm and without the capacity that they will take."""
         rules = policy_snapshot.preemption
         if rules is None:
             return seen
         victims = {name: rules.victims_of(name) for name in {rules.class_of(each.job) for each in seen.pending}}
-        found = _PreemptorSearch(
-            seen, rules, victims, _find_preemptible_jobs(seen, records, policy_snapshot, rules), self._since_s
-        )
+        preemptible = _find_preemptible_jobs(seen, records, policy_snapshot, rules)
+        chooser = None
+        if options is not None and policy_snapshot.victim_order is not None:
+            pool = _VictimPool.build(seen, records, policy_snapshot, rules, policy_snapshot.victim_order)
+            chooser = _PreemptionOffers(seen, options, pool)
+        found = _PreemptorSearch(seen, rules, victims, preemptible, self._since_s, chooser)
         left = {each.job.id: each for each in found.search()}
         self._since_s = {number: self._since_s.get(number, seen.now_s) for number in left}
         endangered = list(_list_preemptor_classes(seen, records, rules))
         trial = FreeAmounts(seen.cluster, seen.free)
+        if chooser is not None:
+            chooser.reserve(trial)
         for number, placement in found.placements.items():
             if seen.now_s - self._since_s[number] <= WITHHELD_S and not left[number].refused:
                 trial.take(left[number].job.request, placement)
@@ -64,7 +90,108 @@ class PreemptorsLeftToSlurm:
             left=(*seen.left, *(_make_unmanaged_job(each, rules, victims) for each in left.values())),
             preemptors={job.job.id: describe_classes(rules, names) for job, _, names in endangered},
             checkpoints={job.job.id: at_s for job, at_s, _ in endangered if at_s is not None},
+            preemptions=tuple(chooser.offers) if chooser is not None else (),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _VictimPool:
+    """What Slurm's rules say about the running jobs: price, mode, rank and order."""
+
+    prices: Mapping[int, PreemptibleJob]
+    modes: Mapping[int, VictimMode]
+    """Modes of the jobs that are not spared."""
+    ranks: Mapping[int, int]
+    spared: frozenset[int]
+    """The jobs that the bridge does not stop: with a grace time, in a reservation, or part of a larger job."""
+    order: VictimOrder
+
+    @classmethod
+    def build(
+        cls,
+        seen: Observation,
+        records: Sequence[Record],
+        policy_snapshot: SitePolicySnapshot,
+        rules: PreemptionRules,
+        order: VictimOrder,
+    ) -> _VictimPool:
+        """Return the pool of all jobs that some class may preempt."""
+        prices, ranks = dict[int, PreemptibleJob](), dict[int, int]()
+        modes, spared = dict[int, VictimMode](), set[int]()
+        known, by_qos = slurm_job_ids.index_running_records(records), rules.kind == "qos"
+        qos, partitions = policy_snapshot.site.qos, policy_snapshot.partitions
+        for running, checkpoint_s, _ in _list_preemptor_classes(seen, records, rules):
+            number, record = running.job.id, known[running.job.id]
+            name = rules.class_named(record["qos"] or "", record["partition"] or "")
+            if by_qos:
+                grace_s, ranks[number] = (qos[name].grace_s, qos[name].priority) if name in qos else (0, 0)
+            else:
+                grace_s = partitions[name].grace_s if name in partitions else 0
+                ranks[number] = rules.tiers.get(name, 0)
+            share = node_share(running, seen.cluster)
+            price = price_of(share, running.start_s, seen.now_s, checkpoint_s, grace_s)
+            prices[number] = PreemptibleJob(running, price, grace_s)
+            mode = rules.mode_of(name)
+            is_apart = bool(record.get("reservation") or record.get("heterogeneous_id"))
+            if mode in ("requeue", "cancel") and not grace_s and not is_apart:
+                modes[number] = mode
+            else:
+                spared.add(number)
+        return cls(prices, modes, ranks, frozenset(spared), order)
+
+
+@dataclass(slots=True)
+class _PreemptionOffers:
+    """The offers of one observation: preemptions under way, then new ones."""
+
+    seen: Observation
+    options: PreemptionOptions
+    pool: _VictimPool
+    offers: list[PreemptionOffer] = field(default_factory=list)
+
+    def offer_under_way(self, pending: PendingJob, trial: FreeAmounts) -> bool:
+        """Offer a preemption under way and reserve its nodes. Return whether this is one whose job is still held."""
+        under_way = self.options.under_way.get(pending.job.id)
+        if under_way is None or pending.hold is Hold.NONE:
+            return False
+        index = {name: node for node, name in enumerate(self.seen.cluster.node_names)}
+        if all(name in index for name, _ in under_way.nodes):
+            since_s = {number: each.running.start_s for number, each in self.pool.prices.items()}
+            victims = tuple(each for each in under_way.victims if since_s.get(each.job_id) == each.start_s)
+            placement = tuple(sorted((index[name], units) for name, units in under_way.nodes))
+            self._add(pending, placement, victims, trial)
+            trial.take(pending.job.request, placement)
+        return True
+
+    def offer_new(
+        self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
+    ) -> PreemptionPlan | None:
+        """Offer the cheapest preemption of these jobs for a held job, and return it; None if there is none."""
+        if pending.hold is Hold.NONE:
+            return None
+        jobs = sorted(stopped, key=lambda each: (each.job.submit_s, each.job.id))
+        plan = plan_preemption(
+            trial,
+            pending.job.request,
+            [self.pool.prices[each.job.id] for each in jobs],
+            self.pool.ranks,
+            self.pool.order,
+            self.options.spared | self.pool.spared,
+        )
+        if plan is not None:
+            modes = self.pool.modes
+            victims = tuple(Victim(each.job.id, each.start_s, modes[each.job.id]) for each in plan.victims)
+            self._add(pending, plan.placement, victims, trial)
+        return plan
+
+    def _add(self, pending: PendingJob, placement: Placement, victims: tuple[Victim, ...], trial: FreeAmounts) -> None:
+        self.offers.append(PreemptionOffer(pending, placement, victims, trial.free.copy()))
+
+    def reserve(self, trial: FreeAmounts) -> None:
+        """Subtract the amounts of the preemptions under way."""
+        for each in self.offers:
+            if each.pending.job.id in self.options.under_way:
+                trial.take(each.pending.job.request, each.placement)
 
 
 @dataclass(slots=True)
@@ -79,6 +206,7 @@ class _PreemptorSearch:
     """The running jobs that Slurm may stop now, by class."""
     before: Collection[int]
     """The jobs that were left to Slurm in the last reading."""
+    chooser: _PreemptionOffers | None = None
     placements: dict[int, Placement] = field(default_factory=dict)
     """Placements of the jobs to leave to Slurm, by job number."""
 
@@ -86,7 +214,14 @@ class _PreemptorSearch:
         """Yield the jobs to leave, by tier and priority. Each takes the capacity that it needs from the later ones."""
         trial, given = FreeAmounts(self.seen.cluster, self.seen.free), set[int]()
         order = sorted(self.seen.pending, key=lambda each: (-each.job.tier, -each.job.priority))
+        under_way = set[int]()
+        if self.chooser is not None:
+            able = [each for each in order if not self._is_limited(each)]
+            under_way = {each.job.id for each in able if self.chooser.offer_under_way(each, trial)}
+            given |= {victim.job_id for offer in self.chooser.offers for victim in offer.victims}
         for each in order:
+            if each.job.id in under_way:
+                continue
             victims = self.victims[self.rules.class_of(each.job)]
             if not victims or each.pinned or each.job.ineligible is not None or each.hold in (Hold.USER, Hold.CLUSTER):
                 continue
@@ -105,6 +240,9 @@ class _PreemptorSearch:
                 for job in stopped:
                     without.release(job.job.request, job.placement)
                 if placement := without.place(each.job.request):
+                    plan = self.chooser.offer_new(each, stopped, trial) if self.chooser is not None else None
+                    if plan is not None:
+                        placement, stopped = plan.placement, list(plan.victims)
                     nodes = {node for node, _ in placement}
                     given |= {job.job.id for job in stopped if not nodes.isdisjoint(node for node, _ in job.placement)}
             if placement:
@@ -122,15 +260,11 @@ class _PreemptorSearch:
         return bool(standing.barred or first_exceeded_limit(standing, limits.used))
 
 
-def _index_running_records(records: Sequence[Record]) -> dict[int, Record]:
-    return {slurm_job_ids.job_id_of_record(record): record for record in records if record["state"] == "RUNNING"}
-
-
 def _find_preemptible_jobs(
     seen: Observation, records: Sequence[Record], policy_snapshot: SitePolicySnapshot, rules: PreemptionRules
 ) -> dict[str, list[RunningJob]]:
     """Return the running jobs whose exempt time has passed, by class."""
-    known, found = _index_running_records(records), dict[str, list[RunningJob]]()
+    known, found = slurm_job_ids.index_running_records(records), dict[str, list[RunningJob]]()
     for running in seen.running:
         record = known.get(running.job.id)
         if record is None:
@@ -146,7 +280,7 @@ def _list_preemptor_classes(
     seen: Observation, records: Sequence[Record], rules: PreemptionRules
 ) -> Iterator[tuple[RunningJob, int | None, tuple[str, ...]]]:
     """Yield the running jobs that Slurm may preempt: job, last checkpoint, and the classes whose jobs may stop it."""
-    known, classes = _index_running_records(records), dict[str, tuple[str, ...]]()
+    known, classes = slurm_job_ids.index_running_records(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
         if (record := known.get(running.job.id)) is None:
             continue

@@ -6,6 +6,8 @@ until it ends, whether or not its record has been split off the array's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
@@ -42,3 +44,8 @@ def job_id_of_record(record: Record) -> int:
         if 0 <= task <= MAX_TASK_INDEX and 0 < array < 1 << TASK_SHIFT:
             return make_task_id(array, task)
     return int(record["id"])
+
+
+def index_running_records(records: Sequence[Record]) -> dict[int, Record]:
+    """Return the records of running jobs by job number."""
+    return {job_id_of_record(record): record for record in records if record["state"] == "RUNNING"}

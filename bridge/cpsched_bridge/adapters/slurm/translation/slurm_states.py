@@ -44,6 +44,7 @@ LASTING_HOLD_REASONS = SLURM_HOLD_REASONS - {"BadConstraints"}
 """Holds that an administrator must lift. Slurm checks all other jobs again after a release."""
 
 PENDING = "PENDING"
+RUNNING = "RUNNING"
 SPECIAL_EXIT = "SPECIAL_EXIT"
 """State of a job requeued and held by `scontrol requeuehold` or a site's exit code rule;
 

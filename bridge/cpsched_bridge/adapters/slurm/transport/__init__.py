@@ -26,7 +26,7 @@ class CommandReply(NamedTuple):
     code: OutcomeCode = ""
 
 
-OrderKind = Literal["start", "hold", "release", "unpin"]
+OrderKind = Literal["start", "hold", "release", "unpin", "preempt"]
 
 
 class SlurmTransport(Protocol):
@@ -108,6 +108,9 @@ class SlurmTransport(Protocol):
           rejected.
         - `release`: clear pins, then release jobs to Slurm's own scheduler; orders as for `hold`.
         - `unpin`: clear pins of pending jobs with a hold of any kind, and keep the holds; orders as for `hold`.
+        - `preempt`: stop running jobs. An order has the form {"job": number, "start_s": time, "partition": name, "qos":
+          name, "mode": "requeue" or "cancel"}. A job that runs since another time, or in another partition or QOS, is
+          rejected.
         """
         ...
 

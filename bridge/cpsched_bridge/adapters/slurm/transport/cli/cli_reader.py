@@ -245,9 +245,9 @@ class SlurmCliReader:
         """Return newly read jobs by Slurm's own numbers; None selects all jobs.
 
         An array's number selects all of its records. The records contain id, state, state_reason, priority,
-        admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id and array_tasks_waiting. A job that
-        has left the queue is missing. An array's common record is also missing if it cannot be distinguished from
-        forged records.
+        admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id, array_tasks_waiting, start_time,
+        partition and qos. A job that has left the queue is missing. An array's common record is also missing if it
+        cannot be distinguished from forged records.
         """
         if numbers is not None and not numbers:
             return []
@@ -550,6 +550,9 @@ def _unambiguous_record(number: int, row: Row, found: _SqueueRows, merged: bool)
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and waiting is None else None,
             "array_tasks_waiting": waiting,
+            "start_time": slurm_value_parsers.parse_count(row["StartTime"]),
+            "partition": slurm_value_parsers.parse_text(row["Partition"]),
+            "qos": slurm_value_parsers.parse_text(row["QOS"]),
         }
     except ValueError:
         return None

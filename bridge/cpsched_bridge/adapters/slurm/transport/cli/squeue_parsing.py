@@ -39,7 +39,7 @@ VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", 
 """Fields of waiting jobs that Slurm often changes itself; no field that only scontrol shows changes with them."""
 CHECKED_FIELDS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
-    "RestartCnt",
+    "RestartCnt", "StartTime", "Partition", "QOS",
 )  # fmt: skip
 """Fields that are read again before a job is changed."""
 _FIELD_SEPARATOR = "\0"

@@ -25,6 +25,9 @@ CHECKED_FIELDS = (
     "array_id",
     "array_task_id",
     "array_tasks_waiting",
+    "start_time",
+    "partition",
+    "qos",
 )
 """The record fields that these rules use; "unreadable" may list fields that could not be read."""
 
@@ -102,6 +105,19 @@ def require_held(job: Record, guarded: bool) -> None:
     require_ours(job, guarded)
     if is_unheld(job):
         raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
+
+
+def require_victim(job: Record, order: Record) -> None:
+    """Raise `JobCommandRefused` unless the job runs since the second in the order, in its partition and QOS.
+
+    The QOS or the partition determines whether the job may be preempted.
+    """
+    state = get_readable_value(job, "state")
+    if state != slurm_states.RUNNING:
+        raise JobCommandRefused(f"is {state}")
+    for name, wanted in (("start_time", "start_s"), ("partition", "partition"), ("qos", "qos")):
+        if (value := get_readable_value(job, name)) != order[wanted]:
+            raise JobCommandRefused(f"its {name} is {value}, not {order[wanted]}")
 
 
 def is_unheld(job: Record) -> bool:

@@ -1,4 +1,4 @@
-"""Start, hold, release and unpin batches of jobs through a `SingleJobActions`.
+"""Start, hold, release, unpin and preempt batches of jobs through a `SingleJobActions`.
 
 Each job is read again just before it is changed; see `job_command_rules`.
 """
@@ -13,6 +13,7 @@ from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_state
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import array_records, job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, run_scancel
 
 COMMANDS_PER_READING = 20
 """Number of commands per reading of the jobs; a release of many jobs is one command and needs one reading."""
@@ -155,6 +156,19 @@ class SlurmOrderExecutor:
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
         )
+
+    def preempt(self, orders: Sequence[Record]) -> list[CommandReply]:
+        """Requeue or cancel each job that still runs as the order says."""
+        numbers = self._find_record_numbers(orders, separate=False)
+        return self._run_for_each_job(self._preempt_job, orders, numbers, at_once=1)
+
+    def _preempt_job(self, job: Record, order: Record) -> None:
+        job_command_rules.require_victim(job, order)
+        selector = slurm_job_ids.format_job_id(order["job"])
+        requeued = order["mode"] == "requeue"
+        text = self._actions.run_scontrol([f"requeue {selector}"])[0] if requeued else run_scancel(selector)
+        if text:
+            raise ControllerCallError(text, lost=may_have_taken_effect(text))
 
     def _require_held_for_unpin(self, job: Record, order: Record) -> None:
         job_command_rules.require_unpin_settings(order["clear"])

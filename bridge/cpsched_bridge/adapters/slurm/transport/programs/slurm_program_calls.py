@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
+from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import (
+    ControllerCallError,
+    JobCommandRefused,
+    make_not_sent_error,
+)
 from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 
@@ -36,6 +40,25 @@ def may_have_taken_effect(text: str) -> bool:
     """
     text = text.lower()
     return any(word in text for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
+
+
+def run_scancel(selector: str) -> str:
+    """Cancel a job, and return the error; empty for success. Raise `ControllerCallError` if there is no answer."""
+    try:
+        run = subprocess.run(
+            ["scancel", selector],
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            timeout=SCONTROL_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            env=build_environment(),
+        )
+    except OSError as error:
+        raise make_not_sent_error(f"scancel cannot be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ControllerCallError("scancel did not respond", lost=True) from error
+    return (run.stderr.strip() or f"scancel failed with status {run.returncode}") if run.returncode else ""
 
 
 def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:

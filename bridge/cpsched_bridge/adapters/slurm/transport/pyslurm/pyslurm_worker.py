@@ -41,6 +41,7 @@ def load_pyslurm_calls(module: str) -> Calls:
         commands.hold,
         commands.release,
         commands.unpin,
+        commands.preempt,
         leases.acquire_lease,
         leases.release_lease,
     )

@@ -13,9 +13,15 @@ from cpsched.site.accounts import Qos, SiteLimitPolicy
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.limit_checks import ApplicableJobLimits
 from cpsched.site.preemption import PreemptionRules
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
+from cpsched.site.slurm_victims import VictimOrder
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import (
+    PartitionPriorityProperties,
+    SitePolicySnapshot,
+    parse_site_policy,
+    parse_victim_order,
+)
 from cpsched_bridge.adapters.slurm.policy.preemptors import WITHHELD_S, PreemptorsLeftToSlurm
-from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions, PreemptionUnderWay, Victim
 from tests.builders import a_cluster, a_job, a_running, words
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, PARTITIONS
 
@@ -144,6 +150,102 @@ def test_without_preemption_nothing_changes() -> None:
     seen = observation(waiting(1, 2))
     assert leave(seen, SitePolicySnapshot()) is seen
     assert np.array_equal(seen.free, observation().free)
+
+
+OPTIONS = PreemptionOptions()
+UNDER_WAY = PreemptionUnderWay(1, (("n1", 1), ("n3", 1)), (Victim(91, 0, "requeue"),))
+
+
+def offers(
+    seen: Observation, options: PreemptionOptions = OPTIONS, policy_snapshot: SitePolicySnapshot = PICTURE
+) -> list[tuple[int, list[int], Any]]:
+    """The offers: the job, its victims, and its placement."""
+    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, policy_snapshot, options).preemptions
+    return [(each.pending.job.id, [victim.job_id for victim in each.victims], each.placement) for each in found]
+
+
+def test_offers_victims_of_least_work_for_held_preemptors() -> None:
+    """Job 91 has a recent checkpoint. Node 3 is idle."""
+    seen = observation(waiting(1, 2), waiting(2, 1), waiting(3, 1, hold=Hold.NONE))
+    assert offers(seen) == [(1, [91], ((1, 1), (3, 1))), (2, [90], ((0, 1),))]
+    assert left(PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, OPTIONS)) == [1, 2, 3]
+    assert leave(seen).preemptions == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"victim_order": None},
+        {"site": SiteLimitPolicy(qos={"low": Qos("low", grace_s=30)})},
+        {"preemption": PreemptionRules("qos", "requeue", RULES.preempts, modes={"low": "suspend"})},
+        {"preemption": PreemptionRules("qos", "off", RULES.preempts)},
+        {"exempt_s": NOW_S + 1},
+    ],
+)
+def test_offers_no_victim_that_only_slurm_may_stop(changes: dict[str, Any]) -> None:
+    assert offers(observation(waiting(1, 2)), OPTIONS, replace(PICTURE, **changes)) == []
+
+
+def test_grace_time_of_partition_counts_if_partitions_preempt() -> None:
+    rules = PreemptionRules("partition_prio", "cancel", tiers={"fast": 2, "main": 1})
+    job = replace(waiting(1, 2), job=replace(waiting(1, 2).job, queue="fast"))
+    for grace_s, count in ((0, 1), (30, 0)):
+        partitions = {"main": PartitionPriorityProperties(grace_s=grace_s)}
+        policy_snapshot = replace(PICTURE, preemption=rules, partitions=partitions)
+        assert len(offers(observation(job), OPTIONS, policy_snapshot)) == count
+
+
+def test_spared_job_is_offered_to_no_start() -> None:
+    spared = PreemptionOptions(spared=frozenset({91}))
+    assert offers(observation(waiting(1, 2)), spared) == [(1, [90], ((0, 1), (3, 1)))]
+    assert offers(observation(waiting(1, 4)), spared) == []
+
+
+def test_preemption_under_way_keeps_its_nodes_and_names_running_victims() -> None:
+    options = PreemptionOptions({1: UNDER_WAY})
+    seen = observation(waiting(1, 2), waiting(2, 1, "low"))
+    found = PreemptorsLeftToSlurm().leave(seen, RECORDS, PICTURE, options)
+    assert offers(seen, options) == [(1, [91], ((1, 1), (3, 1)))]
+    assert left(found) == []
+    assert found.free.sum() == 0
+    ended = observation(waiting(1, 2), low=1)
+    assert offers(ended, options) == [(1, [], ((1, 1), (3, 1)))]
+    assert PreemptorsLeftToSlurm().leave(ended, RECORDS, PICTURE, options).free.tolist() == [[0], [0], [4], [0]]
+    again = observation(waiting(1, 2), start_s=NOW_S - 1)  # another run of job 91
+    assert offers(again, options) == [(1, [], ((1, 1), (3, 1)))]
+
+
+def test_next_offer_counts_on_nothing_of_a_preemption_under_way() -> None:
+    options = PreemptionOptions({1: UNDER_WAY})
+    seen = observation(waiting(1, 2), waiting(2, 1))
+    assert offers(seen, options)[1:] == [(2, [90], ((0, 1),))]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", VictimOrder()),
+        ("youngest_first,reorder_count=3", VictimOrder(True, False, 3)),
+        ("STRICT_ORDER", VictimOrder(strict_order=True)),
+        ("min_exempt_priority=5", None),
+        ("send_user_signal", None),
+        ("reorder_count=many", None),
+    ],
+)
+def test_parameters_give_slurms_order_or_none(text: str, expected: VictimOrder | None) -> None:
+    assert parse_victim_order(text) == expected
+    config = CONFIG + f"PreemptParameters = {text or '(null)'}\n"
+    assert parse_site_policy(ALL | {"config": config}).victim_order == expected
+
+
+def test_grace_times_are_read() -> None:
+    headings, *lines = QOS.splitlines()
+    times = ("", "00:00:00", "00:02:00")
+    qos = "\n".join([f"{headings}|GraceTime", *(f"{line}|{time}" for line, time in zip(lines, times, strict=True))])
+    partitions = PARTITIONS.replace("PriorityTier=1", "PriorityTier=1 GraceTime=45")
+    found = parse_site_policy(ALL | {"config": CONFIG + BY_QOS, "qos": qos, "partitions": partitions})
+    assert {name: each.grace_s for name, each in found.site.qos.items()} == {"high": 0, "normal": 0, "low": 120}
+    assert found.partitions["main"].grace_s == 45
 
 
 def policy(config: str, **texts: str) -> PreemptionRules | None:

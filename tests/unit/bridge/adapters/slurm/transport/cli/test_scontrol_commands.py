@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cpsched_bridge.adapters.slurm.slurm_records import Record
+from cpsched_bridge.adapters.slurm.translation import slurm_job_ids
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_commands import NODE_NAME_PATTERN, SlurmCliOrderExecutor
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
-from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scontrol
+from tests.unit.bridge.adapters.slurm.transport.fake_scontrol import complaining, put_scancel, put_scontrol
 
 ENOUGH_S = 20.0
 JOB: Record = {
@@ -277,6 +278,50 @@ def test_job_starting_during_hold_keeps_nodes(programs: Path) -> None:
     ((result, *_),) = commands(jobs).send("hold", [{"job": 7, "clear": "ReqNodeList="}])
     assert result == "refused"
     assert said.read_text() == "hold 7\n"
+
+
+RUNS = {"state": "RUNNING", "start_time": 500, "partition": "main", "qos": "low"}
+
+
+def victim(job: int, mode: str = "requeue", **more: Any) -> Record:
+    return {"job": job, "start_s": 500, "partition": "main", "qos": "low", "mode": mode, **more}
+
+
+def test_stops_victims_by_their_mode(programs: Path) -> None:
+    said, cancelled = put_scontrol(programs), put_scancel(programs)
+    task: dict[str, Any] = {"array_id": 30, "array_task_id": 4}
+    jobs = Jobs(j17=RUNS, j18=RUNS, j31={**RUNS, **task})
+    task_id = slurm_job_ids.make_task_id(30, 4)
+    orders = [victim(17), victim(18, "cancel"), victim(task_id), victim(task_id, "cancel")]
+    assert commands(jobs).send("preempt", orders) == [CommandReply("done")] * 4
+    assert said.read_text().splitlines() == ["requeue 17", "requeue 30_4"]
+    assert cancelled.read_text().splitlines() == ["18", "30_4"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"state": "COMPLETING"}, "is COMPLETING"),
+        ({"state": "PENDING", "start_time": None}, "is PENDING"),
+        ({"start_time": 501}, "its start_time is 501, not 500"),
+        ({"partition": "fast"}, "its partition is fast, not main"),
+        ({"qos": "high"}, "its qos is high, not low"),
+    ],
+)
+def test_stops_only_the_run_in_the_order(programs: Path, facts: dict[str, Any], why: str) -> None:
+    said, cancelled = put_scontrol(programs), put_scancel(programs)
+    jobs = Jobs(j17={**RUNS, **facts})
+    for mode in ("requeue", "cancel"):
+        assert commands(jobs).send("preempt", [victim(17, mode)]) == [CommandReply("refused", why)]
+    assert not said.exists()
+    assert not cancelled.exists()
+
+
+def test_failed_stop_is_outcome(programs: Path) -> None:
+    put_scontrol(programs, complaining("Requested operation is presently disabled"))
+    put_scancel(programs, "echo Unable to contact slurm controller >&2; exit 1")
+    found = commands(Jobs(j17=RUNS)).send("preempt", [victim(17), victim(17, "cancel")])
+    assert [each.result for each in found] == ["refused", "unknown"]
 
 
 def test_splits_off_array_tasks_and_names_indices(programs: Path) -> None:

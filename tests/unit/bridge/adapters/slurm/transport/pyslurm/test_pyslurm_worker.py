@@ -16,7 +16,8 @@ from cpsched_bridge import socket_child_process
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker, wire_protocol
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_client import ERRORS
 
-CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "release", "unpin", "acquire_lease", "release_lease"}
+CALLS = {"hello", "facts", "snapshot", "past", "start", "hold", "release", "unpin", "preempt"}
+CALLS |= {"acquire_lease", "release_lease"}
 
 
 def raising(error: Exception) -> dict[str, Any]:

@@ -1,0 +1,255 @@
+"""Stop the running jobs that lose the least work for a job that may preempt them, then start that job on their nodes.
+
+The ledger records each preemption before a victim is stopped. In every cycle, also after a crash, the observation alone
+determines what is still to do: stop a victim that still runs, start the job on free nodes, or close the preemption.
+`docs/cycle.md` lists the cases. A job for which the bridge does not choose victims is left to Slurm, which preempts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from cpsched.formatting import format_count
+from cpsched.model import Job, PendingCode, PendingReason, Placement, RunningJob
+from cpsched.site.preemption_plans import verify_preemption
+from cpsched_bridge.cycle_report import CycleReport
+from cpsched_bridge.errors import BackendError, BackendTimeout
+from cpsched_bridge.ports import (
+    Backend,
+    Hold,
+    Observation,
+    Outcome,
+    PendingJob,
+    PreemptionOffer,
+    PreemptionOptions,
+    PreemptionUnderWay,
+    Result,
+    SupportsPreemption,
+)
+from cpsched_bridge.settings import PreemptionSettings, Settings
+from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
+from cpsched_bridge.store.preemption_ledger import PreemptionEntry, PreemptionLedger
+from cpsched_bridge.store.state_paths import preemption_ledger_path
+
+COMMAND_KIND = "preempt"
+"""Name of the command in the journal and the metrics."""
+VICTIMS_END_S = 60
+"""Seconds that victims may take to end, twice Slurm's default `KillWait`. Then, `start.timeout_s` begins."""
+PAUSE_S = 600
+"""Seconds without new preemptions after one whose job did not run in time."""
+REPEAT_S = 10
+"""Seconds after which a victim that still runs is stopped again."""
+HOUR_S = 3600
+WAITS_FOR_VICTIMS = PendingReason(PendingCode.OTHER, ("the jobs stopped for it are ending",))
+"""Why the job of a preemption waits, if an earlier process decided it."""
+
+
+@dataclass(slots=True)
+class PreemptionChooser:
+    """A component that carries out preemptions in control mode."""
+
+    backend: SupportsPreemption
+    book: PreemptionLedger
+    settings: PreemptionSettings
+    timeout_s: int
+    """Seconds from the decision until the job must run."""
+    keep_s: int = 30 * 86_400
+    """Seconds for which closed preemptions are kept."""
+    _offers: dict[int, PreemptionOffer] = field(default_factory=dict)
+    """The verified offers of this cycle for open and new preemptions, by job id."""
+    _reasons: dict[int, PendingReason] = field(default_factory=dict)
+    """Why the jobs of open preemptions wait, by job id."""
+    _asked_s: dict[int, int] = field(default_factory=dict)
+    """Cluster time of the last command for each victim, by job id."""
+
+    @staticmethod
+    def from_settings(backend: Backend, settings: Settings) -> PreemptionChooser | None:
+        """Return the chooser; None if the bridge does not choose victims."""
+        if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
+            return None
+        book = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
+        keep_s = int(settings.journal.keep_jobs_days * 86_400)
+        return PreemptionChooser(backend, book, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s)
+
+    def prepare_observation(self) -> None:
+        """Pass to the backend what the next observation depends on."""
+        stops, most = self.book.count_stops(), self.settings.max_per_job
+        spared = frozenset(job_id for job_id, times in stops.items() if times >= most)
+        under_way = {job_id: entry.what for job_id, entry in self.book.open.items()}
+        self.backend.preemption_options = PreemptionOptions(under_way, spared)
+
+    def process_offers(
+        self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
+    ) -> Observation:
+        """Close finished preemptions, and select the offers to carry out. Return the observation for this cycle.
+
+        The jobs of selected offers are no longer left to the cluster. No decision starts them.
+        """
+        report.bridge_events += self.book.unreported_events
+        self.book.unreported_events = []
+        self._offers = {}
+        if report.mode != "control":
+            self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
+            return seen
+        self.book.prune(seen.now_s - self.keep_s)
+        self._close_finished(seen, entries, report)
+        under_way = self.book.open
+        new = {each.pending.job.id: each for each in self._select_new(seen, entries)}
+        for each in seen.preemptions:
+            if each.pending.job.id in under_way and is_startable(each, seen):
+                self._offers[each.pending.job.id] = each
+        self._offers |= new
+        left = {each.job_id: each for each in seen.left}
+        self._reasons |= {job_id: left[job_id].reason for job_id in new}
+        waiting = [*seen.pending, *(each.pending for each in new.values())]
+        chosen = {each.job.id for each in waiting if each.job.id in new or _is_held(each, under_way)}
+        return replace(
+            seen,
+            pending=tuple(self._mark_waiting(each) if each.job.id in chosen else each for each in waiting),
+            left=tuple(each for each in seen.left if each.job_id not in new),
+            limits=seen.limits.count_as_running(sorted(chosen)) if seen.limits is not None else None,
+        )
+
+    def _mark_waiting(self, pending: PendingJob) -> PendingJob:
+        """Return the job marked as ineligible, so that only this component starts it."""
+        reason = self._reasons.get(pending.job.id, WAITS_FOR_VICTIMS)
+        return replace(pending, job=replace(pending.job, ineligible=reason))
+
+    def _close_finished(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
+        """Close the open preemptions whose job runs, no longer waits for its victims, or has waited too long."""
+        pending = {each.job.id: each for each in seen.pending}
+        ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
+        for job_id, entry in self.book.open.items():
+            if job_id in ran:
+                self.book.close_entry(entry, "started", seen.now_s)
+            elif why := _why_not_ours(pending.get(job_id), entries.get(job_id)):
+                self._drop(entry, why, seen.now_s, report)
+            elif seen.now_s - entry.since_s > self.timeout_s:
+                self.book.close_entry(entry, "ineffective", seen.now_s)
+                text = f"not running {seen.now_s - entry.since_s} s after the preemption for it"
+                report.add_event("preemption_ineffective", text, job_id)
+                report.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
+        self._reasons = {job_id: reason for job_id, reason in self._reasons.items() if job_id in self.book.open}
+
+    def _select_new(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
+        """Return the new offers to carry out, within the limits."""
+        last_s, left = self.book.last_end_s("ineffective"), {each.job_id for each in seen.left}
+        if last_s is not None and 0 <= seen.now_s - last_s < PAUSE_S:
+            return []
+        recent, found = self.book.count_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
+        under_way = self.book.open
+        for offer in seen.preemptions:
+            job = offer.pending.job
+            entry = entries.get(job.id)
+            if job.id in under_way or job.id not in left or not offer.victims:
+                continue
+            if _why_not_ours(offer.pending, entry) or (entry is not None and entry.leave):
+                continue
+            failed_s = self.book.last_end_s("ineffective", "dropped", job_id=job.id)
+            if failed_s is not None and seen.now_s - failed_s < HOUR_S:
+                continue
+            limits = self.settings
+            full = recent[job.user] >= limits.max_per_user_per_hour or recent.total() >= limits.max_per_hour
+            if not full and is_startable(offer, seen):
+                found.append(offer)
+                recent[job.user] += 1
+        return found
+
+    def stop_victims(self, seen: Observation, report: CycleReport) -> None:
+        """Record the new preemptions, then stop the victims that still run.
+
+        Raise `sqlite3.Error` if the ledger cannot be written, and the backend's errors.
+        """
+        under_way, names = self.book.open, seen.cluster.node_names
+        new = {job_id: offer for job_id, offer in self._offers.items() if job_id not in under_way}
+        wanted = [(_to_under_way(each, names), each.pending.job.user) for each in new.values()]
+        self.book.record_intended(wanted, seen.now_s)
+        for job_id, offer in new.items():
+            what = format_count(len(offer.victims), "running job")
+            report.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
+        self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= seen.now_s - at_s < REPEAT_S}
+        for job_id, offer in self._offers.items():
+            due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
+            if not due:
+                continue
+            self._asked_s |= dict.fromkeys((victim.job_id for victim in due), seen.now_s)
+            try:
+                outcomes = self.backend.preempt(due)
+            except BackendError as error:
+                result: Result = "unknown" if isinstance(error, BackendTimeout) else "refused"
+                report.outcomes += [(COMMAND_KIND, Outcome(victim.job_id, result, str(error))) for victim in due]
+                raise
+            report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
+            refused = [each for each in outcomes if each.result == "refused"]
+            if refused:
+                why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
+                self._drop(self.book.open[job_id], why, seen.now_s, report)
+
+    def list_starts(self, entries: Mapping[int, ManagedJobEntry]) -> list[tuple[Job, Placement]]:
+        """Return the held jobs whose victims have ended and whose nodes are free, with their placements."""
+        under_way = self.book.open
+        return [
+            (each.pending.job, each.placement)
+            for job_id, each in self._offers.items()
+            if job_id in under_way and not each.victims and _is_entry_held(entries.get(job_id))
+        ]
+
+    def close(self, drop: bool) -> None:
+        """Close the file; with `drop`, the open preemptions first, because their jobs are released."""
+        with suppress(sqlite3.Error):  # they then count as having had no effect
+            for entry in self.book.open.values() if drop else ():
+                self.book.close_entry(entry, "dropped", entry.since_s)
+        self.book.close()
+
+    def _drop_all(self, why: str, now_s: int, report: CycleReport) -> None:
+        for entry in self.book.open.values():
+            self._drop(entry, why, now_s, report)
+
+    def _drop(self, entry: PreemptionEntry, why: str, now_s: int, report: CycleReport) -> None:
+        self.book.close_entry(entry, "dropped", now_s)
+        report.add_event("preemption_dropped", why, entry.what.job_id)
+
+
+def is_startable(offer: PreemptionOffer, seen: Observation) -> bool:
+    """Return whether the offer's job can start on its nodes after the victims that still run have ended."""
+    running = {each.job.id: each for each in seen.running}
+    victims = list[RunningJob]()
+    for victim in offer.victims:
+        found = running.get(victim.job_id)
+        if found is None or found.start_s != victim.start_s:
+            return False
+        victims.append(found)
+    return not verify_preemption(seen.now_s, seen.cluster, offer.free, offer.pending.job, offer.placement, victims)
+
+
+def _to_under_way(offer: PreemptionOffer, names: Sequence[str]) -> PreemptionUnderWay:
+    nodes = tuple((names[node], units) for node, units in offer.placement)
+    return PreemptionUnderWay(offer.pending.job.id, nodes, offer.victims)
+
+
+def _is_held(pending: PendingJob, under_way: Mapping[int, PreemptionEntry]) -> bool:
+    return pending.job.id in under_way and pending.hold is not Hold.NONE
+
+
+def _is_entry_held(entry: ManagedJobEntry | None) -> bool:
+    return entry is not None and entry.state is LedgerState.HELD
+
+
+def _why_not_ours(pending: PendingJob | None, entry: ManagedJobEntry | None) -> str:
+    """Return why the bridge must not start a job, or "" if it may start it now or is starting it."""
+    if pending is None:
+        return "the job no longer waits for the bridge"
+    if pending.job.ineligible is not None:
+        return "the job may not start"
+    if entry is None:
+        return "" if pending.hold is Hold.PLUGIN else "the job is not managed"
+    if pending.hold is Hold.NONE:
+        return "" if entry.state in (LedgerState.STARTING, LedgerState.ROLLING_BACK) else "the job is released"
+    if pending.hold in (Hold.USER, Hold.CLUSTER):
+        return "the job is held by another actor"
+    if entry.state in (LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK):
+        return ""
+    return f"the job is {entry.state.value}"

@@ -1,0 +1,94 @@
+"""Plan the preemption for one start: which jobs to stop, and where the start then runs.
+
+`verify_preemption` checks a plan by the fit rule and shares no code with the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cpsched.feasibility import FreeAmounts, Violation, verify
+from cpsched.model import Cluster, Decision, Effort, IntArray, Job, Placement, Request, RunningJob, Snapshot, Starts
+from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
+from cpsched.site.victims import PreemptibleJob, cheapest_victims
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """The jobs to stop for one start, and the placement of the start after they have ended."""
+
+    victims: tuple[RunningJob, ...]
+    placement: Placement
+
+
+def plan_preemption(
+    amounts: FreeAmounts,
+    request: Request,
+    candidates: Sequence[PreemptibleJob],
+    ranks: Mapping[int, int],
+    order: VictimOrder,
+    spared: Container[int] = (),
+) -> PreemptionPlan | None:
+    """Return the cheapest preemption for a request; None if there is none.
+
+    `candidates` are the jobs that Slurm may stop for it, in order of submission, and `ranks` those of
+    `sort_candidates`. The plan has at most as many victims as Slurm would stop, and no job whose id is in `spared`.
+    """
+    eligible = amounts.cluster.node_sets[request.node_set]
+    priced = {
+        each.running.job.id: each for each in candidates if any(eligible[node] for node, _ in each.running.placement)
+    }
+    jobs = [each.running for each in priced.values()]
+    if not _place_without(amounts, request, jobs):
+        return None
+    theirs = slurm_victims(amounts, request, sort_candidates(jobs, ranks, order), order)
+    permitted = [each for id, each in priced.items() if id not in spared]
+    found = cheapest_victims(amounts, request, permitted, [priced[victim.job.id] for victim in theirs])
+    victims = tuple(each.running for each in found.victims)
+    if any(victim.job.id in spared for victim in victims):
+        return None
+    return PreemptionPlan(victims, _place_without(amounts, request, victims))
+
+
+def _place_without(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
+    """Return the placement of a request after these jobs have stopped; empty if it does not fit."""
+    without = amounts.copy()
+    for each in stopped:
+        without.release(each.job.request, each.placement)
+    return without.place(request)
+
+
+def node_share(running: RunningJob, cluster: Cluster) -> float:
+    """Return how many nodes a job occupies; a partly used node counts by the share of its first resource."""
+    if running.job.request.exclusive:
+        return float(len(running.placement))
+    amount = running.job.request.per_unit[0]
+    return sum(
+        units * amount / capacity for node, units in running.placement if (capacity := int(cluster.capacity[node, 0]))
+    )
+
+
+def verify_preemption(
+    now_s: int, cluster: Cluster, free: IntArray, job: Job, placement: Placement, victims: Sequence[RunningJob]
+) -> list[Violation]:
+    """Return every rule that the start of `job` violates after `victims` have ended; empty if it can start.
+
+    `free` are the amounts that neither running jobs nor other starts need; a negative amount counts as 0 afterwards.
+    """
+    idle = free.copy()
+    for victim in victims:
+        for node, units in victim.placement:
+            request = victim.job.request
+            idle[node] += cluster.capacity[node] if request.exclusive else units * np.array(request.per_unit, np.int64)
+    job = replace(job, ineligible=None)
+    after = Snapshot.of(now_s, cluster, np.maximum(idle, 0), (job,), estimates={job.id: job.walltime_s})
+    found = verify(Decision(Starts.of({int(after.queue[0]): placement}), Effort("preemption", 1), None, {}), after)
+    nodes = {node for node, _ in placement}
+    return found + [
+        Violation(job.id, f"its victim {victim.job.id} holds none of its nodes")
+        for victim in victims
+        if nodes.isdisjoint(node for node, _ in victim.placement)
+    ]

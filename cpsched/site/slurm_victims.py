@@ -1,0 +1,73 @@
+"""The running jobs that Slurm stops for one start.
+
+Sources: `slurm_find_preemptable_jobs` in `interfaces/preempt.c` for the candidates and their order, and `_run_now` in
+`select/cons_tres/job_test.c` for the victims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from cpsched.feasibility import FreeAmounts
+from cpsched.model import Placement, Request, RunningJob
+from cpsched.site.victims import StopTrial
+
+MAX_RANK = 0xFFFF
+"""Largest QOS priority or tier, and largest number of nodes, that Slurm compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class VictimOrder:
+    """The order in which Slurm stops jobs (`PreemptParameters`)."""
+
+    youngest_first: bool = False
+    strict_order: bool = False
+    reorder_count: int = 1
+
+
+def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder) -> list[RunningJob]:
+    """Return the candidates, given in order of submission, in Slurm's order; `ranks` are by job id.
+
+    The rank is the priority of the job's QOS, or the tier of its partition.
+    """
+    if order.youngest_first:
+        return sorted(candidates, key=lambda each: -each.start_s)
+    return sorted(candidates, key=lambda each: (min(ranks[each.job.id], MAX_RANK), min(len(each.placement), MAX_RANK)))
+
+
+def slurm_victims(
+    trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], order: VictimOrder
+) -> list[RunningJob]:
+    """Return the victims that Slurm selects from `candidates`, which suffice.
+
+    Slurm stops candidates one by one until the job fits. Then it moves the last one to the front, sorts those before
+    it by the number of nodes shared with the job (not with `strict_order`), and repeats this `reorder_count` + 1 times.
+    Candidates that hold no node of the job are not stopped.
+    """
+    jobs, passes = list(candidates), 0
+    while True:
+        last, placement = _stop_until_it_fits(trial, request, jobs)
+        chosen = {node for node, _ in placement}
+        is_final = passes > order.reorder_count
+        passes += 1
+        if is_final or len(jobs) <= passes:
+            return [victim for victim in jobs[: last + 1] if _shared(victim, chosen)]
+        before = jobs[:last]
+        if not order.strict_order:
+            before.sort(key=lambda victim: -_shared(victim, chosen))
+        jobs = [jobs[last], *before, *jobs[last + 1 :]]
+
+
+def _shared(victim: RunningJob, nodes: Container[int]) -> int:
+    return sum(node in nodes for node, _ in victim.placement)
+
+
+def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
+    """Return the position of the last job to stop until a job fits, and the job's placement then."""
+    stops, eligible = StopTrial(trial, request), trial.cluster.node_sets[request.node_set]
+    for at, victim in enumerate(order):
+        stops.stop(victim)
+        if stops.fits and any(eligible[node] for node, _ in victim.placement):
+            return at, stops.amounts.place(request)
+    raise AssertionError("the candidates must suffice")

@@ -1,0 +1,72 @@
+"""The preemption ledger: what it keeps over a restart, and what a damaged file costs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+
+from cpsched_bridge.ports import PreemptionUnderWay, Victim
+from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+
+WHAT = PreemptionUnderWay(7, (("n1", 1), ("n2", 3)), (Victim(1, 50, "requeue"), Victim(2, 60, "cancel")))
+OTHER = PreemptionUnderWay(8, (("n1", 1),), (Victim(2, 60, "cancel"),))
+
+
+def test_entries_survive_a_restart(tmp_path):
+    path = tmp_path / "preemptions.sqlite"
+    book = PreemptionLedger(path)
+    book.record_intended([(WHAT, "eve\udcff"), (OTHER, "bob")], 100)
+    book.close_entry(book.open[8], "ineffective", 160)
+    book.close()
+    again = PreemptionLedger(path)
+    assert again.entries == book.entries
+    assert [each.what for each in again.open.values()] == [WHAT]
+    assert again.count_stops() == {1: 1, 2: 2}
+    assert again.count_since(100) == {"eve\udcff": 1, "bob": 1}
+    assert again.count_since(101) == Counter()
+    assert again.last_end_s("ineffective") == again.last_end_s("ineffective", job_id=8) == 160
+    assert again.last_end_s("ineffective", job_id=7) is None
+    assert again.last_end_s("dropped") is None
+    again.record_intended([(OTHER, "bob")], 200)
+    assert [each.number for each in again.entries] == [1, 2, 3]
+
+
+def test_only_closed_entries_are_pruned(tmp_path):
+    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book.record_intended([(WHAT, "eve"), (OTHER, "bob")], 100)
+    book.close_entry(book.open[8], "started", 160)
+    book.prune(160)
+    assert len(book.entries) == 2
+    book.prune(161)
+    assert [each.what for each in PreemptionLedger(tmp_path / "preemptions.sqlite").entries] == [WHAT]
+
+
+def test_no_file_without_preemption(tmp_path):
+    book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book.prune(10)
+    book.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_file_is_moved_aside_and_reported(tmp_path):
+    path = tmp_path / "preemptions.sqlite"
+    book = PreemptionLedger(path)
+    book.record_intended([(WHAT, "eve")], 100)
+    book.close()
+    with sqlite3.connect(path) as db:
+        db.execute("update preemption set job_id = 9")
+    db.close()
+    again = PreemptionLedger(path)
+    assert again.entries == ()
+    assert [each.kind for each in again.unreported_events] == ["preemptions_damaged"]
+    again.record_intended([(OTHER, "bob")], 200)
+    assert [each.what for each in PreemptionLedger(path).entries] == [OTHER]
+
+
+def test_deleted_file_is_written_again(tmp_path):
+    path = tmp_path / "preemptions.sqlite"
+    book = PreemptionLedger(path)
+    book.record_intended([(WHAT, "eve")], 100)
+    path.unlink()
+    book.record_intended([(OTHER, "bob")], 200)
+    assert [each.what for each in PreemptionLedger(path).entries] == [WHAT, OTHER]
