@@ -108,7 +108,7 @@ class CycleReport:
     starts: dict[int, Placement] = field(default_factory=dict)
     """The placements to start, by job id; empty if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """The kind (start, hold, hand_back or advise) and outcome of each command."""
+    """The kind (start, hold, hand_back, advise or preempt) and outcome of each command."""
     bridge_events: list[CycleEvent] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     """Time in seconds from the decision until the job ran, for jobs first observed running in this cycle."""

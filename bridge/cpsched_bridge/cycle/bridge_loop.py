@@ -190,7 +190,7 @@ class Bridge:
 
         A failure must not affect the cycle's other commands.
         """
-        if self._chooser is None or self.mode.claims.is_outdated(self._now_s):
+        if self._chooser is None or self.mode.leader_election.is_outdated(self._now_s):
             return []
         try:
             self._chooser.stop_victims(seen, report)

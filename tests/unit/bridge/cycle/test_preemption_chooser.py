@@ -28,7 +28,7 @@ CHOOSE = {"preemption": {"choose": True}}
 
 @dataclass
 class PreemptingCluster(FakeCluster):
-    """Jobs of QOS `high` may preempt those of QOS `low`. It preempts only when it is told to."""
+    """Jobs of QOS `high` may preempt those of QOS `low`. It preempts only on command."""
 
     preemption_options: PreemptionOptions | None = None
     mode: str = "requeue"
@@ -271,7 +271,7 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
 
 
 def test_limits_leave_further_jobs_to_slurm(tmp_path, site):
-    """One per hour for each user, two for all. Nobody else gets the job that the cluster would stop for job 2."""
+    """One per hour for each user, two for all. No other job gets the victim of job 2."""
     limits = {"choose": True, "max_per_user_per_hour": 1, "max_per_hour": 2}
     site.jobs.pop(1)
     for id, user in enumerate(["eve", "eve", "bob", "dan"], start=1):
