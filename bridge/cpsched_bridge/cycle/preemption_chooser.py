@@ -64,6 +64,8 @@ class PreemptionChooser:
     """Why the jobs of open preemptions wait, by job id."""
     _asked_s: dict[int, int] = field(default_factory=dict)
     """Cluster time of the last command for each victim, by job id."""
+    _other_leader_s: int | None = None
+    """Cluster time at which another bridge was last in control. Its victims may still be ending."""
 
     @staticmethod
     def from_settings(backend: Backend, settings: Settings) -> PreemptionChooser | None:
@@ -91,6 +93,8 @@ class PreemptionChooser:
         report.bridge_events += self.book.unreported_events
         self.book.unreported_events = []
         self._offers = {}
+        if report.other_leader is not None:
+            self._other_leader_s = seen.now_s
         if report.mode != "control":
             self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
             return seen
@@ -139,6 +143,8 @@ class PreemptionChooser:
         last_s, left = self.book.last_end_s("ineffective"), {each.job_id for each in seen.left}
         if last_s is not None and 0 <= seen.now_s - last_s < PAUSE_S:
             return []
+        if self._other_leader_s is not None and seen.now_s - self._other_leader_s < VICTIMS_END_S:
+            return []
         recent, found = self.book.count_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
         under_way = self.book.open
         for offer in seen.preemptions:
@@ -173,6 +179,7 @@ class PreemptionChooser:
         self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= seen.now_s - at_s < REPEAT_S}
         for job_id, offer in self._offers.items():
             due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
+            due.sort(key=lambda victim: victim.mode == "cancel")  # only a requeue may be disabled for a job
             if not due:
                 continue
             self._asked_s |= dict.fromkeys((victim.job_id for victim in due), seen.now_s)
@@ -183,7 +190,7 @@ class PreemptionChooser:
                 report.outcomes += [(COMMAND_KIND, Outcome(victim.job_id, result, str(error))) for victim in due]
                 raise
             report.outcomes += [(COMMAND_KIND, outcome) for outcome in outcomes]
-            refused = [each for each in outcomes if each.result == "refused"]
+            refused = [each for each in outcomes if each.result == "refused" and each.code != "not_sent"]
             if refused:
                 why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
                 self._drop(self.book.open[job_id], why, seen.now_s, report)

@@ -161,6 +161,8 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
         if settings.preemption.choose and not found.can.preemption:
             rule = f"is not supported by the adapter {settings.adapter} with these options; use false"
             raise InvalidSetting(("preemption", "choose"), "true", rule)
+        if settings.preemption.choose and settings.policy.power.cap_w is not None:
+            raise InvalidSetting(("preemption", "choose"), "true", "must be false with policy.power.cap_w")
         policy, fallback = make_policy(with_adapter_defaults(spec, found.can)), make_fallback(settings, found.can)
         effective = build_effective_config(settings, found.options, found.can, spec, policy, fallback)
     except InvalidSetting as error:

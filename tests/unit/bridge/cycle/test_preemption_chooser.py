@@ -14,12 +14,12 @@ from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapsh
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S, VICTIMS_END_S
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Hold, Outcome, PreemptionOptions, Victim
+from cpsched_bridge.ports import Hold, Lease, Outcome, PreemptionOptions, Victim
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, FakePace
 
 START_S = 10_000
 TIMEOUT_S = VICTIMS_END_S + 15
@@ -268,6 +268,24 @@ def test_ineffective_preemption_pauses_choosing(tmp_path, site):
     site.now_s += PAUSE_S
     settle(again, site, 2)
     assert len(site.sent("preempt")) == 2
+
+
+def test_new_leader_waits_for_the_victims_of_the_other_bridge(tmp_path, site):
+    pace = FakePace()
+    bridge = choosing(tmp_path, site, pace=pace)
+    site.claimed = Lease("other", "run", 1, "elsewhere")
+    settle(bridge, site, 2)
+    site.claimed = None
+    pace.at_s += 200
+    (report,) = settle(bridge, site, 1)
+    assert report.mode == "control"
+    assert stopped(site) == []
+    assert site.jobs[1].hold is Hold.NONE
+    site.now_s += VICTIMS_END_S
+    site.submit(a_high(2))
+    site.cancel(1)
+    settle(bridge, site, 3)
+    assert stopped(site) == [93, 94]
 
 
 def test_limits_leave_further_jobs_to_slurm(tmp_path, site):

@@ -194,7 +194,7 @@ def test_failed_optional_check_is_logged_only(monkeypatch):
     ]
 
 
-BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, decision_limit_s=0.1)
+BESIDE_SLURM = Capabilities(boosts=True, priorities=True, limits=True, preemption=True, decision_limit_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +274,20 @@ def test_rejects_adapter_with_broken_capabilities_in_one_line(site, says, told):
 def test_validates_capabilities(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         Capabilities(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"adapter": "mock"}, "is not supported by the adapter mock with these options; use false"),
+        ({"options": {"site_policy": False}}, "is not supported by the adapter slurm with these options; use false"),
+        ({"policy": {"power": {"cap_w": 9, "watts": {"cores": 1}}}}, r"must be false with policy.power.cap_w"),
+    ],
+)
+def test_rejects_choice_of_victims_that_cannot_be_verified(settings, rule):
+    with pytest.raises(SettingsError, match=f"preemption.choose: true: {rule}"):
+        prepare_policy(Settings.model_validate({"preemption": {"choose": True}, **settings}))
+    prepare_policy(Settings.model_validate({"preemption": {"choose": True}}))
 
 
 def test_rejects_advise_mode_without_boost_capability():

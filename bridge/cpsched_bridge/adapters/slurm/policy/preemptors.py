@@ -149,14 +149,17 @@ class _PreemptionOffers:
     pool: _VictimPool
     offers: list[PreemptionOffer] = field(default_factory=list)
 
-    def offer_under_way(self, pending: PendingJob, trial: FreeAmounts) -> bool:
-        """Offer a preemption under way and reserve its nodes. Return whether this is one whose job is still held."""
+    def offer_under_way(self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts) -> bool:
+        """Offer a preemption under way and reserve its nodes. Return whether this is one whose job is still held.
+
+        Of its victims, offer those that still run and that Slurm may stop.
+        """
         under_way = self.options.under_way.get(pending.job.id)
         if under_way is None or pending.hold is Hold.NONE:
             return False
         index = {name: node for node, name in enumerate(self.seen.cluster.node_names)}
         if all(name in index for name, _ in under_way.nodes):
-            since_s = {number: each.running.start_s for number, each in self.pool.prices.items()}
+            since_s = {each.job.id: each.start_s for each in stopped if each.job.id in self.pool.modes}
             victims = tuple(each for each in under_way.victims if since_s.get(each.job_id) == each.start_s)
             placement = tuple(sorted((index[name], units) for name, units in under_way.nodes))
             self._add(pending, placement, victims, trial)
@@ -217,7 +220,9 @@ class _PreemptorSearch:
         under_way = set[int]()
         if self.chooser is not None:
             able = [each for each in order if not self._is_limited(each)]
-            under_way = {each.job.id for each in able if self.chooser.offer_under_way(each, trial)}
+            under_way = {
+                each.job.id for each in able if self.chooser.offer_under_way(each, self._list_victims(each), trial)
+            }
             given |= {victim.job_id for offer in self.chooser.offers for victim in offer.victims}
         for each in order:
             if each.job.id in under_way:
@@ -235,7 +240,7 @@ class _PreemptorSearch:
                 trial.take(each.job.request, placement)
                 continue
             if not placement:
-                stopped = [job for name in victims for job in self.preemptible.get(name, ()) if job.job.id not in given]
+                stopped = [job for job in self._list_victims(each) if job.job.id not in given]
                 without = trial.copy()
                 for job in stopped:
                     without.release(job.job.request, job.placement)
@@ -250,6 +255,11 @@ class _PreemptorSearch:
                 trial.take(each.job.request, placement)
             if placement or stays:
                 yield each
+
+    def _list_victims(self, pending: PendingJob) -> list[RunningJob]:
+        """Return the running jobs that Slurm may stop now for a job."""
+        victims = self.victims[self.rules.class_of(pending.job)]
+        return [job for name in victims for job in self.preemptible.get(name, ())]
 
     def _is_limited(self, pending: PendingJob) -> bool:
         """Return whether one of the site's limits blocks the job."""

@@ -158,9 +158,22 @@ class SlurmOrderExecutor:
         )
 
     def preempt(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Requeue or cancel each job that still runs as the order says."""
-        numbers = self._find_record_numbers(orders, separate=False)
-        return self._run_for_each_job(self._preempt_job, orders, numbers, at_once=1)
+        """Requeue or cancel each job that still runs as the order says.
+
+        After one that was not stopped, the others are not sent, because stopping them might serve no start.
+        """
+        numbers, outcomes = self._find_record_numbers(orders, separate=False), list[CommandReply]()
+        for order in orders:
+            if outcomes and outcomes[-1].result != "done":
+                outcomes.append(CommandReply("refused", "not sent: another job was not stopped", "not_sent"))
+                continue
+            try:
+                outcomes += self._run_for_each_job(self._preempt_job, [order], numbers)
+            except ControllerCallError as error:
+                if not outcomes:
+                    raise
+                outcomes.append(CommandReply("unknown", f"not attempted: its state could not be read: {error}"))
+        return outcomes
 
     def _preempt_job(self, job: Record, order: Record) -> None:
         job_command_rules.require_victim(job, order)

@@ -215,6 +215,14 @@ def test_preemption_under_way_keeps_its_nodes_and_names_running_victims() -> Non
     assert offers(again, options) == [(1, [], ((1, 1), (3, 1)))]
 
 
+def test_preemption_under_way_stops_no_job_that_slurm_may_not_stop_for_it() -> None:
+    """The operator changed the rules since."""
+    preempts = {"high": frozenset({"mid"}), "top": frozenset({"low"})}
+    policy_snapshot = replace(PICTURE, preemption=PreemptionRules("qos", "requeue", preempts))
+    found = offers(observation(waiting(1, 2)), PreemptionOptions({1: UNDER_WAY}), policy_snapshot)
+    assert found == [(1, [], ((1, 1), (3, 1)))]
+
+
 def test_next_offer_counts_on_nothing_of_a_preemption_under_way() -> None:
     options = PreemptionOptions({1: UNDER_WAY})
     seen = observation(waiting(1, 2), waiting(2, 1))

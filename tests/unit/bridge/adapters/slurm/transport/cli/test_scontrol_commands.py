@@ -320,8 +320,16 @@ def test_stops_only_the_run_in_the_order(programs: Path, facts: dict[str, Any], 
 def test_failed_stop_is_outcome(programs: Path) -> None:
     put_scontrol(programs, complaining("Requested operation is presently disabled"))
     put_scancel(programs, "echo Unable to contact slurm controller >&2; exit 1")
-    found = commands(Jobs(j17=RUNS)).send("preempt", [victim(17), victim(17, "cancel")])
-    assert [each.result for each in found] == ["refused", "unknown"]
+    for mode, result in (("requeue", "refused"), ("cancel", "unknown")):
+        assert [each.result for each in commands(Jobs(j17=RUNS)).send("preempt", [victim(17, mode)])] == [result]
+
+
+def test_sends_no_further_stop_after_one_that_failed(programs: Path) -> None:
+    said = put_scontrol(programs)
+    jobs = Jobs(j17=RUNS, j18={**RUNS, "start_time": 7}, j19=RUNS)
+    found = commands(jobs).send("preempt", [victim(17), victim(18), victim(19)])
+    assert [each.code or each.result for each in found] == ["done", "refused", "not_sent"]
+    assert said.read_text().splitlines() == ["requeue 17"]
 
 
 def test_splits_off_array_tasks_and_names_indices(programs: Path) -> None:
