@@ -19,7 +19,7 @@ from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
-from tests.fakes import FakeCluster, FakePace
+from tests.fakes import FakeCluster, FakePace, FirstFit
 
 START_S = 10_000
 TIMEOUT_S = VICTIMS_END_S + 15
@@ -324,6 +324,46 @@ def test_job_is_stopped_at_most_so_often(tmp_path, site):
 @pytest.mark.parametrize("mode", ["shadow", "advise"])
 def test_other_modes_stop_no_job(tmp_path, site, mode):
     settle(choosing(tmp_path, site, mode=mode), site, 2)
+    assert stopped(site) == []
+
+
+def change_offers(site, monkeypatch, **changes):
+    read = site.read
+
+    def changed():
+        seen = read()
+        return replace(seen, preemptions=tuple(replace(each, **changes) for each in seen.preemptions))
+
+    monkeypatch.setattr(site, "read", changed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"placement": ((0, 1), (3, 1))},
+        {"victims": (Victim(93, 3000, "requeue"),)},
+        {"victims": (Victim(93, 3000, "requeue"), Victim(94, 3999, "requeue"))},
+        {"victims": (Victim(93, 3000, "requeue"), Victim(99, 4000, "requeue"))},
+    ],
+)
+def test_no_victim_is_stopped_if_the_verifier_rejects_the_start(tmp_path, site, monkeypatch, changes):
+    """Another adapter's offer may be wrong: other nodes, too few victims, another run, an unknown job."""
+    change_offers(site, monkeypatch, **changes)
+    settle(choosing(tmp_path, site), site, 2)
+    assert stopped(site) == []
+    assert site.jobs[1].hold is Hold.NONE
+
+
+def test_no_victim_is_stopped_after_an_outdated_observation(tmp_path, site):
+    """The decision took so long that another bridge may be in control."""
+    pace = FakePace()
+
+    class Slow(FirstFit):
+        def decide(self, snapshot, need="plan"):
+            pace.at_s += 1000
+            return super().decide(snapshot, need)
+
+    settle(choosing(tmp_path, site, pace=pace, dispatcher=Slow()), site, 2)
     assert stopped(site) == []
 
 
