@@ -80,7 +80,7 @@ def test_does_not_overwrite_existing_file(written, tmp_path):
     ("from_", "to", "out", "message"),
     [
         ("120", "1m", "g.svg", "--to=1m: must be after --from"),
-        ("x", None, "g.svg", "--from=x: must be seconds"),
+        ("x", None, "g.svg", "--from=x: must be a number of seconds"),
         ("10d", None, "g.svg", "--from=10d: must be before the end, "),
         ("10d", "11d", "g.svg", "--from=10d: must be before the end, "),
         (None, None, "g.png", "must end in .svg or .html"),

@@ -299,8 +299,8 @@ def test_command_prints_one_object_and_resumes(month, tmp_path, monkeypatch):
     content = json.loads(first.stdout)
     assert [each["changes"] for each in content["tried"]].count("nothing") == 1
     assert content["verdict"] in ("better", "unclear", "keep")
-    assert "replays were taken from" not in first.stderr
-    assert "replays were taken from" in again.stderr
+    assert "replays were read from" not in first.stderr
+    assert "replays were read from" in again.stderr
     assert content["sentence"][:20] in again.stdout
 
 
