@@ -112,7 +112,7 @@ def compare_window(name: str) -> str:
     ours, boosted = losses.mean(axis=0)
     beside, estimate = twin.mean(axis=0)
     return (
-        f"{name}: {len(judged)} forecasts, pinball {ours:.0f} s, boosted {boosted:.0f} s ({100 * ours / boosted:.0f} %)\n"
+        f"{name}: {len(judged)} forecasts: {ours:.0f} s, boosted model {boosted:.0f} s ({100 * ours / boosted:.0f} %)\n"
         f"{len(twin)} with an estimate: {beside:.0f} s, twin {estimate:.0f} s ({100 * beside / estimate:.0f} %)"
     )
 
