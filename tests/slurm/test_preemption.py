@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,3 +49,25 @@ def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> N
             slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
         wait_until(lambda: "RUNNING" in slurm.states(again).values(), 60, "a victim runs again")
         assert not {"no_effect", "stood_down"} & set(bridge.events())
+
+
+@pytest.mark.parametrize("mode", ["REQUEUE", "CANCEL"])
+def test_bridge_stops_job_that_loses_least_work(slurm: Slurm, mode: str) -> None:
+    """Slurm would stop the first of two equal jobs. The second has run for less time, so stopping it loses less."""
+    slurm.plugin(on=True)
+    settings = {"preemption": {"choose": True}, "options": {"site_policy": True}, **QUICK}
+    with preempting(slurm, mode), LiveBridge(slurm, f"choose-{mode.lower()}", **settings) as bridge:
+        options = ("-N2", "--exclusive", "-t3", "--qos=low", "--requeue")
+        first = slurm.sbatch(*options, script="sleep 90")
+        wait_until(lambda: slurm.states([first]).get(first) == "RUNNING", 60, "the first job runs")
+        time.sleep(10)
+        second = slurm.sbatch(*options, script="sleep 90")
+        wait_until(lambda: slurm.states([second]).get(second) == "RUNNING", 60, "the second job runs")
+        high = slurm.sbatch("-N2", "--exclusive", "-t3", "--qos=high", script="sleep 5")
+        wait_until(lambda: slurm.states([high]).get(high) in ("RUNNING", "COMPLETED"), 90, "the preemptor runs")
+        assert bridge.events().count("preemption") == 1
+        assert not {"preemption_ineffective", "preemption_dropped", "preemption_failed"} & set(bridge.events())
+        assert slurm.states([first]) == {first: "RUNNING"}
+        if mode == "REQUEUE":
+            assert slurm.record(second)["Restarts"] == "1"
+        assert "starting" in [step.after for step in bridge.transitions()[high]], "the bridge started it"

@@ -85,9 +85,9 @@ def test_rejects_option_without_its_companion(site, tmp_path, option, value, nee
 
 def test_rejects_unknown_dispatcher_setting_before_replay(site, tmp_path):
     jobs, system = site
-    cases = ("--with", "easy", "--with", "control objective=balance")
+    cases = ("--with", "easy", "--with", "control objective=fairest")
     said = invoke(jobs, "--system", system, *cases, "--out", tmp_path / "report")
-    assert (said.exit_code, "objective=balance: must be one of default, " in said.stderr) == (2, True)
+    assert (said.exit_code, "objective=fairest: must be one of default, " in said.stderr) == (2, True)
     assert not (tmp_path / "report").exists()
 
 
