@@ -19,9 +19,11 @@ def workloads():
 
 @pytest.mark.parametrize(
     ("objective", "metric"),
-    [("bsld", "bsld"), ("af", "af"), ("awf", "awf"), ("p2sf", "p2sf"), ("default", "bsld"), ("waits", "mean_wait_s")],
+    [("bsld", "bsld"), ("af", "af"), ("awf", "awf"), ("p2sf", "p2sf"), ("default", "bsld")],
 )
 def test_more_effort_is_not_worse(objective, metric, workloads):
+    """Objectives with targets are left out: the weight of large jobs follows from the results, not from the effort."""
+
     def mean_metric(effort):
         settings = {"objective": objective}
         return mean(
