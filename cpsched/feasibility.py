@@ -17,7 +17,7 @@ from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Req
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violated rule of a decision; `job_id` is None if no known job is at fault."""
+    """A rule that a decision violates. `job_id` is None if no known job is at fault."""
 
     job_id: int | None
     rule: str
@@ -254,7 +254,7 @@ class FreeAmounts:
         return free_units_by_node(request, self.cluster, self.free, nodes)
 
     def place(self, request: Request) -> Placement:
-        """Return the placement of a request on the lowest nodes; empty if it does not fit."""
+        """Return the placement of a request on the nodes of lowest weight, or an empty placement if it does not fit."""
         room = self.room(request)
         return lowest_nodes(room, request.units, self.cluster.weights) if room.sum() >= request.units else ()
 

@@ -581,8 +581,8 @@ class SupportsPreemption(Protocol):
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
         """Requeue or cancel each victim and return the outcomes. Raise the errors of `Backend`.
 
-        Check immediately beforehand that the job still runs since the same second, and that the cluster may still
-        preempt it. Return `refused` if not.
+        Immediately beforehand, check that the job is still in the run that started at `start_s`, and that the cluster
+        may still preempt it. If not, return `refused`.
         """
         ...
 

@@ -202,7 +202,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 def _remove_old_files(folder: Path, name: str) -> None:
     """Remove a kernel's oldest files beyond `MAX_CACHED_VERSIONS`, and unfinished files from killed processes.
 
-    Another process may do the same at the same time.
+    Another process may be doing this concurrently.
     """
     ages = []
     for file in folder.glob(f"{name}.*"):

@@ -1,8 +1,9 @@
-"""The running jobs to stop for one start so that the least work is lost.
+"""Choose the running jobs to stop for one start so that the least work is lost.
 
-Each node offers room for more units of the start as jobs on it stop. The cheapest set of jobs with enough room is a
-knapsack cover over the nodes, and a job that spans several nodes frees all of them. Branch and bound finds it exactly
-unless the effort limit is reached. Then the result is the best set found, with a lower bound of the cheapest price.
+As jobs on a node stop, more units of the start fit on the node. Finding the cheapest set of jobs that makes enough room
+is a knapsack cover problem over the nodes, in which a job on several nodes makes room on all of them. Branch and bound
+finds this set unless it reaches the effort limit. In that case, the result is the best set found so far, with a lower
+bound on the cheapest price.
 """
 
 from __future__ import annotations

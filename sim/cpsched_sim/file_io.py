@@ -51,7 +51,7 @@ def require_writable_folder(folder: Path) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{folder}: cannot be written to: {error.strerror or error}") from error
 
 
 def format_csv(rows: Iterable[Sequence[object]]) -> str:

@@ -155,7 +155,7 @@ class StartForecastReplay(PlanYieldingReplay):
         self._run_times, self._calibration = RunTimeModel(), StartCalibrator()
 
     def replay_all(self) -> list[StartTimeCase]:
-        """Run until no event is left; return each forecast with the real start of its job, in order of the starts."""
+        """Run until no events are left. Return each forecast with its job's actual start, in order of the starts."""
         cases, telling, planned_s = list[StartTimeCase](), IssuedStartForecasts(), dict[tuple[int, int], int]()
         for snapshot, decision in self.rounds(learns=True):
             now_s, started = snapshot.now_s, decision.starts.slots.tolist()

@@ -205,7 +205,7 @@ class PreemptionChooser:
         ]
 
     def close(self, drop: bool) -> None:
-        """Close the file; with `drop`, the open preemptions first, because their jobs are released."""
+        """Close the file. With `drop`, close the open preemptions first, because their jobs are released."""
         with suppress(sqlite3.Error):  # they then count as having had no effect
             for entry in self.book.open.values() if drop else ():
                 self.book.close_entry(entry, "dropped", entry.since_s)

@@ -75,7 +75,7 @@ def reconcile(
 def make_failed_transition(
     entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, options: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
-    """Return a transition of `entry` with one more failure: to `state`, or released for good after too many."""
+    """Return a transition that counts one more failure: to `state`, or to a permanent release after too many."""
     failures = entry.failures + 1
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)

@@ -64,7 +64,7 @@ class StartOutcomeTracker:
     """Ids of jobs whose starts the cluster refused in the last cycle with starts."""
 
     def record_decided(self, job_ids: Iterable[int], now_s: float) -> None:
-        """Record, at monotonic time `now_s`, the jobs that are about to be started."""
+        """Record the monotonic time `now_s` as the time of the decision to start these jobs."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
     def report_transitions(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:

@@ -141,7 +141,7 @@ def count_jobs_by_reason(report: CycleReport) -> dict[str, int] | None:
 
 
 def classify_unscheduled(pending: PendingJob) -> str:
-    """Return the kind of reason for a pending job that the bridge does not schedule."""
+    """Return the kind of reason why the bridge does not schedule a pending job."""
     if pending.hold is Hold.USER and pending.holder is Holder.OWNER:
         return "held_by_owner"
     if pending.hold is Hold.USER and pending.holder is Holder.ADMINISTRATOR:

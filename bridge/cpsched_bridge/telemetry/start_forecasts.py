@@ -74,7 +74,7 @@ class HypotheticalSubmission:
 
 
 def _find_resource(name: str, cluster: Cluster) -> str:
-    """Return the cluster's name of a resource (Slurm: gpu, traces: gpus). Raise `InvalidValue` if unknown."""
+    """Return the cluster's name for a resource (gpu in Slurm, gpus in traces). Raise `InvalidValue` if unknown."""
     for known in (name, name.removesuffix("s"), f"{name}s"):
         if known in cluster.resources:
             return known
@@ -227,7 +227,10 @@ class StartForecaster:
         return found
 
     def restore_memory(self, memory: LearnedForecastState) -> None:
-        """Restore the state of an earlier bridge process, for use once the cluster's clock is known to be later."""
+        """Restore the state of an earlier bridge process as soon as the cluster's time is known.
+
+        A state that is later than the cluster's time is ignored.
+        """
         self._recalled = memory
 
     def _restore_memory(self, memory: LearnedForecastState, now_s: int) -> None:

@@ -117,7 +117,7 @@ def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, cons
 
 
 def _delay_objective(now_s: int, due_s: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
-    """Return the objective of weighted delays after `due_s` plus `constant`."""
+    """Return the weighted sum of the delays after `due_s`, plus `constant`."""
     overdue_s = np.maximum(0, now_s - due_s)
     return WeightedDelayObjective(weight, np.maximum(due_s, now_s), float((weight * overdue_s).sum()) + float(constant))
 

@@ -114,7 +114,7 @@ def is_infeasible(problem: CpProblem) -> bool:
 
 
 def _meets_bound(bound: float, objective: WeightedDelayObjective, plan: CpPlan) -> bool:
-    """Return whether no plan can be cheaper, up to rounding."""
+    """Return whether `bound` proves that no plan is cheaper than `plan`, up to rounding."""
     return bound >= plan_delay_cost(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 

@@ -163,9 +163,7 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
             require(name not in given, name, value, "is given twice")
             given[name] = _parse_number(name, value)
         else:
-            raise UnknownName(
-                "parameter of SchedulerParameters", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT)
-            )
+            raise UnknownName("SchedulerParameters option", name, (*_FLAGS, *BOUNDS, *NOT_MODELLED, *WITHOUT_EFFECT))
     return ParsedSchedulerParameters(SchedulerParameters(**given), tuple(not_modelled))
 
 

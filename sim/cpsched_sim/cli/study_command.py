@@ -170,7 +170,7 @@ def study_verify(
 
     path = file or (results if results.is_dir() else results.parent) / "study.yaml"
     if not path.is_file():
-        raise InputError(f"{path}: has no study file: set it with --study")
+        raise InputError(f"{path}: study file not found; specify it with --study")
     campaign = read_study(path) if file is not None else load_stored_study_cases(path, results)
     found = verify_study_results(
         campaign, results, make_executor(on, running.jobs, running.decide_timeout), sample, seed

@@ -431,4 +431,5 @@ def check_all_started(trace: Sequence[TraceJob], start_s: IntArray, refused: Map
     if left:
         ids = ", ".join(str(trace[index].job.id) for index in left[:3]) + (", ..." if len(left) > 3 else "")
         jobs = f"{len(left):,} of {format_count(len(trace), 'job')} never started ({ids})"
-        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: it started no jobs even though none were running")
+        reason = "the dispatcher started no jobs even though none were running"
+        raise PolicyError("dispatcher", policy.dispatcher, f"{jobs}: {reason}")

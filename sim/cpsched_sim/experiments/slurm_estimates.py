@@ -70,8 +70,9 @@ def compare_with_slurm(
     known = [(estimate_s - epoch_s, key[1], *rest) for estimate_s, (key, *rest) in pairs if estimate_s is not None]
     if not known:
         raise InputError(
-            f"{path}: no estimate within {NEAREST_S} s of any of {len(forecasts):,} forecasts ({len(pairs):,} N/A): "
-            "must be of the same cluster and weeks as the trace; set the trace's time zone with --zone"
+            f"{path}: no estimated start within {NEAREST_S} s of any of the {len(forecasts):,} forecasts (N/A for "
+            f"{len(pairs):,} of them). The file must cover the trace's cluster and weeks. If it does, set the trace's "
+            "time zone with --zone"
         )
     estimate_s, at_unix_s, start_s, median_s, losses_s = np.array(known).T
     slurm_losses_s = np.array([pinball_loss_s((int(row[0]),) * len(LEVELS), int(row[2])) for row in known])

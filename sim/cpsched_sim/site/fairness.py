@@ -119,7 +119,7 @@ def gini(values: npt.ArrayLike) -> float:
 
 
 def jain(values: npt.ArrayLike) -> float:
-    """Return Jain's fairness index: 1 if all values are equal, 1/n if one value is the whole sum."""
+    """Return Jain's fairness index: 1 if all values are equal, 1/n if all but one of n values are 0."""
     column = np.asarray(values, np.float64)
     squares = float((column**2).sum())
     return float(column.sum() ** 2 / (len(column) * squares)) if squares else 1.0

@@ -92,13 +92,13 @@ class StudyResultStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise InputError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
+            raise InputError(f"{self.folder}: cannot be written to: {error.strerror or error}") from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise InputError(
-                    f"{self.folder}: another study is writing there: wait, or choose another --out"
+                    f"{self.folder}: another study is writing to this folder; wait, or choose another folder with --out"
                 ) from error
             yield
         finally:

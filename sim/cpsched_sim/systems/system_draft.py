@@ -110,7 +110,7 @@ def _draft_node_type(nodes: Sequence[SlurmNode]) -> DraftNodeType:
 
 
 def node_name_prefix(names: Sequence[str]) -> str:
-    """Return the common prefix of node names without digits, such as `node` for node017 and node018."""
+    """Return the common prefix of node names without its trailing digits, such as `node` for node017 and node018."""
     common = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
     text = "".join(letter for letter, _ in common)
     return _UNSAFE_NAME_CHARS.sub("", text.rstrip("0123456789"))[:MAX_NAME_CHARS] or "n"

@@ -112,17 +112,17 @@ class SystemFile(StrictFileSection):
         for name, kind in self.node_types.items():
             if unknown := set(kind.each) - known:
                 raise ValueError(
-                    f"node_types.{name}.each lists {', '.join(sorted(unknown))}, which resources does not list"
+                    f"node_types.{name}.each contains names that are not in resources: {', '.join(sorted(unknown))}"
                 )
         for name, types in self.partitions.items():
             if missing := set(types) - set(self.node_types):
                 raise ValueError(
-                    f"partitions.{name} lists {', '.join(sorted(missing))}, which node_types does not list"
+                    f"partitions.{name} contains names that are not in node_types: {', '.join(sorted(missing))}"
                 )
         if self.power is not None and (strange := set(self.power.watts) - known):
-            raise ValueError(f"power.watts lists {', '.join(sorted(strange))}, which resources does not list")
+            raise ValueError(f"power.watts contains names that are not in resources: {', '.join(sorted(strange))}")
         if not self.node_types and self.units.rule != "pool":
-            raise ValueError("node_types may be omitted only with the unit rule pool")
+            raise ValueError("node_types may be omitted only if units.rule is pool")
         if self.units.memory != "none" and "memory_mib" not in known:
             raise ValueError("units.memory requires the resource memory_mib")
         return self

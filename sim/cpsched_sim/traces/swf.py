@@ -192,9 +192,10 @@ class SwfReader(TraceReader):
 
 
 def write(path: Path, records: Iterable[TraceRecord], header: Mapping[str, str]) -> None:
-    """Write records that have a `ProcessorCountRequest` and numeric or empty names, gzipped if the name ends in .gz.
+    """Write records that have a `ProcessorCountRequest` and numeric or empty names.
 
-    The output is deterministic. Memory and recorded starts are not written. Raise `InputError`.
+    Compress the file if its name ends in .gz. The output is deterministic. Memory and recorded starts are not written.
+    Raise `InputError`.
     """
     lines = [f"; {key}: {value}" for key, value in header.items()]
     for record in records:

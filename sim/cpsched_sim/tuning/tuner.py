@@ -77,7 +77,7 @@ class TuningCandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSetting:
-    """A setting's results on the judging half; estimates are ratios by metric, including `score`."""
+    """A setting's results on the judging half of the windows. Estimates are ratios by metric, including `score`."""
 
     spec: PolicySpec
     against_baseline: Mapping[str, RatioEstimate]

@@ -42,7 +42,7 @@ class WhatIfReplayTask:
     mode: str
 
     def words(self, digests: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all inputs of the schedule. Replays with equal inputs have equal schedules."""
+        """Return all inputs that determine the schedule. Replays with equal inputs produce equal schedules."""
         settings = self.spec.settings()
         policy = self.case.changes.get("policy")
         files = {name: file_sha256(Path(name)) for name in settings.values() if Path(name).is_file()}

@@ -215,7 +215,7 @@ def _check_changes(changes: Mapping[str, str], spec: PolicySpec) -> None:
 
 
 def _add_nodes(window: WhatIfWindow, count: int, like: str) -> WhatIfWindow:
-    """Add nodes of the type `like`, a type or a node's name. The default is the system's only type."""
+    """Add nodes of one type. `like` is the type or one of its nodes. The default is the system's only type."""
     file = window.system
     if not file.node_types:
         known = next((name for name in ("MaxProcs", "MaxNodes") if window.header.get(name)), "MaxProcs")

@@ -376,8 +376,8 @@ def check_broken(reader: TraceReader) -> None:
     if tally.read and tally.broken > max(TOLERATED_INVALID_LINES, MAX_INVALID_SHARE * lines):
         raise InputError(
             f"{reader.path}: {tally.broken:,} of {format_count(lines, 'line is', 'lines are')} broken, "
-            "too many to omit: check format and columns. "
-            f"The first: {tally.examples[0]}"
+            "too many to skip: check the format and the columns. "
+            f"The first error: {tally.examples[0]}"
         )
 
 

@@ -21,7 +21,8 @@ DISPATCHERS = {
     "ExitingDispatcher": "SystemExit: 0",
     "TextDispatcher": "must return a Decision, not a str",
     "WildDispatcher": "second 0: job 1: is placed on a node that does not exist",
-    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): it started no jobs even though none were running",
+    "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): "
+    "the dispatcher started no jobs even though none were running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",
     "NanOrder": "must not return NaN",
     "MutatingDispatcher": "ValueError: assignment destination is read-only",

@@ -21,7 +21,7 @@ def test_rejects_folder_that_is_file_or_below_one(tmp_path):
 
 
 def test_rejects_unwritable_folder():
-    with pytest.raises(InputError, match="/proc/results: cannot be written"):
+    with pytest.raises(InputError, match="/proc/results: cannot be written to: "):
         require_writable_folder(Path("/proc/results"))
 
 

@@ -47,7 +47,7 @@ def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:
 def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
     """Show the nodes that Slurm has powered down, or is powering up."""
     names = [node["name"] for node in nodes if slurm_states.compute_wakeup_rank(node["state"])]
-    found = f"powered down or powering up: {_abbreviate_names(names)}; jobs get them only if no other nodes are free"
+    found = f"powered down or powering up: {_abbreviate_names(names)}; used only if no other nodes are free"
     return Check("power saving", True, found if names else "no nodes are powered down", required=False)
 
 

@@ -256,7 +256,7 @@ def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
         "rl_refill_rate in SlurmctldParameters, install this release's job_submit.lua, and set options.transport=cli"
     )
     too_slow = limit["per_s"] * MAX_READING_S < MAX_READING_CALLS
-    detail = f"rl_enable: bursts of {limit['bucket']:g} calls, refilled at {limit['per_s']:g} calls per second"
+    detail = f"rl_enable: bursts of up to {limit['bucket']:g} calls, otherwise {limit['per_s']:g} calls per second"
     return Check("call limit", False, detail, remedy, required=by_pyslurm or too_slow)
 
 
@@ -302,7 +302,7 @@ def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> 
         return Check("preempted jobs", False, detail, "set PreemptMode=REQUEUE or CANCEL there", mode="control")
     if rules.kind == "qos" and "qos" in failures:
         remedy = "allow the bridge's user to run sacctmgr show qos on this host"
-        return Check("preempted jobs", False, f"QOS not available: {failures['qos']}", remedy, mode="control")
+        return Check("preempted jobs", False, f"QOSes cannot be read: {failures['qos']}", remedy, mode="control")
     names = [name for name in sorted(rules.classes) if rules.preemptors_of(name)]
     return Check(
         "preempted jobs",

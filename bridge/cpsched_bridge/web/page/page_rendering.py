@@ -219,7 +219,7 @@ class JobTableRow:
 
 
 def _make_rows(found: Sequence[Job], view: StatusPageView, mixed: bool) -> list[JobTableRow]:
-    """Return table rows. `mixed`: the jobs have different states, so each row shows its job's state."""
+    """Return the jobs as table rows. Show each job's state only if the states are `mixed`."""
     names = [each.name for each in view.status.resources]
     rows = [_make_row(job, names, view) for job in found]
     return rows if mixed else [replace(row, state="") for row in rows]

@@ -80,7 +80,8 @@ def test_estimates_use_ids_of_squeue(compare):
 
 
 def test_unusable_recordings_are_errors(compare):
-    with pytest.raises(InputError, match=r"no estimate within 60 s of any of \d+ forecasts \(1 N/A\): must be"):
+    rule = r"no estimated start within 60 s of any of the \d+ forecasts \(N/A for 1 of them\)\. The file must"
+    with pytest.raises(InputError, match=rule):
         compare(QUEUE, [(20, 3, ""), (81, 3, 950), (20, 9, 950)])
     with pytest.raises(InvalidTrace, match=r"estimates.csv:2: row: 20,3: must be at_unix_s,job,start_unix_s"):
         compare(QUEUE, [(20, 3)])

@@ -52,7 +52,7 @@ def test_case_without_figures_exits_with_1(tmp_path):
         (["run", "study.yaml"], "Missing option '--out'"),
         (["run", "study.yaml", "results", "--out", "out"], "Got unexpected extra argument"),
         (["run", "nowhere.yaml", "--out", "out"], "nowhere.yaml: No such file"),
-        (["verify", "nowhere"], "has no study file: set it with --study"),
+        (["verify", "nowhere"], "study file not found; specify it with --study"),
     ],
 )
 def test_missing_input_is_reported(tmp_path, monkeypatch, arguments, told):

@@ -120,7 +120,7 @@ def test_two_studies_cannot_share_folder(tmp_path):
     store = StudyResultStore(tmp_path / "out")
     with (
         store.lock_exclusively(),
-        pytest.raises(InputError, match="another study is writing there"),
+        pytest.raises(InputError, match="another study is writing to this folder"),
         store.lock_exclusively(),
     ):
         pass

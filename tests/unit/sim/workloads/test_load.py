@@ -103,7 +103,8 @@ def test_counts_fifth_of_broken_lines_and_shows_first(tmp_path):
 def test_rejects_mostly_broken_file_even_if_lenient(tmp_path):
     half = [row(str(i)) if i % 2 else f"broken {i}" for i in range(1, 101)]
     assert len(load(accounting(tmp_path, *half), a_system(tmp_path), lenient=True).jobs) == 50
-    with pytest.raises(InputError, match=r"52 of 103 lines are broken, too many to omit.*The first: .*jobs.txt:3: "):
+    rule = r"52 of 103 lines are broken, too many to skip.*The first error: .*jobs.txt:3: "
+    with pytest.raises(InputError, match=rule):
         load(accounting(tmp_path, *half, "one", "more"), a_system(tmp_path), lenient=True)
 
 

@@ -1,12 +1,13 @@
-"""Leave jobs to Slurm that can start only by preemption, because only Slurm preempts.
+"""Leave jobs that can start only by preemption to Slurm, which stops other jobs for them.
 
 Dispatchers see only idle capacity. A job that may preempt is left to Slurm if it does not fit into idle capacity, but
 would fit if Slurm stopped jobs for it. It stays with Slurm until it runs, and the capacity that it will take is not
 available to other jobs. The bridge does not hold a job that may preempt, because Slurm may already be stopping jobs for
 it.
 
-If the bridge chooses victims (`PreemptionOptions`), an observation also offers a preemption for each held job that is
-left. Jobs that Slurm gives a grace time are then not stopped by the bridge, because scontrol and scancel give none.
+If the bridge chooses victims (`PreemptionOptions`), the observation also contains preemption offers for the held jobs
+among these. The bridge does not stop jobs that have a grace time in Slurm, because scontrol and scancel do not grant
+it.
 """
 
 from __future__ import annotations

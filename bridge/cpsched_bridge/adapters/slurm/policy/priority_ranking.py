@@ -263,7 +263,7 @@ class PriorityRanker:
             self._now = RankedJobs.for_policy(policy_snapshot)
 
     def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
-        """Return the observation with ranked jobs and the usage of limits."""
+        """Return the observation with ranked jobs, their limits, and the usage counted against these limits."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}

@@ -16,7 +16,7 @@ MAX_TASK_INDEX = 1 << 22
 
 
 def make_task_id(array_id: int, task: int) -> int:
-    """Return the computed number of an array task."""
+    """Return the job number computed for an array task."""
     return (task + 1) << TASK_SHIFT | array_id
 
 

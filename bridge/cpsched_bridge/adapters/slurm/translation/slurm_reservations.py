@@ -7,9 +7,11 @@ The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`,
   job that requires whole nodes gets no node that is partly reserved.
 - MAINT, ALL_NODES and PART_NODES block starts regardless of the number of cores, so such a reservation closes its
   nodes. A reservation with unreadable flags also closes them.
-- IGNORE_JOBS, OVERLAP, REPLACE and STATIC determine how nodes were chosen, and FLEX which other resources its own jobs
-  may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the moving start time.
-- A MAGNETIC reservation accepts jobs that do not name it: while it could hold such a job, Slurm places the job.
+- IGNORE_JOBS, OVERLAP, REPLACE and STATIC determine how a reservation's nodes were chosen. FLEX determines which other
+  resources the reservation's own jobs may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the
+  moving start time.
+- A MAGNETIC reservation accepts jobs that do not name it. If Slurm could start such a job in the reservation now, the
+  job is left to Slurm.
 - A reservation without nodes (ANY_NODES) holds licences. The site's policy does not count reserved licences.
 """
 
@@ -203,7 +205,7 @@ def _may_be_in_groups(groups: Sequence[str] | None, user: str, access_context: P
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FutureCoreReservation:
-    """A future reservation of parts of nodes, and the capacity it leaves to earlier jobs."""
+    """A future reservation of parts of nodes, and the capacity that it leaves for jobs that start earlier."""
 
     name: str
     start_s: int

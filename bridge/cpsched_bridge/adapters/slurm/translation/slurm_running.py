@@ -1,6 +1,6 @@
 """Translate jobs that have nodes: where they run, and their allocation on each node.
 
-Without a layout, only the total of a job on several nodes is known; the job then counts in equal shares.
+Without a layout, only the total allocation of a job on several nodes is known. It is divided equally among the nodes.
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ def test_checks_name_unreadable_records_and_blame_no_service(child: Played, scen
 
     class Garbled(Played):
         def call(self, name: str, deadline_s: float, **arguments: Any) -> Any:
-            raise AnswerNotUnderstood("scontrol: the output of 9 characters is truncated")
+            raise AnswerNotUnderstood("scontrol: the output (9 characters) is truncated")
 
     (check,) = SlurmBackend(PyslurmTransport(client=Garbled(child.scene))).run_checks()
     assert (check.name, check.ok, "slurmctld" in check.fix) == ("controller", False, False)

@@ -367,7 +367,7 @@ def test_reports_call_limit_with_fix(per_s: float, pyslurm: str, required: bool)
     facts = {**Scene().facts, "pyslurm": pyslurm, "rate_limit": {"bucket": 30, "per_s": per_s}}
     check = check_of("call limit", facts)
     assert (check.ok, check.required) == (False, required)
-    assert check.detail == f"rl_enable: bursts of 30 calls, refilled at {per_s:g} calls per second"
+    assert check.detail == f"rl_enable: bursts of up to 30 calls, otherwise {per_s:g} calls per second"
     assert "SlurmUser" in check.fix
 
 
@@ -390,7 +390,7 @@ RULES = PreemptionRules("qos", "requeue", {"high": frozenset({"low"})})
     ("rules", "failures", "ok", "detail"),
     [
         (RULES, {}, True, "requeued or cancelled by Slurm: low"),
-        (RULES, {"qos": "no answer"}, False, "QOS not available: no answer"),
+        (RULES, {"qos": "no answer"}, False, "QOSes cannot be read: no answer"),
         (replace(RULES, modes={"low": "suspend"}), {}, False, "qos low: PreemptMode=SUSPEND"),
         (replace(RULES, modes={"high": "suspend"}), {}, True, "requeued or cancelled by Slurm: low"),
     ],

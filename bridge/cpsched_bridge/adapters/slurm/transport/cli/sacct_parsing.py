@@ -35,7 +35,7 @@ def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
     *pieces, last = printed.split(end)
     wide = len(COLUMNS)
     if (last != "\n" if pieces else last.strip()) or len(pieces) % wide:
-        raise AnswerNotUnderstood(f"sacct: the output of {len(printed)} characters is truncated")
+        raise AnswerNotUnderstood(f"sacct: the output ({len(printed)} characters) is truncated")
     names: dict[int, str | None] = {}
     found = []
     for at in range(0, len(pieces), wide):

@@ -72,7 +72,7 @@ class SubmitPluginCapability:
 
 
 class ScontrolJobActions(SingleJobActions):
-    """Actions on jobs by scontrol; all changes of one batch use one scontrol process."""
+    """Job actions that use scontrol. All changes in a batch use one scontrol process."""
 
     alone_below = 0  # a query for twenty jobs costs one process, just like a query for one job
 

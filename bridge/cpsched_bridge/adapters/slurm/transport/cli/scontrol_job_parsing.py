@@ -97,7 +97,7 @@ def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int
             raise AnswerNotUnderstood("scontrol show job: unexpected output format")
         return {}, set()
     if before.strip() or not printed.endswith("\n\n"):
-        raise AnswerNotUnderstood(f"scontrol show job: the output of {len(printed)} characters is truncated")
+        raise AnswerNotUnderstood(f"scontrol show job: the output ({len(printed)} characters) is truncated")
     found: dict[int, UnparsedScontrolJob] = {}
     twice: set[int] = set()
     for number, text in _split_by_number(pieces):

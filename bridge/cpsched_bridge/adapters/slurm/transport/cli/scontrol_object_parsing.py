@@ -53,7 +53,7 @@ def _split_records(printed: str, name: str) -> list[str]:
     beginning = f"\n{name}="
     before, *pieces = f"\n{printed}".split(beginning)
     if before.strip() or not pieces or not printed.endswith("\n\n"):
-        raise AnswerNotUnderstood(f"scontrol: the output of {len(printed)} characters with {name} is truncated")
+        raise AnswerNotUnderstood(f"scontrol: the output with {name} ({len(printed)} characters) is truncated")
     return [f"{name}={piece}" for piece in pieces]
 
 

@@ -89,8 +89,8 @@ def parse_mib(word: str) -> int | None:
 def parse_resources(word: str) -> dict[str, int] | None:
     """Return the amounts in a list such as "cpu=4,mem=16G,node=1,gres/gpu:a100=2", with memory in MiB.
 
-    Items that are not resources of `slurm_records` are skipped. Generic resources may have any spelling that
-    `parse_gres` accepts.
+    Skip items other than cpu, mem, node, billing and gres. Generic resources may have any spelling that `parse_gres`
+    accepts.
     """
     if parse_text(word) is None or word == "N/A":
         return None

@@ -4,9 +4,9 @@
 `_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05. The word is random for each
 answer, so no user can have written it into a name. It separates fields and records even if they contain line breaks.
 
-squeue merges an array's waiting tasks that have their own records with the common record
-(`_combine_pending_array_tasks`). `scontrol_job_parsing` shows which records exist. The hidden records are queried by
-number.
+If waiting tasks of an array have their own records, squeue merges these into the array's common record
+(`_combine_pending_array_tasks`). `scontrol_job_parsing` finds the merged records in scontrol's output. They are then
+queried by number.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CachingSqueueParser:
             raise AnswerNotUnderstood("squeue: the output does not have the requested format")
         *lines, last = printed.replace(end, _FIELD_SEPARATOR).split(f"{_FIELD_SEPARATOR}\n")
         if last if lines else last.strip():
-            raise AnswerNotUnderstood(f"squeue: the output of {len(printed)} characters is truncated")
+            raise AnswerNotUnderstood(f"squeue: the output ({len(printed)} characters) is truncated")
         found: list[Row] = []
         known: dict[str, Row] = {}
         begun = ""
@@ -102,7 +102,7 @@ class CachingSqueueParser:
             begun, known[text] = "", row
             found.append(row)
         if begun:
-            raise AnswerNotUnderstood(f"squeue: the output of {len(printed)} characters is truncated")
+            raise AnswerNotUnderstood(f"squeue: the output ({len(printed)} characters) is truncated")
         self._before = known
         return found
 
