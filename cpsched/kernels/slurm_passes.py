@@ -89,7 +89,7 @@ class JobOwnerColumns(SharedStruct):
     """Node set of each job's partition, by slot."""
 
 
-class BackfillCounters(SharedStruct, grows=True):
+class BackfillPassState(SharedStruct, grows=True):
     """The counters for one backfill pass."""
 
     begin_s: int
@@ -139,7 +139,7 @@ class SchedulingPassState(SharedStruct):
     """Set to 1 if backfill skipped a job because of a limit."""
     backfilled: int
     """Set to the number of jobs that backfill starts."""
-    tally: BackfillCounters
+    tally: BackfillPassState
 
 
 # ---------------------------------------------------------------------------------------------- the main loop
@@ -244,8 +244,8 @@ def round_down(at_s: int, resolution_s: int) -> int:
 
 
 @subroutine
-def reset_counters(
-    site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters
+def reset_backfill_pass(
+    site: SchedulingState, rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState
 ) -> None:
     """Reset the counters for a new pass."""
     tally.begin_s = round_down(site.now_s, rules.bf_resolution_s)
@@ -264,7 +264,7 @@ def reset_counters(
 
 
 @subroutine
-def is_counted(rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillCounters, slot: int) -> bool:
+def is_counted(rules: SlurmSchedulerRules, owners: JobOwnerColumns, tally: BackfillPassState, slot: int) -> bool:
     """Count a job if it is within the limits per user, partition and association.
 
     Return whether the job was counted.
@@ -314,7 +314,7 @@ def jobs_to_test(
 
 
 @subroutine
-def note_bound(tally: BackfillCounters, at_s: int) -> None:
+def note_bound(tally: BackfillPassState, at_s: int) -> None:
     """Record a time at which the reserved nodes change, if it is new and within the table."""
     bounds, returns, n = tally.bounds, tally.returns, tally.records - 1
     if not tally.begin_s < at_s < tally.end_s:
@@ -329,7 +329,7 @@ def note_bound(tally: BackfillCounters, at_s: int) -> None:
 
 
 @subroutine
-def note_returns(tally: BackfillCounters, at_s: int, nodes: int) -> None:
+def note_returns(tally: BackfillPassState, at_s: int, nodes: int) -> None:
     """Add `nodes` to the number of nodes released at `at_s`, if this time is a bound."""
     at = lower_bound(tally.bounds, tally.records - 1, at_s)
     if at < tally.records - 1 and tally.bounds[at] == at_s:
@@ -421,7 +421,7 @@ def next_end(
 
 @subroutine
 def fill_by_windows(
-    site: SchedulingState, tally: BackfillCounters, slot: int, start_s: int, end_s: int, later_s: int
+    site: SchedulingState, tally: BackfillPassState, slot: int, start_s: int, end_s: int, later_s: int
 ) -> int:
     """Return the end of the first window of job ends after which a job fits, in seconds.
 
@@ -515,7 +515,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 
 @subroutine
-def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s: int, end_s: int) -> bool:
+def overlaps(site: SchedulingState, tally: BackfillPassState, first: int, begin_s: int, end_s: int) -> bool:
     """Return whether a node in the moves from index `first` is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
@@ -532,7 +532,7 @@ def overlaps(site: SchedulingState, tally: BackfillCounters, first: int, begin_s
 
 
 @subroutine
-def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set: int, at_s: int) -> bool:
+def reservation_ends_at(site: SchedulingState, tally: BackfillPassState, node_set: int, at_s: int) -> bool:
     """Return whether a reservation in a node set ends at `at_s`, and none begins."""
     groups, machine = site.trial.groups, site.machine
     size, first, length, at, free = groups.size, groups.first, groups.length, groups.at, groups.free
@@ -548,7 +548,7 @@ def reservation_ends_at(site: SchedulingState, tally: BackfillCounters, node_set
 
 
 @subroutine
-def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, start_s: int, end_s: int) -> int:
+def next_try(site: SchedulingState, tally: BackfillPassState, node_set: int, start_s: int, end_s: int) -> int:
     """Return the time of Slurm's next try for a job that would run from `start_s` to `end_s`, or NEVER."""
     bounds, n = tally.bounds, tally.records - 1
     for k in range(lower_bound(bounds, n, start_s + 1), n):
@@ -560,7 +560,7 @@ def next_try(site: SchedulingState, tally: BackfillCounters, node_set: int, star
 
 
 @subroutine
-def first_try(site: SchedulingState, tally: BackfillCounters, node_set: int, from_s: int, earliest_s: int) -> int:
+def first_try(site: SchedulingState, tally: BackfillPassState, node_set: int, from_s: int, earliest_s: int) -> int:
     """Return the time of Slurm's last try before `earliest_s`. The caller can skip earlier tries."""
     k = lower_bound(tally.bounds, tally.records - 1, earliest_s) - 1
     while k >= 0 and tally.bounds[k] > from_s:
@@ -584,7 +584,7 @@ def rank_by_use(site: SchedulingState) -> None:
 
 @subroutine
 def try_whole_nodes(
-    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, slot: int, try_s: int, later_s: int
+    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillPassState, slot: int, try_s: int, later_s: int
 ) -> int:
     """Try a job at `try_s`. Record its nodes as moves, and return its start.
 
@@ -614,7 +614,7 @@ def place_on_whole_nodes(
     site: SchedulingState,
     rules: SlurmSchedulerRules,
     owners: JobOwnerColumns,
-    tally: BackfillCounters,
+    tally: BackfillPassState,
     slot: int,
     from_s: int,
 ) -> int:
@@ -658,7 +658,7 @@ def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot:
 
 @subroutine
 def reserve_nodes(
-    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillCounters, position: int, start_s: int, first: int
+    site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillPassState, position: int, start_s: int, first: int
 ) -> None:
     """Reserve the nodes in the moves from index `first` for a job that is planned to start at `start_s`.
 
@@ -690,7 +690,7 @@ def reserve_nodes(
 
 
 @subroutine
-def make_room_and_note(trial: PlanWorkspace, tally: BackfillCounters) -> None:
+def make_room_and_note(trial: PlanWorkspace, tally: BackfillPassState) -> None:
     """Resize the columns of the classes, and record when each new class is reserved."""
     if trial.lasting and trial.groups.count > trial.crowd:
         tally.noted = 0
@@ -732,7 +732,7 @@ def run_backfill_pass(
     queue, trial, now_s = site.queue, site.trial, site.now_s
     trial.hopeless = trial.slotted = 0
     tally, gap_s = passes.tally, WHOLE_NODE_GAP_S * rules.whole_nodes
-    reset_counters(site, rules, owners, tally)
+    reset_backfill_pass(site, rules, owners, tally)
     tested = jobs_to_test(site, rules, owners, passes, order)
     i, last = -1, len(tested) - 1
     while i < last:

@@ -18,7 +18,7 @@ from cpsched.metrics import Metric, ScheduleData, step_counts
 from cpsched.model import NEVER
 from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_breakdown
-from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.workloads.load import Workload
 
 RECORDED_NAME = "as recorded"
@@ -85,7 +85,7 @@ class RecordedSchedule:
 
 def recorded_schedule_of(workload: Workload) -> RecordedSchedule | None:
     """Return the recorded schedule of a workload, or None if it has no recorded starts."""
-    jobs = TraceColumns.of(workload.jobs)
+    jobs = ColumnarTrace.of(workload.jobs)
     known = np.flatnonzero(jobs.recorded_start_s != NEVER)
     if not len(known):
         return None

@@ -21,7 +21,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.base import Predictor
 from cpsched.registry import PolicyRegistries, Registry
-from cpsched_sim import data_frames, pristine_copies
+from cpsched_sim import data_frames, untrained_copies
 from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES, Clairvoyant
 from cpsched_sim.cluster.preemption import preemption_summary
 from cpsched_sim.cluster.replay import Progress, Schedule, SchedulingOverhead, check_all_started, replay
@@ -35,7 +35,7 @@ from cpsched_sim.simulation_metrics import DecisionTimes, metric_values
 from cpsched_sim.site.fairness import fairness_breakdown, site_metrics
 from cpsched_sim.site.policy_file import SitePolicy
 from cpsched_sim.systems.system_file import SystemFile
-from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload, apply_site_policy, load
 
@@ -139,7 +139,7 @@ class Simulation:
         """Return preemption statistics, or {} if the site does not preempt jobs."""
         if self.workload.site is None or self.workload.site.preemption is None:
             return {}
-        submit_s = TraceColumns.of(self.workload.jobs).submit_s
+        submit_s = ColumnarTrace.of(self.workload.jobs).submit_s
         return {"preemption": preemption_summary(self.schedule.preemptions, submit_s, self.schedule.start_s)}
 
     def mismatch_warning(self) -> str:
@@ -212,7 +212,7 @@ def simulate(
     words, known = policy_setup(dispatcher, predictor)
     for part in (dispatcher, predictor):
         if isinstance(part, Dispatcher | Predictor):
-            pristine_copies.store_pristine_copy(part)
+            untrained_copies.store_untrained_copy(part)
     setup = ReplaySpec(PolicySpec.of(*words, settings, search_settings(seed, limit_s, effort), known), charge)
     return replay_workload(workload, setup, known=known, more=tuple(map(metric, metrics)))
 
@@ -261,7 +261,7 @@ def _name_and_registry(thing: Any, known: Registry[Any], label: str, afresh: boo
         return thing, known
     listing = known.registration_of(thing, label)
     if afresh and isinstance(thing, known.base):
-        listing = replace(listing, factory=lambda: pristine_copies.pristine_copy(known.kind, thing))
+        listing = replace(listing, factory=lambda: untrained_copies.untrained_copy(known.kind, thing))
     return listing.name, known.extended_with(listing)
 
 
@@ -287,7 +287,7 @@ def replay_workload(
         raise InputError(f"{workload.name}: no job can run on {workload.system}: {first}")
     check_all_started(workload.jobs, schedule.start_s, schedule.refused, policy)
     chosen = slice(None) if ran.all() else np.flatnonzero(ran)
-    jobs = TraceColumns.of(workload.jobs)
+    jobs = ColumnarTrace.of(workload.jobs)
     jobs = jobs if ran.all() else jobs.take(chosen)
     measures = ScheduleData(  # read-only, because metrics share the arrays
         submit_s=read_only_view(jobs.submit_s),
@@ -369,7 +369,7 @@ def _search_limits(policy: PolicySpec) -> dict[str, Any]:
 def _schedule_rows(simulation: Simulation) -> Iterator[Sequence[object]]:
     yield "job", "submit_s", "start_s", "end_s", "units", "nodes"
     names, schedule = simulation.workload.cluster.node_names, simulation.schedule
-    jobs = TraceColumns.of(simulation.workload.jobs)
+    jobs = ColumnarTrace.of(simulation.workload.jobs)
     units = jobs.per_job(request.units for request in jobs.requests)
     columns = (jobs.id, jobs.submit_s, schedule.start_s, schedule.end_s, units)
     for index, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):

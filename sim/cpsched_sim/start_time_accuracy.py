@@ -33,7 +33,7 @@ from cpsched.run_time_model import RunTimeModel
 from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched_sim.cluster.event_kernels import FAULTY, PAUSE_ALWAYS
 from cpsched_sim.cluster.replay import Progress, TraceReplay, check_all_started
-from cpsched_sim.traces.trace_columns import TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.workloads.load import Workload
 
@@ -198,7 +198,7 @@ class RecordedStartReplay(StartForecastReplay):
 
     def __init__(self, jobs: Sequence[TraceJob], *more: Any, **options: Any) -> None:
         super().__init__(jobs, *more, **options)
-        self._at_s = TraceColumns.of(jobs).recorded_start_s
+        self._at_s = ColumnarTrace.of(jobs).recorded_start_s
 
     @override
     def decide_within_limits(self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot, need: Need) -> Decision:

@@ -266,7 +266,7 @@ _SHOWN_CANDIDATES = 6
 def print_tuning_result(title: str, found: TuningResult) -> None:
     """Print the result of `cpsched tune`: the verdict, the settings on the test windows, and the best settings."""
     from cpsched.goal_presets import GOAL_METRICS
-    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_percent_range
+    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_relative_change
 
     console = _make_console()
     console.print(Text(found.sentence, "bold"))
@@ -288,7 +288,7 @@ def print_tuning_result(title: str, found: TuningResult) -> None:
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):
             words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
-            gain = format_percent_range(found.chosen.against_present[figure])
+            gain = format_relative_change(found.chosen.against_present[figure])
             console.print(Text(f"chosen compared with current, {words}: {gain}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     tried.title = (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cpsched.errors import CpschedError
 from cpsched_sim.input import text_lines
 from cpsched_sim.testing.example_counts import scaled_example_settings
-from cpsched_sim.traces.trace_columns import TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.workloads import load as loading
 from cpsched_sim.workloads.load import load
 from tests.fuzz.mutations import CHANGES, mutated
@@ -92,5 +92,5 @@ def test_damaged_archive_gives_equal_errors(changes, lenient, system):
 @pytest.mark.parametrize("name", [KTH, ATLAS])
 def test_shared_traces_are_read_in_columns(name):
     path = trace(name)
-    assert isinstance(load(path).jobs, TraceColumns)
+    assert isinstance(load(path).jobs, ColumnarTrace)
     assert outcome(path) == by_line(path)

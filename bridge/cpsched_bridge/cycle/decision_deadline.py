@@ -37,7 +37,7 @@ _CLOCK_TOLERANCE_S = 0.01
 """Maximum seconds by which the timer's clock may run ahead of the clock that the bridge reads."""
 
 
-class _DeadlineSignal(BaseException):
+class _DeadlineExceeded(BaseException):
     """The exception raised by the signal; not an `Exception`, so that the policy's `except Exception` misses it."""
 
 
@@ -61,7 +61,7 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
             return
         excused_s = (compile_progress.compile_seconds()[0] - compiled_ns) / 1e9
         if time.monotonic() - began_s - excused_s >= limit_s - _CLOCK_TOLERANCE_S:
-            raise _DeadlineSignal
+            raise _DeadlineExceeded
 
     handler = signal.signal(signal.SIGALRM, on_alarm)
     left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _SIGNAL_INTERVAL_S)
@@ -69,7 +69,7 @@ def run_within(limit_s: float, work: Callable[[], T]) -> T:
         result = work()
         armed = False
         return result
-    except _DeadlineSignal as overdue:
+    except _DeadlineExceeded as overdue:
         armed = False
         place = plugin_source_location(overdue)
         where = f" ({escape_controls(str(place))})" if place is not None else ""

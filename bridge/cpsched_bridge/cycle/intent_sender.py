@@ -152,7 +152,7 @@ class LedgerCommandSender:
         ids = [order.job.id for order in orders]
         self._retries.record_sent("start", ids, now_s)
         try:
-            outcomes = self._send_batch(self._backend.start, orders, ids, "start", report)
+            outcomes = self._send_and_report(self._backend.start, orders, ids, "start", report)
         except (BackendUnavailable, CommandRefused) as error:
             untouched = (
                 make_transition(self._get_entry(id), LedgerState.HELD, now_s, str(error), pinned=False) for id in ids
@@ -163,7 +163,7 @@ class LedgerCommandSender:
         for outcome in refused:
             kind = "start_postponed" if outcome.code == "not_sent" else "start_refused"
             report.add_event(kind, outcome.detail, outcome.job_id)
-        self._ledger.record((self._make_rejected_start(o, now_s) for o in refused), report.number)
+        self._ledger.record((self._make_refused_start(o, now_s) for o in refused), report.number)
         if not self._backend.starts_in_one_change:
             done = [self._get_entry(outcome.job_id) for outcome in outcomes if outcome.result == "done"]
             self._ledger.record(
@@ -172,7 +172,7 @@ class LedgerCommandSender:
             )
         return [outcome.job_id for outcome in refused if outcome.code != "not_sent"]
 
-    def _make_rejected_start(self, outcome: Outcome, now_s: int) -> LedgerTransition:
+    def _make_refused_start(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start rejected: {outcome.detail}"
         if outcome.code == "not_sent":  # does not count as a failure of this job
             return make_transition(self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
@@ -199,11 +199,11 @@ class LedgerCommandSender:
                 f"{kind} was sent {MAX_REPETITIONS} times without effect and is now retried less often: {why}",
                 job_id,
             )
-        outcomes = self._send_batch(command, ids, ids, kind, report)
+        outcomes = self._send_and_report(command, ids, ids, kind, report)
         settled = [settle(self._get_entry(outcome.job_id), outcome, now_s) for outcome in outcomes]
         self._ledger.record((t for t in settled if t is not None), report.number)
 
-    def _send_batch(
+    def _send_and_report(
         self,
         command: Callable[[Sequence[T]], Sequence[Outcome]],
         batch: Sequence[T],

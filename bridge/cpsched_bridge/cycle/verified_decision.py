@@ -64,7 +64,7 @@ class VerifiedDecider:
                 scene = replace(scene, cluster=_apply_power_cap(scene.cluster, self.power))
             whole = report.snapshot = self.policy.add_estimates(scene)
             report.waiting = list(whole.queued_jobs())
-            found, memory = self._decide_within_limits(whole, seen)
+            found, memory = self._decide_within_run_limits(whole, seen)
             snapshot = report.snapshot = found.snapshot
             decision, report.limited = found.decision, found.limited
             report.waiting = list(snapshot.queued_jobs())
@@ -86,7 +86,7 @@ class VerifiedDecider:
             raise PolicyFailure("rule_broken", "the decision starts a job twice")
         report.decision, report.starts = decision, starts
 
-    def _decide_within_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
+    def _decide_within_run_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
         """Return the decision that complies with the site's limits, and the policy's memory from before the decision.
 
         Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is

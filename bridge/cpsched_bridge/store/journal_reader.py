@@ -93,7 +93,7 @@ class JournalJobRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundSegment:
+class _StoredRoundRow:
     """The segment of a round, and the values that the round and its segment store as columns."""
 
     segment: int
@@ -162,7 +162,7 @@ class JournalReader:
         row = self._db.execute(query, (number,)).fetchone() if number < MAX_NUMBER else None
         if row is None:
             raise UnknownRound(self._describe_missing_round(number))
-        (place,) = rows_to_dataclasses(_RoundSegment, [row])
+        (place,) = rows_to_dataclasses(_StoredRoundRow, [row])
         return round_from_json(
             number,
             self._read_segment_value("rounds", place.segment, number),

@@ -109,7 +109,7 @@ class TakeLeadershipFile:
         return True
 
 
-class StartupFile:
+class StartupProgressFile:
     """The file with the bridge's start-up step, for `cpsched status`. A killed bridge does not remove the file."""
 
     def __init__(self, path: Path) -> None:

@@ -17,7 +17,7 @@ from cpsched_bridge.store import heartbeat, ledger_recovery
 from cpsched_bridge.store.corruption_checks import CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
-from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupFile, TakeLeadershipFile
+from cpsched_bridge.store.process_files import InstanceLock, PauseFile, StartupProgressFile, TakeLeadershipFile
 
 
 def ledger_path(settings: Settings) -> Path:
@@ -65,9 +65,9 @@ def take_leadership_file(settings: Settings) -> TakeLeadershipFile:
     return TakeLeadershipFile(settings.state_dir)
 
 
-def startup_file(settings: Settings) -> StartupFile:
+def startup_file(settings: Settings) -> StartupProgressFile:
     """Return the file that contains the bridge's start-up step."""
-    return StartupFile(settings.state_dir / "beginning")
+    return StartupProgressFile(settings.state_dir / "beginning")
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:

@@ -60,7 +60,7 @@ class RunTimesAndEasyWaits:
         Return the expected run time of each queued job, float64[Q], and the longest wait under `easy`, both in seconds.
         The longest wait covers jobs that are pending in the virtual schedule now, and jobs that started in it recently.
         """
-        self._map_to_slots(snapshot)
+        self._index_job_table(snapshot)
         expected_s = self.expected_s(snapshot, np.concatenate((snapshot.queue, snapshot.running)))
         self._record_ended_jobs()
         longest_s = follow_real_schedule(site, self._virtual, expected_s, self._ids)
@@ -106,7 +106,7 @@ class RunTimesAndEasyWaits:
             note_ended(self._virtual, ended)
             self._ended.clear()
 
-    def _map_to_slots(self, snapshot: Snapshot) -> None:
+    def _index_job_table(self, snapshot: Snapshot) -> None:
         """Map users and entries to the slots of this snapshot if its table is new or has grown."""
         jobs, known = snapshot.table.jobs, len(self._ids)
         if jobs is self._jobs and len(jobs) == known:

@@ -45,7 +45,7 @@ class PriorityBoostTable:
     def boosted_order(self, snapshot: Snapshot) -> IntArray:
         """Return the queue positions by tier, then by priority including points, then by rank, int64[Q]."""
         table, queue = snapshot.table, snapshot.queue
-        self._map_to_slots(table)
+        self._index_job_table(table)
         total = table.priority[queue] + self._points[queue]
         return np.lexsort((self._rank[queue], -total, -table.tier[queue])).astype(np.int64)
 
@@ -61,7 +61,7 @@ class PriorityBoostTable:
         """Restore a state from `to_json`."""
         self._jobs, self._by_id = None, {int(id): (int(row[0]), int(row[1])) for id, row in saved.items()}
 
-    def _map_to_slots(self, table: JobTable) -> None:
+    def _index_job_table(self, table: JobTable) -> None:
         """Map the columns to the slots in `table`."""
         more = len(table.jobs) - len(self._rank)
         if table.jobs is self._jobs and more <= 0:

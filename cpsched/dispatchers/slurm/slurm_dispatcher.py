@@ -23,7 +23,7 @@ from cpsched.errors import require
 from cpsched.kernels.scheduling_state import copy_starts, empty_column, get_planned_starts
 from cpsched.kernels.slurm_passes import (
     NO_PASS,
-    BackfillCounters,
+    BackfillPassState,
     JobOwnerColumns,
     SchedulingPassState,
     SlurmSchedulerRules,
@@ -62,7 +62,7 @@ class SlurmTwinDispatcher(Dispatcher):
         self._rules = build_scheduler_rules(self.read.parameters)
         self._whole_nodes = reserved == "whole-nodes"
         e = empty_column
-        tally = BackfillCounters(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+        tally = BackfillPassState(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
         self._passes = SchedulingPassState(NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally)
         self._agenda = self._before = PassScheduleState()
         self._owners = JobOwnerNumberCache()

@@ -16,9 +16,9 @@ from cpsched_sim.command_conventions import print_message, run_all_steps
 from cpsched_sim.plugin_watchdog import watch_plugins
 
 if TYPE_CHECKING:
-    from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_cases import WhatIfCase
+    from cpsched_sim.whatif.whatif_results import WhatIfRequest
     from cpsched_sim.whatif.whatif_window import WindowPeriodOptions
 
 whatif_app = typer.Typer(help="Replay a site's own workload as Slurm ran it, then with changes.", no_args_is_help=True)
@@ -134,10 +134,10 @@ def whatif_run(
     from cpsched_sim.site.policy_file import load_policy
     from cpsched_sim.whatif import whatif_io
     from cpsched_sim.whatif.collected_folder import SlurmCollectionFolder
-    from cpsched_sim.whatif.findings import WhatIfRequest
     from cpsched_sim.whatif.licence_limits import parse_totals
     from cpsched_sim.whatif.replay_runner import WhatIfReplayRunner
     from cpsched_sim.whatif.whatif_cases import TWIN_DISPATCHER, WhatIfCase, with_site_policy, with_slurm_config_file
+    from cpsched_sim.whatif.whatif_results import WhatIfRequest
 
     folder = SlurmCollectionFolder.find(source)
     if folder is not None:
@@ -174,8 +174,8 @@ def _run_and_report(
     """Run the replays, then print and write the findings."""
     from cpsched_sim.terminal_tables import progress_bar
     from cpsched_sim.whatif import whatif_io
-    from cpsched_sim.whatif.findings import compute_findings
     from cpsched_sim.whatif.whatif_report import terminal_summary
+    from cpsched_sim.whatif.whatif_results import compute_findings
 
     try:
         with progress_bar("what if", "replays", quiet) as show:

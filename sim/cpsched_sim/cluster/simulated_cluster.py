@@ -41,7 +41,7 @@ from cpsched.model.job_table import read_only_view
 from cpsched.model.overrun import OVERRUN_CODES, Overrun
 from cpsched_sim.cluster import event_kernels
 from cpsched_sim.cluster.event_kernels import SimulatedClusterState
-from cpsched_sim.traces.trace_columns import SchedulerVisibleJobs, TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace, SchedulerVisibleJobs
 from cpsched_sim.traces.trace_job import TraceJob
 
 INITIAL_CAPACITY = 64
@@ -157,7 +157,7 @@ class SimulatedCluster:
 
     def load(self, trace: Sequence[TraceJob]) -> tuple[IntArray, dict[int, str]]:
         """Assign a slot to every job and schedule its arrival. Return (slots by arrival, slot -> refusal)."""
-        first, items = len(self.jobs), TraceColumns.of(trace)
+        first, items = len(self.jobs), ColumnarTrace.of(trace)
         self._grow_columns(first + len(items))
         self._fill_columns(items)
         reasons = list(map(self.why_infeasible, items.requests))
@@ -233,10 +233,10 @@ class SimulatedCluster:
         slot = len(self.jobs)
         if slot == len(self.state.run_s):
             self._grow_columns(2 * slot + 1)
-        self._fill_columns(TraceColumns.of([TraceJob(job, run_s)]))
+        self._fill_columns(ColumnarTrace.of([TraceJob(job, run_s)]))
         return slot
 
-    def _fill_columns(self, items: TraceColumns) -> None:
+    def _fill_columns(self, items: ColumnarTrace) -> None:
         first, table, requests = len(self.jobs), self.table, items.requests
         part = slice(first, first + len(items))
         table.submit_s[part] = items.submit_s

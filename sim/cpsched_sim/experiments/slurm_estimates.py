@@ -21,7 +21,7 @@ from cpsched_sim.errors import InputError, InvalidTrace
 from cpsched_sim.experiments.statistics import FloatArray, bootstrap_interval, draw_resample_counts
 from cpsched_sim.input.text_lines import read_text_lines
 from cpsched_sim.start_time_accuracy import forecast_starts
-from cpsched_sim.traces.trace_columns import TraceColumns
+from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.workloads.load import Workload
 
 HEADING = "at_unix_s,job,start_unix_s"
@@ -55,7 +55,7 @@ def compare_with_slurm(
     `ids` contains the ids in `squeue` of jobs whose number in the trace differs. Raise `InputError` if a recorded start
     is missing, or if no forecast has an estimate.
     """
-    recorded_s, epoch_s = TraceColumns.of(workload.jobs).recorded_start_s, workload.cluster.epoch_s
+    recorded_s, epoch_s = ColumnarTrace.of(workload.jobs).recorded_start_s, workload.cluster.epoch_s
     if (recorded_s == NEVER).any():
         raise InputError(f"{workload.name}: a comparison with squeue --start requires the recorded start of each job")
     forecasts, wanted = [], dict[str, list[int]]()

@@ -20,6 +20,7 @@ from cpsched.errors import CpschedError
 from cpsched.model import NEVER, BoolArray, IntArray, Request
 from cpsched_sim.input.input_limits import MAX_JOBS, MAX_LINE_CHARS, MAX_LINES, MAX_TIME_S
 from cpsched_sim.input.text_lines import read_line_blocks
+from cpsched_sim.traces.columnar_trace import ColumnarTrace, zeros
 from cpsched_sim.traces.swf import (
     MORE_FIELDS,
     NO_PROCESSORS_REASON,
@@ -29,7 +30,6 @@ from cpsched_sim.traces.swf import (
     SwfReader,
     parse_name,
 )
-from cpsched_sim.traces.trace_columns import TraceColumns, zeros
 from cpsched_sim.traces.trace_record import MISSING_LIMIT_NOTE, ProcessorCountRequest, ResourceRequest
 
 _USED_FIELDS = (0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 13, 14, 15)
@@ -87,10 +87,10 @@ class SwfColumnBuilder:
         self._code_by_numbers: dict[tuple[int, ...], int] = {}
         """Request codes by the numbers in a plain line."""
 
-    def with_requests(self, requests: Sequence[Request]) -> TraceColumns:
+    def with_requests(self, requests: Sequence[Request]) -> ColumnarTrace:
         """Return the jobs with `requests`: the `asks` converted for a system."""
         none, words = zeros(self.count), tuple(self.words)
-        return TraceColumns(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
+        return ColumnarTrace(**self.columns, priority=none, tier=none, requests=requests, words=words, objects=[])
 
     def partitions(self, lacks: Callable[[str], bool]) -> Counter[str]:
         """Count the jobs in each partition that does not exist on a system, in order of appearance."""

@@ -117,14 +117,14 @@ class TuningResult:
             return "Keep the current setting: none within the limits was better on the windows used for the choice."
         assert self.chosen is not None
         assert self.gain is not None
-        change, gain = describe_changes(self.present.spec, self.chosen.spec), format_percent_range(self.gain)
+        change, gain = describe_changes(self.present.spec, self.chosen.spec), format_relative_change(self.gain)
         where = f"on {self.windows[1]} windows not used for the choice"
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
         return f"No setting differs significantly from the current one: the best, {change}, has {gain} {where}."
 
 
-def format_percent_range(estimate: RatioEstimate) -> str:
+def format_relative_change(estimate: RatioEstimate) -> str:
     """Format a ratio as a percentage range: `-23 % (-31 to -14)`."""
     low, high = (f"{100 * (each - 1):+.0f}" if each < 1e6 else "?" for each in (estimate.low, estimate.high))
     return f"{100 * (estimate.ratio - 1):+.0f} % ({low} to {high})"

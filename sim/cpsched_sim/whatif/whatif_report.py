@@ -25,7 +25,7 @@ from cpsched_sim.report_document import (
     ReportTable,
     render_markdown,
 )
-from cpsched_sim.whatif.findings import QUANTILES, mean_wait
+from cpsched_sim.whatif.whatif_results import QUANTILES, mean_wait
 
 MAX_PLOTTED_CLASSES = 14
 MAX_ACCOUNTS = 40

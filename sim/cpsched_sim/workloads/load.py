@@ -39,11 +39,11 @@ from cpsched_sim.input.parquet_reader import PARQUET_KIND, parquet_column_names
 from cpsched_sim.site.policy_file import SitePolicy, load_policy
 from cpsched_sim.systems.system_file import InfiniteCapacitySystem, System, SystemFile, load_system, named_system
 from cpsched_sim.traces.accounting_options import DEFAULT_DIALECT, TraceDialect
+from cpsched_sim.traces.columnar_trace import ColumnarTrace
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.sacct_reader import SacctReader
 from cpsched_sim.traces.swf import SwfReader
 from cpsched_sim.traces.swf_block_reader import read_columns
-from cpsched_sim.traces.trace_columns import TraceColumns
 from cpsched_sim.traces.trace_job import TraceJob
 from cpsched_sim.traces.trace_record import TraceReader, TraceRecord
 from cpsched_sim.workloads.date_range import ALL_DATES, ArrivalDateRange, arrival_dates_text, trace_epoch_s
@@ -353,7 +353,7 @@ def _read_jobs(
     return jobs
 
 
-def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> TraceColumns | None:
+def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> ColumnarTrace | None:
     """Return the jobs of an error-free trace in columns, and update the reader's counts. Otherwise, return None."""
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_columns(fresh, progress)
@@ -422,7 +422,7 @@ def job_from_record(record: TraceRecord, system: System, reader: TraceReader) ->
 
 def _sort_by_arrival(jobs: Sequence[TraceJob]) -> tuple[Sequence[TraceJob], list[str]]:
     """Return the jobs in order of arrival, and a note if their order has changed."""
-    columns = TraceColumns.of(jobs)
+    columns = ColumnarTrace.of(jobs)
     late = int(np.count_nonzero(np.diff(columns.submit_s) < 0))
     if not late:
         return jobs, []

@@ -26,10 +26,10 @@ from cpsched_bridge.adapters.pbs.pbs_records import PbsRecords, Record
 from cpsched_bridge.adapters.pbs.translation import pbs_job_ids, pbs_observation
 from cpsched_bridge.adapters.pbs.translation.pbs_observation import LEASE_RESOURCE, PbsTranslator, TranslatedPbsReading
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue, select_managed_queues, why_unreadable
-from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
-from cpsched_bridge.adapters.pbs.unmanaged_queue import UnmanagedQueue
+from cpsched_bridge.adapters.pbs.unmanaged_queue_gate import UnmanagedQueueGate
 from cpsched_bridge.errors import BackendError, BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
     NO_PINS,
@@ -74,7 +74,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._reader = reader or PbsStateReader(programs)
         self._commands = commands or PbsCommands(programs)
         self._queues = tuple(queues)
-        self._left_queue = UnmanagedQueue(self._reader, self._commands, left_queue)
+        self._left_queue = UnmanagedQueueGate(self._reader, self._commands, left_queue)
         self._starting_s = starting_s
         self._history_s = history_deadline_s
         self._translator = PbsTranslator(self._queues)

@@ -24,7 +24,7 @@ from cpsched_bridge.adapters.pbs.translation.job_sort_formula import (
     JobSortFormula,
 )
 from cpsched_bridge.adapters.pbs.translation.pbs_ranking import find_sort_formula, get_boost, may_have_points, rank_jobs
-from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.errors import BackendError, BackendTimeout

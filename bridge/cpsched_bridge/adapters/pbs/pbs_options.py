@@ -7,7 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from cpsched_bridge.adapters.pbs.pbs_backend import PbsBackend
-from cpsched_bridge.adapters.pbs.transport.pbs_commands import QUEUE_PATTERN
+from cpsched_bridge.adapters.pbs.transport.pbs_actions import QUEUE_PATTERN
 from cpsched_bridge.adapters.pbs.transport.pbs_programs import PbsProgramRunner
 from cpsched_bridge.ports import Capabilities
 from cpsched_bridge.settings import Section

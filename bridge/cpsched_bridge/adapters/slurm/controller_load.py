@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyQuery
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyQuery
 
 COMMAND = ("sdiag",)
 OUTPUT_NAME = "sdiag"

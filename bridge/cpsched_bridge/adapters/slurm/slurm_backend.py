@@ -16,8 +16,8 @@ from cpsched_bridge.adapters.slurm.controller_load import ControllerLoadMonitor
 from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
 from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import without_unreadable_jobs
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandQuery
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandQuery
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
 from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts

@@ -55,7 +55,7 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
         check_clocks(int(facts["clock_ahead_s"])),
         check_submit_plugin(config),
         check_backfill(config),
-        check_release_burst(parameters),
+        check_start_latency(parameters),
         check_min_job_age(config),
         check_priority_type(config),
         check_site_factor(config),
@@ -393,7 +393,7 @@ def check_backfill(config: Mapping[str, Any]) -> Check:
     return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
 
 
-def check_release_burst(parameters: Mapping[str, Any]) -> Check:
+def check_start_latency(parameters: Mapping[str, Any]) -> Check:
     """Check the queue depth and the delay of the main scheduler.
 
     With Slurm's defaults, a burst of released jobs needs many scheduler passes.

@@ -17,7 +17,7 @@ def list_nodes(view: StatusPageView) -> list[NodeView]:
     running, used = _list_running_jobs(view)
     if view.status.reader:  # the reader sees only the total use of other users' jobs
         used = _compute_used_amounts(view)
-    planned, out = _list_planned_jobs(view), _find_worst_outages(view)
+    planned, out = _map_planned_starts(view), _find_worst_outages(view)
     resources = len(view.status.resources)
     nothing, found = [0] * resources, []
     for index, name in enumerate(view.chart.node_names):
@@ -66,7 +66,7 @@ def _compute_job_amounts(job: JobRequestView, units: int, capacity: list[int]) -
     return list(capacity) if job.exclusive else [units * amount for amount in job.per_unit]
 
 
-def _list_planned_jobs(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
+def _map_planned_starts(view: StatusPageView) -> defaultdict[int, list[tuple[int, int]]]:
     found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for bar in view.chart.bars:
         if bar.kind == "planned":

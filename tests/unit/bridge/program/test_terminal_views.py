@@ -18,7 +18,7 @@ from cpsched_bridge.program import json_output, terminal_views
 from cpsched_bridge.store import forecast_state_file, state_paths
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.journal_reader import UnscheduledJob
-from cpsched_bridge.store.process_files import StartupFile
+from cpsched_bridge.store.process_files import StartupProgressFile
 from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState, memory_to_json
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests import stores
@@ -306,7 +306,7 @@ def test_status_reports_startup_step(tmp_path, capsys):
 
 
 def test_unwritable_state_dir_does_not_prevent_startup(tmp_path):
-    file = StartupFile(tmp_path / "gone" / "beginning")
+    file = StartupProgressFile(tmp_path / "gone" / "beginning")
     file.write_step("compiles")
     file.write_step("")
     assert file.read_step() is None

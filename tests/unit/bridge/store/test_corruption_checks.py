@@ -15,7 +15,7 @@ from cpsched_bridge.store import ledger as ledgers
 from cpsched_bridge.store.corruption_checks import MAX_NUMBER, CorruptFileContent, is_corruption
 from cpsched_bridge.store.journal import FORMAT, Journal
 from cpsched_bridge.store.ledger import Ledger, LedgerState, make_transition
-from cpsched_bridge.store.process_files import PauseFile, StartupFile
+from cpsched_bridge.store.process_files import PauseFile, StartupProgressFile
 from cpsched_bridge.store.sqlite_files import move_aside
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
@@ -343,7 +343,7 @@ def test_reads_small_file_up_to_limit_without_blocking(tmp_path, what):
             path.symlink_to(what)
     assert heartbeat.read_age_s(tmp_path / "heartbeat") is not None
     assert PauseFile(tmp_path / "paused").read_reason() == "paused"
-    words, _ = StartupFile(tmp_path / "beginning").read_step()
+    words, _ = StartupProgressFile(tmp_path / "beginning").read_step()
     assert len(words) < 1 << 17
     assert bridge_identity.read_bridge_name(tmp_path) is None
 

@@ -42,7 +42,7 @@ def planned(machine, running, queue, text="bf_resolution=1", now_s=0, whole=True
 def nothing_counted():
     """What backfill counts, before its first pass."""
     e = empty_column
-    tally = slurm_passes.BackfillCounters(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
+    tally = slurm_passes.BackfillPassState(0, 0, 0, e(), e(), e(), e(), e(), e(), e(), 0, e(), e(), 0, e())
     return plain(slurm_passes.SchedulingPassState(slurm_passes.NO_PASS, 0, 0, 0, 0, 0, 0, 0, tally))
 
 

@@ -50,7 +50,7 @@ class RequestedChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class VnodeGroupChoice:
+class CandidateVnodeGroups:
     """Groups of vnodes, of which a job may use only one."""
 
     groups: VnodeGroups
@@ -76,7 +76,7 @@ class ChunkedRequest:
     request: Request
     chunks: tuple[str, ...]
     """Amounts of each chunk in one unit, in PBS's syntax."""
-    choice: VnodeGroupChoice | None = None
+    choice: CandidateVnodeGroups | None = None
     """Groups of a job with `group=`; None for other jobs."""
 
     def matches(self, request: Request, machine: VnodeTable) -> bool:
@@ -180,7 +180,7 @@ def _restrict_to_one_group(
 ) -> ChunkedRequest:
     """Return the request restricted to one group of vnodes that can hold the job."""
     request, groups = found.request, machine.group_by_resource(resource)
-    choice = VnodeGroupChoice(
+    choice = CandidateVnodeGroups(
         groups,
         groups.sum_by_group(_count_units_by_vnode(request, machine.capacity, machine, mask)) >= request.units,
         mask,

@@ -3,5 +3,5 @@
 - `pbs_programs` runs programs with deadlines.
 - `pbs_json` and `text_parsers` parse their output.
 - `pbs_reader` collects one reading.
-- `pbs_commands` starts and moves jobs, opens and closes queues, and writes the lease and boosts.
+- `pbs_actions` starts and moves jobs, opens and closes queues, and writes the lease and boosts.
 """

@@ -61,7 +61,7 @@ class PbsStateReader:
             asked["resources"] = RESOURCES_COMMAND
         texts = self._programs.query(asked, until_s)
         if "resources" in texts:
-            self._kinds = self._clock(), text_parsers.parse_resources(texts["resources"])
+            self._kinds = self._clock(), text_parsers.parse_resource_definitions(texts["resources"])
         jobs, unreadable = self._parse_jobs(texts["jobs"], until_s)
         assert self._kinds is not None
         kinds = self._kinds[1]

@@ -39,7 +39,7 @@ def parse_reservations(text: str) -> dict[str, Record]:
     return found
 
 
-def parse_resources(text: str) -> dict[str, PbsCustomResource]:
+def parse_resource_definitions(text: str) -> dict[str, PbsCustomResource]:
     """Return the custom resources in the output of `qmgr -c 'list resource'`, by name."""
     found: dict[str, PbsCustomResource] = {}
     name = ""

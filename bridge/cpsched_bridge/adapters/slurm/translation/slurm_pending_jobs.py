@@ -72,7 +72,7 @@ class PendingJobTranslationContext:
 
 
 @dataclass(frozen=True, slots=True)
-class _TranslatedRecord:
+class _CachedJobTranslation:
     """A translated record, with the values on which the translation depends."""
 
     record: Record
@@ -98,7 +98,7 @@ class CachingPendingJobTranslator:
     asked: dict[int, SlurmJobWithStartSettings] = field(default_factory=dict)
     """The modelled jobs of the last reading, by job number."""
     limits: array_tasks.RememberedArrayTaskLimits = field(default_factory=array_tasks.RememberedArrayTaskLimits)
-    _known: dict[tuple[int, str], _TranslatedRecord] = field(default_factory=dict)
+    _known: dict[tuple[int, str], _CachedJobTranslation] = field(default_factory=dict)
     """By job number and partition."""
     _split_by_task: set[int] = field(default_factory=set)
     """Jobs last translated task by task, although they can also run in equal shares."""
@@ -219,7 +219,7 @@ class CachingPendingJobTranslator:
         known = self._known.get(key)
         if known is None or not known.is_current(record, partition, conflicts):
             asked = _translate_or_reason(record, number, context.machine, partition, conflicts)
-            known = self._known[key] = _TranslatedRecord(record, partition, conflicts, asked)
+            known = self._known[key] = _CachedJobTranslation(record, partition, conflicts, asked)
         return known.asked
 
     def _make_pending_jobs(

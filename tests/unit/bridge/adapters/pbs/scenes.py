@@ -25,7 +25,7 @@ def recorded(jobs: str = "queued.json", vnodes: str = "vnodes.json") -> PbsRecor
         return parse_objects((RECORDED / name).read_text(), kind).records
 
     (server,) = read("server.json", "Server").values()
-    resources = text_parsers.parse_resources((RECORDED / "resources.txt").read_text())
+    resources = text_parsers.parse_resource_definitions((RECORDED / "resources.txt").read_text())
     queues, nodes = read("queues.json", "Queue"), read(vnodes, "nodes")
     return PbsRecords(NOW_S, server, read(jobs, "Jobs"), queues, nodes, {}, resources)
 

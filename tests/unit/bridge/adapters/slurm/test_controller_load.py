@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.slurm.controller_load import (
     ControllerLoadMonitor,
     parse_load,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
 
 STARS = "*******************************************************\n"
 

@@ -9,9 +9,9 @@ import pytest
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.multifactor_priority import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
@@ -20,8 +20,8 @@ from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import Py
 from cpsched_bridge.ports import Observation
 from tests.builders import words
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG, association
-from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
-from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL
-from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Clock
-from tests.unit.bridge.adapters.slurm.policy.test_policy_reader import Played as PlayedAsking
+from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Clock
+from tests.unit.bridge.adapters.slurm.policy.test_policy_cache import Played as PlayedAsking
 from tests.unit.bridge.adapters.slurm.policy.test_priority_ranking import state
 from tests.unit.bridge.adapters.slurm.scenes import Scene
 from tests.unit.bridge.adapters.slurm.test_slurm_backend import Played, order

@@ -7,7 +7,7 @@ import pytest
 import cpsched
 import cpsched_sim
 from cpsched import registry
-from cpsched_sim import pristine_copies
+from cpsched_sim import untrained_copies
 from cpsched_sim.cli.workload_command import workload_eurora
 
 
@@ -52,8 +52,8 @@ def test_uncopyable_instance_is_simulated_but_not_compared(workload):
 
 def test_keeps_no_data_of_deleted_instance(workload):
     predictor = Copyless()
-    pristine_copies.store_pristine_copy(predictor)
+    untrained_copies.store_untrained_copy(predictor)
     key = id(predictor)
-    assert key in pristine_copies._PRISTINE_COPIES  # noqa: SLF001
+    assert key in untrained_copies._PRISTINE_COPIES  # noqa: SLF001
     del predictor
-    assert key not in pristine_copies._PRISTINE_COPIES  # noqa: SLF001
+    assert key not in untrained_copies._PRISTINE_COPIES  # noqa: SLF001

@@ -28,14 +28,14 @@ class UncopyableInstance:
     why: str
 
 
-def store_pristine_copy(thing: Any) -> None:
+def store_untrained_copy(thing: Any) -> None:
     """Store a copy of an instance, unless one exists. Call this before the first simulation."""
     key = id(thing)
     if key not in _PRISTINE_COPIES:
         _PRISTINE_COPIES[key] = weakref.ref(thing, lambda _: _PRISTINE_COPIES.pop(key, None)), _try_deepcopy(thing)
 
 
-def pristine_copy(kind: str, thing: Any) -> Any:
+def untrained_copy(kind: str, thing: Any) -> Any:
     """Return a copy of an instance in its state before the first simulation. Raise `PluginLoadError` if it has none."""
     kept = _PRISTINE_COPIES.get(id(thing))
     found = _try_deepcopy(kept[1] if kept is not None else thing)

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Mapping
 
 from cpsched_bridge.adapters.pbs.pbs_records import Record, get_text
 from cpsched_bridge.adapters.pbs.translation.pbs_queues import is_true, why_unreadable
-from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
 from cpsched_bridge.adapters.pbs.transport.pbs_reader import PbsStateReader
 from cpsched_bridge.errors import BackendError
 
 POLL_INTERVAL_S = 0.05
 
 
-class UnmanagedQueue:
+class UnmanagedQueueGate:
     """The queue `name`, which this class opens and closes. An empty name means that there is no queue."""
 
     def __init__(self, reader: PbsStateReader, commands: PbsCommands, name: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.policy.policy_commands import SitePolicyCommandOutput, SitePolicyCommandQuery
-from cpsched_bridge.adapters.slurm.policy.policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput, SitePolicyCommandQuery
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
 
 

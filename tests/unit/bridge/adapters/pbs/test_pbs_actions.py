@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from cpsched_bridge.adapters.pbs.transport.pbs_commands import PbsCommands
+from cpsched_bridge.adapters.pbs.transport.pbs_actions import PbsCommands
 from cpsched_bridge.errors import CommandRefused
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError, exception_message
-from cpsched_bridge.adapters.slurm.policy.policy_commands import (
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
+from cpsched_bridge.adapters.slurm.policy.policy_queries import (
     REQUIRED_OUTPUTS,
     SitePolicyCommandOutput,
     SitePolicyQuery,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
 
 MAX_READ_INTERVAL_S = 300.0
 """Maximum interval between readings in seconds: Slurm's default of PriorityCalcPeriod."""

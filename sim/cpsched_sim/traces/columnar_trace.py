@@ -17,7 +17,7 @@ _CHUNK_JOBS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TraceColumns(Sequence[TraceJob]):
+class ColumnarTrace(Sequence[TraceJob]):
     """Jobs in columns of equal length, and a sequence of job objects. A slice shares existing objects.
 
     `recorded_start_s` is `NEVER` if unknown. `request` is an index into `requests`; `user`, `name` and `queue` are
@@ -42,9 +42,9 @@ class TraceColumns(Sequence[TraceJob]):
     """The job objects created so far; empty before the first access."""
 
     @classmethod
-    def of(cls, items: Iterable[TraceJob]) -> TraceColumns:
+    def of(cls, items: Iterable[TraceJob]) -> ColumnarTrace:
         """Return the columns of jobs. Return `items` unchanged if they are already columns."""
-        if isinstance(items, TraceColumns):
+        if isinstance(items, ColumnarTrace):
             return items
         found = list(items)
         jobs, count = [item.job for item in found], len(found)
@@ -111,7 +111,7 @@ class TraceColumns(Sequence[TraceJob]):
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, list | tuple | TraceColumns) and [*self] == [*other]
+        return isinstance(other, list | tuple | ColumnarTrace) and [*self] == [*other]
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -140,14 +140,14 @@ class TraceColumns(Sequence[TraceJob]):
             yield TraceJob(job, run_s, None if start_s == NEVER else start_s)
 
 
-_COLUMN_NAMES = tuple(field.name for field in fields(TraceColumns) if field.type == "IntArray")
+_COLUMN_NAMES = tuple(field.name for field in fields(ColumnarTrace) if field.type == "IntArray")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchedulerVisibleJobs(Sequence[Job]):
     """The jobs of a trace as a scheduler sees them."""
 
-    items: TraceColumns
+    items: ColumnarTrace
 
     @override
     def __len__(self) -> int:
