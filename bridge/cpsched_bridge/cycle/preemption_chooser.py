@@ -52,7 +52,7 @@ class PreemptionChooser:
     """A component that carries out preemptions in control mode."""
 
     backend: SupportsPreemption
-    book: PreemptionLedger
+    ledger: PreemptionLedger
     settings: PreemptionSettings
     timeout_s: int
     """Seconds from the decision until the job must run."""
@@ -72,15 +72,15 @@ class PreemptionChooser:
         """Return the chooser; None if the bridge does not choose victims."""
         if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
             return None
-        book = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
+        ledger = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
         keep_s = int(settings.journal.keep_jobs_days * 86_400)
-        return PreemptionChooser(backend, book, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s)
+        return PreemptionChooser(backend, ledger, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s)
 
     def prepare_observation(self) -> None:
         """Pass to the backend what the next observation depends on."""
-        stops, most = self.book.count_stops(), self.settings.max_per_job
+        stops, most = self.ledger.count_stops(), self.settings.max_per_job
         spared = frozenset(job_id for job_id, times in stops.items() if times >= most)
-        under_way = {job_id: entry.what for job_id, entry in self.book.open.items()}
+        under_way = {job_id: entry.what for job_id, entry in self.ledger.open.items()}
         self.backend.preemption_options = PreemptionOptions(under_way, spared)
 
     def process_offers(
@@ -90,17 +90,17 @@ class PreemptionChooser:
 
         The jobs of selected offers are no longer left to the cluster. No decision starts them.
         """
-        report.bridge_events += self.book.unreported_events
-        self.book.unreported_events = []
+        report.bridge_events += self.ledger.unreported_events
+        self.ledger.unreported_events = []
         self._offers = {}
         if report.other_leader is not None:
             self._other_leader_s = seen.now_s
         if report.mode != "control":
             self._drop_all(f"the bridge is in mode {report.mode}", seen.now_s, report)
             return seen
-        self.book.prune(seen.now_s - self.keep_s)
+        self.ledger.prune(seen.now_s - self.keep_s)
         self._close_finished(seen, entries, report)
-        under_way = self.book.open
+        under_way = self.ledger.open
         new = {each.pending.job.id: each for each in self._select_new(seen, entries)}
         for each in seen.preemptions:
             if each.pending.job.id in under_way and is_startable(each, seen):
@@ -126,27 +126,27 @@ class PreemptionChooser:
         """Close the open preemptions whose job runs, no longer waits for its victims, or has waited too long."""
         pending = {each.job.id: each for each in seen.pending}
         ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
-        for job_id, entry in self.book.open.items():
+        for job_id, entry in self.ledger.open.items():
             if job_id in ran:
-                self.book.close_entry(entry, "started", seen.now_s)
+                self.ledger.close_entry(entry, "started", seen.now_s)
             elif why := _why_not_ours(pending.get(job_id), entries.get(job_id)):
                 self._drop(entry, why, seen.now_s, report)
             elif seen.now_s - entry.since_s > self.timeout_s:
-                self.book.close_entry(entry, "ineffective", seen.now_s)
+                self.ledger.close_entry(entry, "ineffective", seen.now_s)
                 text = f"not running {seen.now_s - entry.since_s} s after the preemption for it"
                 report.add_event("preemption_ineffective", text, job_id)
                 report.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
-        self._reasons = {job_id: reason for job_id, reason in self._reasons.items() if job_id in self.book.open}
+        self._reasons = {job_id: reason for job_id, reason in self._reasons.items() if job_id in self.ledger.open}
 
     def _select_new(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
         """Return the new offers to carry out, within the limits."""
-        last_s, left = self.book.last_end_s("ineffective"), {each.job_id for each in seen.left}
+        last_s, left = self.ledger.last_end_s("ineffective"), {each.job_id for each in seen.left}
         if last_s is not None and 0 <= seen.now_s - last_s < PAUSE_S:
             return []
         if self._other_leader_s is not None and seen.now_s - self._other_leader_s < VICTIMS_END_S:
             return []
-        recent, found = self.book.count_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
-        under_way = self.book.open
+        recent, found = self.ledger.count_since(seen.now_s - HOUR_S), list[PreemptionOffer]()
+        under_way = self.ledger.open
         for offer in seen.preemptions:
             job = offer.pending.job
             entry = entries.get(job.id)
@@ -154,7 +154,7 @@ class PreemptionChooser:
                 continue
             if _why_not_ours(offer.pending, entry) or (entry is not None and entry.leave):
                 continue
-            failed_s = self.book.last_end_s("ineffective", "dropped", job_id=job.id)
+            failed_s = self.ledger.last_end_s("ineffective", "dropped", job_id=job.id)
             if failed_s is not None and seen.now_s - failed_s < HOUR_S:
                 continue
             limits = self.settings
@@ -169,10 +169,10 @@ class PreemptionChooser:
 
         Raise `sqlite3.Error` if the ledger cannot be written, and the backend's errors.
         """
-        under_way, names = self.book.open, seen.cluster.node_names
+        under_way, names = self.ledger.open, seen.cluster.node_names
         new = {job_id: offer for job_id, offer in self._offers.items() if job_id not in under_way}
         wanted = [(_to_under_way(each, names), each.pending.job.user) for each in new.values()]
-        self.book.record_intended(wanted, seen.now_s)
+        self.ledger.record_intended(wanted, seen.now_s)
         for job_id, offer in new.items():
             what = format_count(len(offer.victims), "running job")
             report.add_event("preemption", f"stops {what}: {', '.join(str(v.job_id) for v in offer.victims)}", job_id)
@@ -193,11 +193,11 @@ class PreemptionChooser:
             refused = [each for each in outcomes if each.result == "refused" and each.code != "not_sent"]
             if refused:
                 why = f"job {refused[0].job_id} was not stopped: {refused[0].detail}"
-                self._drop(self.book.open[job_id], why, seen.now_s, report)
+                self._drop(self.ledger.open[job_id], why, seen.now_s, report)
 
     def list_starts(self, entries: Mapping[int, ManagedJobEntry]) -> list[tuple[Job, Placement]]:
         """Return the held jobs whose victims have ended and whose nodes are free, with their placements."""
-        under_way = self.book.open
+        under_way = self.ledger.open
         return [
             (each.pending.job, each.placement)
             for job_id, each in self._offers.items()
@@ -207,16 +207,16 @@ class PreemptionChooser:
     def close(self, drop: bool) -> None:
         """Close the file. With `drop`, close the open preemptions first, because their jobs are released."""
         with suppress(sqlite3.Error):  # they then count as having had no effect
-            for entry in self.book.open.values() if drop else ():
-                self.book.close_entry(entry, "dropped", entry.since_s)
-        self.book.close()
+            for entry in self.ledger.open.values() if drop else ():
+                self.ledger.close_entry(entry, "dropped", entry.since_s)
+        self.ledger.close()
 
     def _drop_all(self, why: str, now_s: int, report: CycleReport) -> None:
-        for entry in self.book.open.values():
+        for entry in self.ledger.open.values():
             self._drop(entry, why, now_s, report)
 
     def _drop(self, entry: PreemptionEntry, why: str, now_s: int, report: CycleReport) -> None:
-        self.book.close_entry(entry, "dropped", now_s)
+        self.ledger.close_entry(entry, "dropped", now_s)
         report.add_event("preemption_dropped", why, entry.what.job_id)
 
 
