@@ -34,7 +34,7 @@ If waits are longer than under `easy`, the logarithm of their ratio is subtracte
 MAX_STEP_UP, MAX_STEP_DOWN = 0.25, 0.08
 """Limits on a step of the weight's logarithm. The weight rises faster than it falls, to protect large jobs."""
 
-STEP_CUT, STEP_RECOVERY, MIN_STEP_SCALE = 0.5, 2 ** (1 / 40), 2**-6
+STEP_CUT, STEP_RECOVERY, MIN_STEP_SCALE = 0.5, 2 ** (1 / 400), 2**-6
 """Factors applied to the scale of all steps: after a change of direction, and after each other step; smallest scale.
 
 A ratio shows a change of the weight only after some hundred jobs, and may jump at some weight. Without smaller steps,

@@ -207,11 +207,12 @@ def oscillation(values):
     return min(rises.max(), falls.max())
 
 
-@scaled_example_settings(8)
-@given(st.integers(0, 1000), st.floats(0.5, 0.9), st.sampled_from(["balance", "waits"]))
+@pytest.mark.parametrize("goal", ["balance", "waits"])
+@pytest.mark.parametrize(("seed", "load"), [*((seed, 0.5 + seed / 20) for seed in range(8)), (97, 0.7487), (973, 0.73)])
 def test_weight_settles_in_stationary_queue(seed, load, goal):
+    """The last two seeds oscillated by up to 82 % when the steps recovered in 40 steps."""
     dispatcher = Observed(goal)
-    replayed(dispatcher, stationary_jobs(seed, load, 160))
+    replayed(dispatcher, stationary_jobs(seed, load, 320))
     areas = np.array([area for area in dispatcher.areas if area is not None])
     assert oscillation(areas[-len(areas) // 4 :]) < 1.1
 
