@@ -45,15 +45,7 @@ def may_have_taken_effect(text: str) -> bool:
 def run_scancel(selector: str) -> str:
     """Cancel a job, and return the error; empty for success. Raise `ControllerCallError` if there is no answer."""
     try:
-        run = subprocess.run(
-            ["scancel", selector],
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            timeout=SCONTROL_TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-            env=build_environment(),
-        )
+        run = _run_program(["scancel", selector], SCONTROL_TIMEOUT_S)
     except OSError as error:
         raise make_not_sent_error(f"scancel cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
@@ -64,15 +56,20 @@ def run_scancel(selector: str) -> str:
 def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:
     """Return a command's output, or None if the command fails or exceeds the time limit."""
     try:
-        run = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-            env=build_environment(),
-        )
+        run = _run_program(command, timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return run.stdout if run.returncode == 0 else None
+
+
+def _run_program(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a Slurm program. Raise `OSError`, or `subprocess.TimeoutExpired` after `timeout_s` seconds."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
+        env=build_environment(),
+    )
