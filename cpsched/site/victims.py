@@ -103,18 +103,18 @@ def cheapest_victims(
     amounts: FreeAmounts,
     request: Request,
     candidates: Sequence[PreemptibleJob],
-    instead_of: Sequence[PreemptibleJob],
+    sufficient: Sequence[PreemptibleJob],
     effort: int = EFFORT,
 ) -> VictimChoice:
-    """Return the cheapest of `candidates` to stop so that a request fits, of at most as many jobs as `instead_of`.
+    """Return the cheapest of `candidates` to stop so that a request fits, of at most as many jobs as `sufficient`.
 
-    `instead_of` is a set that suffices, such as Slurm's choice. No victim has a longer grace time than the longest
-    there, so that the start is not delayed. The result is never dearer than `instead_of`. No victim can be omitted.
+    The request fits after the jobs in `sufficient`, such as Slurm's choice, have stopped. No victim has a longer grace
+    time than the longest in this set, so that the start is not delayed. The result is never dearer than `sufficient`. No victim can be omitted.
     """
-    longest_s = max(victim.grace_s for victim in instead_of)
+    longest_s = max(victim.grace_s for victim in sufficient)
     permitted = [each for each in candidates if each.grace_s <= longest_s]
-    search = _Search(amounts, request, permitted, instead_of)
-    search.offer(instead_of)
+    search = _Search(amounts, request, permitted, sufficient)
+    search.offer(sufficient)
     search.greedy()
     at_least = search.bound(0, search.need)
     if search.run(effort):
@@ -134,11 +134,11 @@ class _Search:
         amounts: FreeAmounts,
         request: Request,
         candidates: Sequence[PreemptibleJob],
-        instead_of: Sequence[PreemptibleJob],
+        sufficient: Sequence[PreemptibleJob],
     ) -> None:
         self.amounts, self.request = amounts, request
         self.need = request.units - StopTrial(amounts, request).total
-        self.most = len(instead_of)
+        self.most = len(sufficient)
         gains = np.minimum(_gains(amounts, request, candidates), self.need).tolist() if candidates else []
         useful = [at for at, gain in enumerate(gains) if gain > 0]
         useful.sort(key=lambda at: (candidates[at].price / gains[at], -gains[at]))
@@ -147,8 +147,8 @@ class _Search:
         self.price_before: list[int] = list(accumulate((each.price for each in self.order), initial=0))
         self.gain_before = list(accumulate(self.gains, initial=0.0))
         self.largest_from = list(accumulate(reversed(self.gains), max, initial=0.0))[::-1]
-        self.best: list[PreemptibleJob] = list(instead_of)
-        self.price = sum(each.price for each in instead_of)
+        self.best: list[PreemptibleJob] = list(sufficient)
+        self.price = sum(each.price for each in sufficient)
 
     def offer(self, victims: Sequence[PreemptibleJob]) -> None:
         """Keep a set that suffices if it is the cheapest so far, without the jobs that it does not need."""

@@ -46,7 +46,7 @@ def units_without(cluster, free, request, victims):
     return total
 
 
-def faults(cluster, free, request, candidates, instead_of, victims):
+def faults(cluster, free, request, candidates, sufficient, victims):
     """Return what is wrong with a choice of victims."""
     enough, found = request.units, []
     if units_without(cluster, free, request, victims) < enough:
@@ -55,20 +55,20 @@ def faults(cluster, free, request, candidates, instead_of, victims):
         found.append("a needless victim")
     if not {id(each) for each in victims} <= {id(each) for each in candidates} or len(victims) != len(set(victims)):
         found.append("not candidates")
-    if len(victims) > len(instead_of):
+    if len(victims) > len(sufficient):
         found.append("more victims")
-    if sum(each.price for each in victims) > sum(each.price for each in instead_of):
+    if sum(each.price for each in victims) > sum(each.price for each in sufficient):
         found.append("dearer")
-    if max(each.grace_s for each in victims) > max(each.grace_s for each in instead_of):
+    if max(each.grace_s for each in victims) > max(each.grace_s for each in sufficient):
         found.append("a later start")
     return found
 
 
-def least_price(cluster, free, request, candidates, instead_of):
+def least_price(cluster, free, request, candidates, sufficient):
     """Return the price of the cheapest permitted set, by trying all of them."""
-    longest_s = max(each.grace_s for each in instead_of)
+    longest_s = max(each.grace_s for each in sufficient)
     permitted = [each for each in candidates if each.grace_s <= longest_s]
-    sets = (some for count in range(1, len(instead_of) + 1) for some in combinations(permitted, count))
+    sets = (some for count in range(1, len(sufficient) + 1) for some in combinations(permitted, count))
     prices = [
         sum(e.price for e in some) for some in sets if units_without(cluster, free, request, some) >= request.units
     ]
@@ -91,18 +91,18 @@ def starts(draw, most=8):
     room, most = (units_without(cluster, free, wanted, victims) for victims in ((), candidates))
     assume(room < most)
     request = replace(wanted, units=draw(st.integers(room + 1, most)))
-    order, instead_of = draw(st.permutations(candidates)), []
-    while units_without(cluster, free, request, instead_of) < request.units:
-        instead_of.append(order[len(instead_of)])
-    return cluster, free, request, candidates, instead_of
+    order, sufficient = draw(st.permutations(candidates)), []
+    while units_without(cluster, free, request, sufficient) < request.units:
+        sufficient.append(order[len(sufficient)])
+    return cluster, free, request, candidates, sufficient
 
 
 @scaled_example_settings(400)
 @given(starts())
 def test_complete_search_finds_cheapest_permitted_set(start):
-    cluster, free, request, candidates, instead_of = start
+    cluster, free, request, candidates, sufficient = start
     before = free.copy()
-    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, instead_of, COMPLETE)
+    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, sufficient, COMPLETE)
     assert faults(*start, found.victims) == []
     assert found.price == sum(each.price for each in found.victims) == found.at_least
     assert found.price == least_price(*start)
@@ -112,8 +112,8 @@ def test_complete_search_finds_cheapest_permitted_set(start):
 @scaled_example_settings(400)
 @given(starts(), st.integers(0, 3))
 def test_short_search_states_valid_lower_bound(start, effort):
-    cluster, free, request, candidates, instead_of = start
-    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, instead_of, effort)
+    cluster, free, request, candidates, sufficient = start
+    found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, sufficient, effort)
     assert faults(*start, found.victims) == []
     assert found.at_least <= least_price(*start) <= found.price
 
