@@ -29,11 +29,11 @@ from tests.slurm.twin import SETS, Run, Shape, Submitted, submit, workload
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004, "erin": 2005, "frank": 2006}
 ACCOUNTS = {"lab": ("alice", "bob", "carol", "cpsched", "root"), "chem": ("dave", "erin", "frank")}
 JOBS = 200
-TASKS, AT_ONCE = 4, 2
+TASKS, MAX_RUNNING_TASKS = 4, 2
 """Tasks of an array, and how many of them may run at once."""
-MOST_S = 240
-"""Time limit of a run. What waits longer is lost."""
-LEFT_MOST = 0.5
+MAX_RUN_S = 240
+"""Time limit of a run in seconds. Jobs that wait longer are lost."""
+MAX_LEFT_SHARE = 0.5
 """Control serves a site if it leaves at most this share of jobs to Slurm."""
 MODES = ("shadow", "advise", "control")
 
@@ -57,7 +57,7 @@ def shapes_of(config: SiteConfig) -> dict[Shape, int]:
         shape("-N1 -n2", 1, 2): 4, shape("-N1 -n4", 1, 4): 4, shape("-N1 -n8", 1, 8): 5, shape("-N1 -n12", 1, 12): 4,
         shape("-N1 -n1 --mem=6G", 1, 1): 3, shape("-N2 --ntasks-per-node=8", 2, 8): 4,
         shape("-N4 --ntasks-per-node=8", 4, 8): 3, shape("-N1 -n4 --dependency=afterany:$id", 1, 4): 3,
-        shape(f"-N1 -n4 --array=1-{TASKS}%{AT_ONCE}", TASKS, 4): 3,
+        shape(f"-N1 -n4 --array=1-{TASKS}%{MAX_RUNNING_TASKS}", TASKS, 4): 3,
     }  # fmt: skip
     features = list(
         dict.fromkeys(each for group in groups for each in config.groups[group].features.split(",") if each)
@@ -235,7 +235,7 @@ def exceeded(config: SiteConfig, run: Run, ran: Sequence[Ran]) -> list[str]:
             if f"-L {name}:" in shape.options:
                 groups[f"licence {name}", count][""].append((*span, 1))
         if "--array" in shape.options:
-            groups["array tasks at once", AT_ONCE][number].append((*span, 1))
+            groups["array tasks at once", MAX_RUNNING_TASKS][number].append((*span, 1))
         words = dict(re.findall(r"(Max\w+)=(\S+)", config.qos.get(job.qos, "")))
         if most := words.get("MaxJobsPerUser"):
             groups[f"MaxJobsPerUser of {job.qos}", int(most)][job.user].append((*span, 1))
@@ -280,7 +280,9 @@ def measure(slurm: Slurm, config: SiteConfig, run: Run, jobs: Sequence[Submitted
     ids = submit(slurm, run, jobs)
     assert len(ids) == len(jobs), f"{config.name}: Slurm refused {len(jobs) - len(ids)} submissions"
     try:
-        wait_until(lambda: not slurm.run("squeue", "-h", "--all").strip(), MOST_S, "all jobs have ended", every_s=1.0)
+        wait_until(
+            lambda: not slurm.run("squeue", "-h", "--all").strip(), MAX_RUN_S, "all jobs have ended", every_s=1.0
+        )
     except AssertionError:
         print(slurm.run("squeue", "--all", "--format=%i %P %T %r %y %N"), file=sys.stderr)
         slurm.run("sh", "-c", "squeue -h --all --format=%A | sort -u | xargs -r scancel")
@@ -359,7 +361,7 @@ def run_config(slurm: Slurm, config: SiteConfig, count: int, seed: int, dispatch
         started = {label for (label,) in bridge.read(f"print(json.dumps(rows('ledger', {STARTED!r})))")}
         why = bridge.read(f"print(json.dumps(rows('ledger', {LEFT!r})))")
     left = sum(label not in started for label in labels) / len(labels)
-    control = Control.SERVED if left <= LEFT_MOST else Control.LEFT
+    control = Control.SERVED if left <= MAX_LEFT_SHARE else Control.LEFT
     reasons = [f"warnings: {', '.join(warnings)}"] if warnings else []
     reasons += [f"{number} x {text}" for text, number in why]
     return Result(config, control, reasons, others, left, alone, ours)

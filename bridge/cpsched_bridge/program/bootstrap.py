@@ -184,7 +184,7 @@ def make_fallback(settings: Settings, can: Capabilities) -> Policy | None:
 
 @contextmanager
 def plan_startup_steps(
-    policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, tell: ProgressListener
+    policy: Policy, spec: PolicySpec, settings: Settings, backend: Backend, show_step: ProgressListener
 ) -> Iterator[list[Step]]:
     """Yield a list of the steps that precede the first decision.
 
@@ -204,7 +204,7 @@ def plan_startup_steps(
         return text
 
     try:
-        yield [partial(_read_pending_step, backend), compiled, partial(_load_kernels, tell)]
+        yield [partial(_read_pending_step, backend), compiled, partial(_load_kernels, show_step)]
     finally:
         apart.close()
 
@@ -217,10 +217,10 @@ def _read_pending_step(backend: Backend) -> str | None:
         return None
 
 
-def _load_kernels(tell: ProgressListener) -> None:
+def _load_kernels(show_step: ProgressListener) -> None:
     """Load the kernels. The first decision reports any errors."""
     try:
-        kernel_warm_up.load_all_kernels(tell)
+        kernel_warm_up.load_all_kernels(show_step)
     except Exception as error:
         structlog.get_logger("bridge").error("kernels", detail=describe_failure(error))
 
@@ -443,13 +443,13 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
         raise
 
 
-def wait_for_checks(backend: Backend, tell: ProgressListener) -> Sequence[Check]:
-    """Wait until the adapter has started, then return the backend's checks. Call `tell` with each pending step."""
+def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[Check]:
+    """Wait until the adapter has started, then return the backend's checks. Call `show_step` with each pending step."""
     while True:
         try:
             return backend.run_checks()
         except BackendStarting as begins:
-            tell(str(begins))
+            show_step(str(begins))
 
 
 def check_until_ready(
@@ -457,7 +457,7 @@ def check_until_ready(
     pace: LoopClock,
     systemd: SystemdNotifier,
     max_wait_s: float,
-    tell: ProgressListener = lambda words: None,
+    show_step: ProgressListener = lambda words: None,
     mode: str = "control",
 ) -> bool:
     """Check the requirements of the mode. Return False if a signal interrupted the wait for the cluster.
@@ -467,13 +467,13 @@ def check_until_ready(
     does not answer is an error.
     """
     backoff, attempts = ExponentialBackoff(2.0, max_wait_s), 0
-    tell(f"checking the requirements of {mode} mode")
+    show_step(f"checking the requirements of {mode} mode")
     while True:
         try:
             require_checks(backend, mode)
             return True
         except BackendStarting as error:
-            tell(str(error))
+            show_step(str(error))
             if not pace.wait(0.0):
                 return False
             continue
@@ -482,7 +482,7 @@ def check_until_ready(
                 raise
             wait_s, attempts = backoff.delay_s(attempts), attempts + 1
             structlog.get_logger("bridge").error("waits_for_the_cluster", detail=str(error), again_in_s=wait_s)
-            tell(f"waiting for the cluster: {error}")
+            show_step(f"waiting for the cluster: {error}")
         systemd.notify("STATUS=waiting for the cluster", f"EXTEND_TIMEOUT_USEC={int(2e6 * (wait_s + 60))}")
         if not pace.wait(wait_s):
             return False
