@@ -109,7 +109,8 @@ def cheapest_victims(
     """Return the cheapest of `candidates` to stop so that a request fits, of at most as many jobs as `sufficient`.
 
     The request fits after the jobs in `sufficient`, such as Slurm's choice, have stopped. No victim has a longer grace
-    time than the longest in this set, so that the start is not delayed. The result is never dearer than `sufficient`. No victim can be omitted.
+    time than the longest in this set, so that the start is not delayed. The result is never dearer than `sufficient`.
+    No victim can be omitted.
     """
     longest_s = max(victim.grace_s for victim in sufficient)
     permitted = [each for each in candidates if each.grace_s <= longest_s]
