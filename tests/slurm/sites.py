@@ -36,6 +36,8 @@ MAX_RUN_S = 240
 MAX_LEFT_SHARE = 0.5
 """Control serves a site if it leaves at most this share of jobs to Slurm."""
 MODES = ("shadow", "advise", "control")
+PREEMPTED = ("|PREEMPTED", "|REQUEUED")
+"""States of a job that Slurm or, by `scontrol requeue`, the bridge has preempted."""
 
 STARTED = "select label from jobs where id in (select job_id from transitions where after = 'starting')"
 LEFT = (
@@ -259,7 +261,7 @@ def figures(
 ) -> Figures:
     """Return the figures of a run: its submissions by job number, and the accounting records by job.
 
-    `preempted` is how often Slurm preempted a job; such a job runs again without having run twice.
+    `preempted` is how often each job was preempted; such a job runs again without having run twice.
     """
     again = sum(each.restarts > (preempted or {}).get(name, 0) for name, each in ended.items())
     of = [(jobs[name.partition("_")[0]], name.partition("_")[0], each) for name, each in ended.items()]
@@ -291,7 +293,7 @@ def measure(slurm: Slurm, config: SiteConfig, run: Run, jobs: Sequence[Submitted
     )
     ended = slurm.sacct(ids)
     records = slurm.run("sacct", "-aXnPDo", "JobID,State", "-j", ",".join(ids)).split()
-    preempted = Counter(record.removesuffix("|PREEMPTED") for record in records if record.endswith("|PREEMPTED"))
+    preempted = Counter(record.partition("|")[0] for record in records if record.endswith(PREEMPTED))
     return figures(config, run, dict(zip(ids, jobs, strict=True)), ended, preempted), list(ended)
 
 
@@ -343,7 +345,9 @@ def row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def run_config(slurm: Slurm, config: SiteConfig, count: int, seed: int, dispatcher: str) -> Result:
+def run_config(
+    slurm: Slurm, config: SiteConfig, count: int, seed: int, dispatcher: str, choose_victims: bool = False
+) -> Result:
     """Run one configuration."""
     start(slurm, config)
     failed = {mode: failed_checks(slurm, mode) for mode in MODES}
@@ -355,7 +359,8 @@ def run_config(slurm: Slurm, config: SiteConfig, count: int, seed: int, dispatch
     jobs = jobs_of(run, count, seed)
     alone, _ = measure(slurm, config, run, jobs)
     slurm.plugin(on=True)
-    with LiveBridge(slurm, config.cluster, policy={"dispatcher": dispatcher}) as bridge:
+    settings = {"policy": {"dispatcher": dispatcher}, "preemption": {"choose": choose_victims}}
+    with LiveBridge(slurm, config.cluster, **settings) as bridge:
         ours, labels = measure(slurm, config, run, jobs)
         bridge.wait_for_rounds(1)
         started = {label for (label,) in bridge.read(f"print(json.dumps(rows('ledger', {STARTED!r})))")}
@@ -389,6 +394,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dispatcher", default="easy")
+    parser.add_argument("--choose-victims", action="store_true", help="the bridge chooses which jobs are preempted")
     wanted = parser.parse_args()
     slurm, results = Slurm(), []
     try:
@@ -396,7 +402,7 @@ def main() -> int:
         for config in chosen(wanted.site or (), wanted.count, wanted.first):
             began_s = time.monotonic()
             try:
-                result = run_config(slurm, config, wanted.jobs, wanted.seed, wanted.dispatcher)
+                result = run_config(slurm, config, wanted.jobs, wanted.seed, wanted.dispatcher, wanted.choose_victims)
             except (AssertionError, subprocess.SubprocessError) as error:  # the other sites run all the same
                 print(error, file=sys.stderr)
                 result = Result(config, Control.FAILED, [str(error).splitlines()[0]], [])
