@@ -2,7 +2,7 @@
 
 Each window of a trace is replayed under the twin of Slurm's scheduler. The boosted model (Brown et al., 2022) predicts
 the quantiles of the wait from the job's position, the load, its request and the hour, with scikit-learn's
-HistGradientBoostingRegressor (`pip install scikit-learn`). Like the forecasts, it learns only from jobs that have
+HistGradientBoostingRegressor (the extra `bench`). Like the forecasts, it learns only from jobs that have
 started: it is trained again for each tenth of the judged forecasts. CPSCHED_TRACES is the folder of the traces.
 Printed per window: mean pinball losses in seconds of the forecasts, the model and the twin's own estimates, and the
 loss of the forecasts in percent of each.
