@@ -145,8 +145,6 @@ def prepare(slurm: Slurm) -> None:
     files = " ".join(f"/run/fakegpu{number}" for number in range(GPU_FILES))
     for service in ("slurmctld", "wide"):
         slurm.run("sh", "-c", f"{add}; touch {files}", service=service)
-    folders = " ".join(config.state_folder for config in CONFIGS)
-    slurm.run("sh", "-c", f"rm -rf {folders}; mkdir -p {folders}; chown slurm: {folders}")
     docker("exec", slurm.python_container(), "sh", "-c", add)
     # A node that Slurm resumes boots: its slurmd restarts, with a new boot time.
     wake = '#!/bin/sh\nscontrol show hostnames "$1" >>/home/woken\n'
@@ -176,6 +174,8 @@ def start(slurm: Slurm, config: SiteConfig) -> None:
         path = f"/etc/slurm/{name}.conf"
         write = f"cat >{path}" if content else f"rm -f {path}"
         slurm.run("sh", "-c", write, service="wide", stdin="".join(f"{line}\n" for line in content))
+    folder = config.state_folder
+    slurm.run("sh", "-c", f"rm -rf {folder}; mkdir -p {folder}; chown slurm: {folder}")
     slurm.start_as(*config.slurm_conf())
     slurm.plugin(on=False)
     if any(line.startswith("SuspendTime") for line in config.settings):
