@@ -1,8 +1,8 @@
 """The cost of a cycle's decision around the dispatcher: CPU time of the bridge and of the dispatcher's process.
 
-`python -m tests.benchmarks.apart [JOBS]...`: numbers of queued jobs, on 500 nodes of which half are in use. Each round
-replaces one job in a hundred. Estimates, snapshot and the decision of `easy` are timed, in-process and with a separate
-process; medians of the rounds, in milliseconds.
+`python -m tests.benchmarks.isolation [JOBS]...`: numbers of queued jobs, on 500 nodes of which half are in use. Each
+round replaces one job in a hundred. Estimates, snapshot and the decision of `easy` are timed, in-process and with a
+separate process. Printed are medians of the rounds in milliseconds.
 """
 
 from __future__ import annotations

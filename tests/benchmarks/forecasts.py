@@ -1,4 +1,4 @@
-"""CPU cost of start forecasts for a bridge with many pending jobs: `python -m tests.benchmarks.outlook`.
+"""CPU cost of start forecasts for a bridge with many pending jobs: `python -m tests.benchmarks.forecasts`.
 
 A synthetic machine of 500 nodes is full, and 10,000 jobs of 200 users wait. Printed, each as the best of three:
 
@@ -70,23 +70,23 @@ def main() -> None:
     pending = words.parse_args().pending
     snapshot, past = site(pending)
     decision = ListDispatcher().decide(snapshot)
-    outlook = StartForecaster()
+    forecaster = StartForecaster()
     report = CycleReport(1, "shadow", 0.0, snapshot=snapshot, decision=decision, past=past)
-    outlook(report)
-    outlook.refresh()  # compiled, and everything learned
+    forecaster(report)
+    forecaster.refresh()  # compiled, and everything learned
     assert decision.plan_s is not None
-    for interval in list(outlook.intervals.values())[:2000]:
-        outlook._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
+    for interval in list(forecaster.intervals.values())[:2000]:
+        forecaster._calibration.record_outcome(interval, interval.median_s + 60)  # noqa: SLF001
     report.past = []
     question = HypotheticalSubmission(4, "2:00:00", amounts={"cores": 16})
     rows = {
-        "a cycle": lambda: outlook(report),
-        "all intervals": outlook.refresh,
-        "when": lambda: outlook.estimate_start(question),
-        "when, 300 nodes": lambda: outlook.estimate_start(
+        "a cycle": lambda: forecaster(report),
+        "all intervals": forecaster.refresh,
+        "when": lambda: forecaster.estimate_start(question),
+        "when, 300 nodes": lambda: forecaster.estimate_start(
             HypotheticalSubmission(300, "2:00:00", amounts={"cores": 16})
         ),
-        "windows": outlook.backfill_windows,
+        "windows": forecaster.backfill_windows,
     }
     idle = site(pending, seed=2, nodes=(400,), busy=250)[0]
     decided = ListDispatcher().decide(idle)
