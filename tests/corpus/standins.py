@@ -57,7 +57,7 @@ class VirtualTime:
     until_s: int | None = None
     tick: Callable[[int], None] = lambda now_s: None
     at_the_end: Callable[[], None] = lambda: None
-    outlooks: list[StartForecaster] = field(default_factory=list)
+    forecasters: list[StartForecaster] = field(default_factory=list)
 
 
 TIME = VirtualTime()
@@ -78,8 +78,8 @@ class VirtualPace(RealClock):
         if seconds > 0:
             TIME.now_s += max(1, round(seconds))
             if TIME.now_s >= TIME.until_s:
-                for outlook in TIME.outlooks:
-                    outlook.refresh()
+                for forecaster in TIME.forecasters:
+                    forecaster.refresh()
                 TIME.at_the_end()
                 return False
             TIME.tick(TIME.now_s)
@@ -94,7 +94,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     with (
         patch.object(bootstrap, "RealClock", VirtualPace),
         patch.object(bootstrap, "plan_startup_steps", lambda *_: nullcontext([])),
-        patch.object(bootstrap, "load_forecast_state", lambda outlook, path: TIME.outlooks.append(outlook)),
+        patch.object(bootstrap, "load_forecast_state", lambda forecaster, path: TIME.forecasters.append(forecaster)),
         patch.object(cli_reader, "time", SimpleNamespace(time=lambda: float(TIME.now_s), monotonic=time.monotonic)),
     ):
         yield

@@ -125,12 +125,12 @@ def start(config: Path) -> str:
 
 
 def recall(config: Path) -> str:
-    """Return what is wrong with an outlook that reads the file and writes it again."""
-    path, outlook = config.parent / "state" / "outlook", StartForecaster()
+    """Return what is wrong with a forecaster that reads the file and writes it again."""
+    path, forecaster = config.parent / "state" / "outlook", StartForecaster()
     with deadline():
-        bootstrap.load_forecast_state(outlook, path)
-        outlook(a_report(30_000))
-        bootstrap.save_forecast_state(outlook, path)
+        bootstrap.load_forecast_state(forecaster, path)
+        forecaster(a_report(30_000))
+        bootstrap.save_forecast_state(forecaster, path)
         try:
             forecast_state_codec.memory_from_json(forecast_state_file.read_forecast_state(path))
         except CorruptFileContent as error:

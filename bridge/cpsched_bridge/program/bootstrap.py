@@ -270,28 +270,28 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
 
     The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
     """
-    log, outlook = structlog.get_logger("outlook"), watch.outlook
-    load_forecast_state(outlook, path)
+    log, forecaster = structlog.get_logger("outlook"), watch.forecaster
+    load_forecast_state(forecaster, path)
 
     def again_and_again(over: Event) -> None:
         pause_s, kept_s = FORECAST_EVERY_S, time.monotonic()
         while not over.wait(pause_s):
             began_s = time.monotonic()
             try:
-                outlook.refresh()
+                forecaster.refresh()
                 watch.write_start_times()
             except Exception as error:  # a failed forecast must not stop the bridge
                 log.error("outlook", detail=describe_failure(error))
             if time.monotonic() - kept_s > SAVE_EVERY_S:
                 kept_s = time.monotonic()
-                save_forecast_state(outlook, path)
+                save_forecast_state(forecaster, path)
             pause_s = max(FORECAST_EVERY_S, FORECAST_PAUSE_FACTOR * (time.monotonic() - began_s))
 
     try:
         with run_in_background("outlook", again_and_again):
             yield
     finally:
-        save_forecast_state(outlook, path)
+        save_forecast_state(forecaster, path)
 
 
 @contextmanager
@@ -307,22 +307,22 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
         thread.join(THREAD_END_TIMEOUT_S)
 
 
-def load_forecast_state(outlook: StartForecaster, path: Path) -> None:
+def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
     """Load the forecasts' learned state. Log a warning if the file is unreadable; the next write replaces it."""
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
-            outlook.restore_memory(forecast_state_codec.memory_from_json(kept))
+            forecaster.restore_memory(forecast_state_codec.memory_from_json(kept))
     except (OSError, CorruptFileContent) as error:
         structlog.get_logger("outlook").warning(
             "outlook_forgotten", detail=f"{path}: {error}; forecasts start without history"
         )
 
 
-def save_forecast_state(outlook: StartForecaster, path: Path) -> None:
+def save_forecast_state(forecaster: StartForecaster, path: Path) -> None:
     """Write the forecasts' learned state. A failure does not stop the bridge."""
     try:
-        kept = outlook.export_memory()
+        kept = forecaster.export_memory()
         if kept is not None:
             forecast_state_file.write_forecast_state(path, kept)
     except Exception as error:

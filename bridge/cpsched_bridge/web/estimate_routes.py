@@ -23,7 +23,7 @@ _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 
 
 def estimate_routes(
-    outlook: StartForecaster,
+    forecaster: StartForecaster,
     at: Callable[[Request], page_schema.StatusPageView | None],
     sight: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
@@ -31,16 +31,16 @@ def estimate_routes(
     """Return the request handlers by path."""
 
     def when(request: Request) -> Response:
-        found = outlook.estimate_start(_parse_submission(request.query_params))
+        found = forecaster.estimate_start(_parse_submission(request.query_params))
         if found is None:
             return error_response(request, _NO_PLAN, 503)
-        return to_json_response(api_v1.to_when(found, outlook.plan_time_s()).model_dump_json().encode())
+        return to_json_response(api_v1.to_when(found, forecaster.plan_time_s()).model_dump_json().encode())
 
     def what_now(request: Request) -> Response:
-        found = outlook.backfill_windows(request.query_params.get("partition", ""))
+        found = forecaster.backfill_windows(request.query_params.get("partition", ""))
         if found is None:
             return error_response(request, _NO_PLAN, 503)
-        return to_json_response(api_v1.to_windows(found, outlook.plan_time_s()).model_dump_json().encode())
+        return to_json_response(api_v1.to_windows(found, forecaster.plan_time_s()).model_dump_json().encode())
 
     def form(request: Request) -> Response:
         view = at(request)
@@ -49,16 +49,16 @@ def estimate_routes(
         asked, wrong, found = {name: words.strip() for name, words in request.query_params.items()}, "", None
         try:
             found = (
-                outlook.estimate_start(_parse_submission(_drop_empty_fields(request.query_params)))
+                forecaster.estimate_start(_parse_submission(_drop_empty_fields(request.query_params)))
                 if "time" in asked
                 else None
             )
-            could = outlook.backfill_windows(asked.get("partition", ""))
+            could = forecaster.backfill_windows(asked.get("partition", ""))
         except InvalidValue as error:
             wrong, could = str(error), None
         wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
         text = page_rendering.render_start_estimate(
-            sight(request, view), asked, found, could, wrong, outlook.plan_time_s(), outlook.list_partitions()
+            sight(request, view), asked, found, could, wrong, forecaster.plan_time_s(), forecaster.list_partitions()
         )
         return to_html_response(text, 400 if wrong else 200)
 

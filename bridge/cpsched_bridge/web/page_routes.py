@@ -29,7 +29,7 @@ def page_routes(
     view: Callable[[], page_schema.StatusPageView | None],
     nothing_yet: Callable[[], Sequence[str]],
     door: PageAccessControl,
-    outlook: StartForecaster,
+    forecaster: StartForecaster,
 ) -> list[Route]:
     """Return the routes of the status page and version 1 of the API, with access control.
 
@@ -103,7 +103,7 @@ def page_routes(
 
     found: dict[str, Page] = {
         "/": page(page_rendering.render_index), "/jobs": page(page_rendering.render_jobs), "/nodes": page(page_rendering.render_nodes), "/wall": page(page_rendering.render_wall),  # noqa: E501
-        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(outlook, at, sight, why_not),
+        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(forecaster, at, sight, why_not),
         f"{api_v1.PREFIX}/jobs": api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
     }  # fmt: skip
     return [Route(path, door.guard(each)) for path, each in found.items()]

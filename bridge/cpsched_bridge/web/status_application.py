@@ -36,16 +36,16 @@ class StatusApplication:
         self._following = ForecastOutcomeTracker()
         self.exporter = PrometheusExporter()
         self.health = LoopHealth(settings.cycle)
-        self.outlook = StartForecaster(policy=f"{settings.mode}, {settings.policy.to_spec()}")
-        self.board = StatusPageState(settings, self.outlook)
+        self.forecaster = StartForecaster(policy=f"{settings.mode}, {settings.policy.to_spec()}")
+        self.board = StatusPageState(settings, self.forecaster)
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
         self.health(report)
         cycle = self._following.record_report(report, self._around())
-        self.exporter(replace(cycle, outcomes=self.outlook.take_outcomes()))
+        self.exporter(replace(cycle, outcomes=self.forecaster.take_outcomes()))
         if self.settings.serves_page:
-            self.outlook(report)
+            self.forecaster(report)
             self.board(cycle, self._following.promises)
 
     def on_startup_step(self, step: str) -> None:
@@ -57,7 +57,7 @@ class StatusApplication:
         routes = self._make_metrics_routes() if self.settings.metrics.enabled else []
         if self.settings.serves_page:
             door = PageAccessControl.from_settings(self.settings.page)
-            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, door, self.outlook)
+            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, door, self.forecaster)
         return make_app(routes)
 
     def write_start_times(self) -> None:

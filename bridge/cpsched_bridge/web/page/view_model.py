@@ -72,7 +72,7 @@ class StatusPageState:
     """The page's state between cycles."""
 
     settings: Settings
-    outlook: StartForecaster = field(default_factory=StartForecaster)
+    forecaster: StartForecaster = field(default_factory=StartForecaster)
     _instant: LatestCycleReports | None = None
     _list_running_jobs: dict[int, RunningJob] = field(default_factory=dict)
     _labels: Mapping[int, str] = field(default_factory=dict)
@@ -133,10 +133,10 @@ class StatusPageState:
             if instant is None:
                 return None
             if self._view is None or self._view.status.round != instant.last.number:
-                view = _StatusPageViewBuilder(instant, self.settings, past, self.outlook.intervals).build(
+                view = _StatusPageViewBuilder(instant, self.settings, past, self.forecaster.intervals).build(
                     lines[::-1], moments
                 )
-                promised = make_coverage_rows(self.outlook.week.count_outcomes(instant.observation.now_s))
+                promised = make_coverage_rows(self.forecaster.week.count_outcomes(instant.observation.now_s))
                 self._view = view.model_copy(update={"promises": promised})
             return self._view
 

@@ -36,7 +36,7 @@ def settings(bridge_at):
         bridge.cycle()
     cluster.submit(a_job(2, 3, 4, 3600, distinct=True, user="bob", name="waits"))
     bridge.cycle()
-    watch.outlook.refresh()
+    watch.forecaster.refresh()
     bridge.cycle()
     endpoint = HttpServer(watch.build_app(), "127.0.0.1", 0)
     yield Settings.model_validate({"metrics": {"port": int(endpoint.url.rsplit(":", 1)[1].rstrip("/"))}})

@@ -22,30 +22,30 @@ from tests.fuzz.stored import a_memory
 
 
 def again(kept, now_s=30_000):
-    """An outlook that began with what was kept."""
-    outlook = StartForecaster()
-    outlook.restore_memory(forecast_state_codec.memory_from_json(json.loads(json.dumps(kept))))
-    outlook(a_report(now_s))
-    return outlook
+    """Return a forecaster that has read the stored state."""
+    forecaster = StartForecaster()
+    forecaster.restore_memory(forecast_state_codec.memory_from_json(json.loads(json.dumps(kept))))
+    forecaster(a_report(now_s))
+    return forecaster
 
 
-def told(outlook):
+def told(forecaster):
     """Return the jobs with an interval but no start yet."""
-    return {row[0] for row in outlook.export_memory()["told"]}
+    return {row[0] for row in forecaster.export_memory()["told"]}
 
 
-def ends(outlook):
-    return len(outlook.export_memory()["ends"])
+def ends(forecaster):
+    return len(forecaster.export_memory()["ends"])
 
 
-def likely_start(outlook, now_s=30_000):
+def likely_start(forecaster, now_s=30_000):
     """Return the middle of the interval of a job behind a job of ada's that may run for another 600 s."""
     first = RunningJob(a_job(100, walltime_s=600, user="ada", name="run"), now_s, ((0, 1),))
     snapshot = a_snapshot(a_cluster(1, 1), [a_job(101, submit_s=now_s)], [first], now_s)
     decision = EasyDispatcher().decide(snapshot, "plan")
-    outlook(CycleReport(2, "shadow", 0.0, snapshot=snapshot, decision=decision))
-    outlook.refresh()
-    return outlook.intervals[101].median_s
+    forecaster(CycleReport(2, "shadow", 0.0, snapshot=snapshot, decision=decision))
+    forecaster.refresh()
+    return forecaster.intervals[101].median_s
 
 
 def test_restores_learned_state():
@@ -57,21 +57,21 @@ def test_restores_learned_state():
 
 
 def test_learns_each_end_once_despite_repeated_accounting():
-    outlook = again(kept := a_memory())
+    forecaster = again(kept := a_memory())
     last_s = max(row[-1] for row in kept["ends"])
     for start_s, end_s in ((0, 300), (last_s - 300, last_s), (last_s, last_s + 1)):
-        outlook(a_report(30_000, EndedJob(a_job(9, walltime_s=600, user="ada"), start_s, end_s)))
-    assert ends(outlook) == 41
+        forecaster(a_report(30_000, EndedJob(a_job(9, walltime_s=600, user="ada"), start_s, end_s)))
+    assert ends(forecaster) == 41
 
 
 def test_judges_job_that_ran_while_bridge_was_down():
-    outlook = again(a_memory())
-    assert 50 in told(outlook)
-    outlook(a_report(31_200, EndedJob(a_job(50, walltime_s=600, user="ada"), 31_000, 31_100)))
-    assert 50 not in told(outlook)
-    (score,) = outlook.take_outcomes()
+    forecaster = again(a_memory())
+    assert 50 in told(forecaster)
+    forecaster(a_report(31_200, EndedJob(a_job(50, walltime_s=600, user="ada"), 31_000, 31_100)))
+    assert 50 not in told(forecaster)
+    (score,) = forecaster.take_outcomes()
     assert score.width_s > 0 < score.pinball_s
-    assert outlook.take_outcomes() == []
+    assert forecaster.take_outcomes() == []
 
 
 def test_after_a_change_of_policy_forecasts_are_not_calibrated():
@@ -88,18 +88,18 @@ def test_ignores_memory_of_another_clock(now_s, kept):
 def test_writes_nothing_before_first_reading(tmp_path):
     path = tmp_path / "outlook"
     forecast_state_file.write_forecast_state(path, a_memory())
-    before, outlook = path.read_bytes(), StartForecaster()
-    bootstrap.load_forecast_state(outlook, path)
-    bootstrap.save_forecast_state(outlook, path)
+    before, forecaster = path.read_bytes(), StartForecaster()
+    bootstrap.load_forecast_state(forecaster, path)
+    bootstrap.save_forecast_state(forecaster, path)
     assert path.read_bytes() == before
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_bounds_file_size():
-    outlook, kept = StartForecaster(), a_memory()
+    forecaster, kept = StartForecaster(), a_memory()
     jobs = (a_job(id, walltime_s=600, user="u" * 500) for id in range(forecast_state_codec.MAX_ENDED_JOBS + 500))
-    outlook(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
-    kept = outlook.export_memory()
+    forecaster(a_report(0, *(EndedJob(job, job.id, job.id + 10) for job in jobs)))
+    kept = forecaster.export_memory()
     assert len(kept["ends"]) == forecast_state_codec.MAX_ENDED_JOBS
     assert max(len(row[1]) for row in kept["ends"]) == 256
     assert again(kept, 0).export_memory() == kept
@@ -137,19 +137,19 @@ def harmless(chance, kept):
         found = forecast_state_codec.memory_from_json(kept)
     except CorruptFileContent:
         return True
-    outlook = StartForecaster()
-    outlook.restore_memory(found)
-    outlook(a_report(30_000))
-    return forecast_state_codec.memory_from_json(json.loads(json.dumps(outlook.export_memory()))) is not None
+    forecaster = StartForecaster()
+    forecaster.restore_memory(found)
+    forecaster(a_report(30_000))
+    return forecast_state_codec.memory_from_json(json.loads(json.dumps(forecaster.export_memory()))) is not None
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100, bytes(1000), b"[" * 100_000])
 def test_reports_and_replaces_invalid_file(tmp_path, content, capsys):
-    path, outlook = tmp_path / "outlook", StartForecaster()
+    path, forecaster = tmp_path / "outlook", StartForecaster()
     path.write_bytes(content)
-    bootstrap.load_forecast_state(outlook, path)
-    outlook(a_report(5))
-    bootstrap.save_forecast_state(outlook, path)
+    bootstrap.load_forecast_state(forecaster, path)
+    forecaster(a_report(5))
+    bootstrap.save_forecast_state(forecaster, path)
     assert (
         forecast_state_file.read_forecast_state(path)["clock_s"],
         forecast_state_file.read_forecast_state(path)["ends"],
@@ -162,10 +162,10 @@ def test_reports_and_replaces_invalid_file(tmp_path, content, capsys):
 def test_directory_in_place_of_file_ends_nothing(tmp_path):
     path = tmp_path / "outlook"
     (path / "full").mkdir(parents=True)
-    outlook = StartForecaster()
-    bootstrap.load_forecast_state(outlook, path)
-    outlook(a_report(5))
-    bootstrap.save_forecast_state(outlook, path)
+    forecaster = StartForecaster()
+    bootstrap.load_forecast_state(forecaster, path)
+    forecaster(a_report(5))
+    bootstrap.save_forecast_state(forecaster, path)
     assert path.is_dir()
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cpsched.model import RunningJob
-from cpsched_bridge.telemetry import start_forecasts as outlooks
+from cpsched_bridge.telemetry import start_forecasts as forecasters
 from cpsched_bridge.web.job_explanation import NOT_CALIBRATED
 from tests.builders import a_job
 
@@ -27,7 +27,7 @@ def asked(site, words):
 def test_pending_job_gets_interval_once_available(site):
     full(site)
     assert site.view.queue[0].likely_from_s is None
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(1020)
     first, second = site.view.queue
     assert 1010 <= first.likely_from_s <= first.likely_to_s
@@ -38,20 +38,20 @@ def test_pending_job_gets_interval_once_available(site):
 @pytest.mark.parametrize("path", ["jobs/2", "api/v1/jobs/2", "when?time=10"])
 def test_page_and_api_say_that_forecasts_are_not_calibrated(site, path):
     full(site)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(1020)
     assert NOT_CALIBRATED in site.get(path)[2]
 
 
 def test_learns_from_actual_starts(site):
-    outlook = site.watch.outlook
+    forecaster = site.watch.forecaster
     for id in range(10, 80):
         now_s = 1000 * id
         site.cluster.submit(a_job(id, 3, 4, 600, now_s, distinct=True, user="ada"))
         site.cycle(now_s)
         site.cluster.submit(a_job(1000 + id, 3, 4, 600, now_s, distinct=True, user="ada"))
         site.cycle(now_s + 1)
-        outlook.refresh()
+        forecaster.refresh()
         site.cluster.now_s = now_s + 60
         site.cluster.end(id)
         site.cycle(now_s + 60)
@@ -60,8 +60,8 @@ def test_learns_from_actual_starts(site):
         site.cluster.end(1000 + id)
         site.cycle(now_s + 120)
     full(site, 1000 + 600)
-    outlook.refresh()
-    told = outlook.intervals[2]
+    forecaster.refresh()
+    told = forecaster.intervals[2]
     assert told.calibrated
     assert told.to_s - told.from_s < 200, "run times and waits were always the same"
 
@@ -114,8 +114,8 @@ def test_lists_current_windows(site):
 def test_has_no_answer_before_first_plan(site):
     assert asked(site, "time=10") == (503, '{"error":"the dispatcher has no plan yet; try again in the next cycle"}')
     assert site.get("api/v1/windows")[0] == 503
-    site.watch.outlook.refresh()
-    assert site.watch.outlook.intervals == {}
+    site.watch.forecaster.refresh()
+    assert site.watch.forecaster.intervals == {}
 
 
 def test_rejects_names_of_other_hosts(site):
@@ -124,17 +124,17 @@ def test_rejects_names_of_other_hosts(site):
 
 def test_tolerates_job_that_vanishes_without_start(site):
     full(site)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cluster.cancel(2)
     site.cycle(1020)
-    site.watch.outlook.refresh()
-    assert set(site.watch.outlook.intervals) == {3}
+    site.watch.forecaster.refresh()
+    assert set(site.watch.forecaster.intervals) == {3}
     assert isinstance(site.cluster.observe().running[0], RunningJob)
 
 
 def test_shows_interval_quality_on_page_and_in_metrics(site):
     full(site)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     assert site.view.promises == []
     assert "h-promises" not in site.get("when")[2]
     assert 'cpsched_start_intervals_total{outcome="held"} 0.0' in site.get("metrics")[2]
@@ -142,7 +142,7 @@ def test_shows_interval_quality_on_page_and_in_metrics(site):
     site.cluster.end(1)
     for to_s in (4600, 4601, 4602):
         site.cycle(to_s)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(4603)
     rows = {row.ahead: row for row in site.view.promises}
     assert rows["all"].model_dump() == {"ahead": "all", "told": 1, "held": 1, "early": 0, "late": 0}
@@ -174,8 +174,8 @@ def test_form_reports_missing_first_plan(site):
 
 def test_answers_queries_from_one_plan_for_a_while(site):
     full(site)
-    outlook, readings = site.watch.outlook, [5.0, 0.25, 0.0]
-    outlook.clock = lambda: readings.pop() if len(readings) > 1 else readings[0]
+    forecaster, readings = site.watch.forecaster, [5.0, 0.25, 0.0]
+    forecaster.clock = lambda: readings.pop() if len(readings) > 1 else readings[0]
     asked(site, "time=10")  # the queue took a quarter of a second to place: for five there is no new plan
     site.cycle(1100)
     assert site.json("when?time=10")["now_s"] == 1010
@@ -186,7 +186,7 @@ def test_answers_queries_from_one_plan_for_a_while(site):
 def test_estimate_after_many_jobs_uses_plans_near_that_time(site, monkeypatch):
     full(site)
     whole = asked(site, "nodes=3&time=10&cores=4")[0]
-    monkeypatch.setattr(outlooks, "MAX_JOBS_AHEAD", 1)
+    monkeypatch.setattr(forecasters, "MAX_JOBS_AHEAD", 1)
     found = asked(site, "nodes=3&time=10&cores=4")[0]
     assert found["planned_s"] == whole["planned_s"]
     assert found["likely_from_s"] <= found["planned_s"] <= found["likely_to_s"]

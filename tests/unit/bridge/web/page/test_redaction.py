@@ -57,7 +57,7 @@ def crowd(site_with, monkeypatch):
     )
     site.cluster.outages = (Outage("reserved", "resv-of-bob", (2,), 5000, 9000),)
     site.cycle(1010)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(1020)
     return site
 

@@ -36,7 +36,7 @@ def full(site):
     site.cluster.submit(*(a_job(id, 3, 4, 600, 1000, distinct=True, user="ada") for id in (2, 3)))
     site.cluster.submit(a_job(4, ineligible="Dependency"))
     site.cycle(1010)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(1020)
 
 
@@ -82,7 +82,7 @@ def test_start_estimate_and_windows(asked, site):
     site.cluster.cancel(2)
     site.cluster.cancel(3)
     site.cycle(1030)
-    site.watch.outlook.clock = lambda: 1e9
+    site.watch.forecaster.clock = lambda: 1e9
     assert {"whole": True, "units": 3, "walltime_s": 72 * 3600} in asked("windows")[1]["windows"]
 
 

@@ -85,14 +85,14 @@ def instant(site):
         a_job(7, 9, 4, 600, 1057, user="eve", distinct=True),
     )
     site.cycle(1070)
-    site.watch.outlook.refresh()
+    site.watch.forecaster.refresh()
     site.cycle(1080)
     return site
 
 
 def test_builds_complete_view(instant):
     """A node that is full of jobs is in use; one that is empty and takes none is unavailable."""
-    told = instant.watch.outlook.intervals[5]
+    told = instant.watch.forecaster.intervals[5]
     likely = {"likely_from_s": told.from_s, "likely_to_s": told.to_s}
     causes = [{"kind": kind, "jobs": 1} for kind in ("never", "resources", "ineligible")]
     expected = {
@@ -126,7 +126,7 @@ def test_builds_complete_view(instant):
 
 
 def test_builds_complete_v1_jobs(instant):
-    told = instant.watch.outlook.intervals[5]
+    told = instant.watch.forecaster.intervals[5]
     none = {
         "reason": "", "submit_s": None, "walltime_s": None, "planned_s": None, "likely_from_s": None,
         "likely_to_s": None, "start_s": None, "expected_end_s": None, "nodes": [],
