@@ -25,7 +25,7 @@ class IssuedStartForecasts:
     """The forecasts of jobs that have not started. The caller chooses the number that identifies a job."""
 
     most: int = _MAX_STORED_JOBS
-    told: dict[int, list[StartForecast]] = field(default_factory=dict)
+    by_job: dict[int, list[StartForecast]] = field(default_factory=dict)
     """Forecasts of each job, oldest first."""
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
@@ -33,18 +33,18 @@ class IssuedStartForecasts:
         return [job for job in waiting if now_s >= self._next_due_s(job)]
 
     def _next_due_s(self, job: int) -> int:
-        told = self.told.get(job)
-        if not told:
+        issued = self.by_job.get(job)
+        if not issued:
             return 0
-        return told[0].issued_at_s + FIRST_PAUSE_S * int(PAUSE_FACTOR ** (len(told) - 1))
+        return issued[0].issued_at_s + FIRST_PAUSE_S * int(PAUSE_FACTOR ** (len(issued) - 1))
 
     def issue(self, forecasts: Mapping[int, StartForecast]) -> None:
         """Store the forecasts of the jobs returned by `due_jobs`."""
-        for job, told in forecasts.items():
-            self.told.setdefault(job, []).append(told)
-        while len(self.told) > self.most:
-            del self.told[next(iter(self.told))]
+        for job, forecast in forecasts.items():
+            self.by_job.setdefault(job, []).append(forecast)
+        while len(self.by_job) > self.most:
+            del self.by_job[next(iter(self.by_job))]
 
     def take_forecasts(self, job: int) -> list[StartForecast]:
         """Remove a job that has started, and return its forecasts."""
-        return self.told.pop(job, [])
+        return self.by_job.pop(job, [])

@@ -100,7 +100,7 @@ def a_memory() -> Any:
     jobs = [a_job(id, user="ada", name="run", walltime_s=600) for id in range(60)]
     drawn_s = np.arange(60)[None, :].repeat(5, axis=0) * 600
     found = before.calibration.forecast(0, jobs, drawn_s[0].tolist(), drawn_s)
-    before.telling.issue({job.id: interval for job, interval in zip(jobs, found, strict=True)})
+    before.issued.issue({job.id: interval for job, interval in zip(jobs, found, strict=True)})
     outlook = StartForecaster()
     outlook.restore_memory(before)
     outlook(a_report(30_000, *(EndedJob(job, 600 * job.id, 600 * job.id + 300) for job in jobs[:40])))

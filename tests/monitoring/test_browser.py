@@ -93,7 +93,7 @@ def crowded(tmp_path_factory):
     made.cluster.submit(*(a_job(2000 + n, units=1 + n % 9, per_unit=64, submit_s=n, **words) for n in range(400)))
     made.cycle(100_030)
     made.cycle(100_400)
-    status = made.watch.board.get_view().status
+    status = made.watch.page_state.get_view().status
     assert status.running > 300
     assert status.queued > 300
     yield made.url

@@ -46,13 +46,13 @@ class LearnedForecastState:
     ends: Sequence[EndedJob] = ()
     """The ended jobs, oldest first."""
     calibration: StartCalibrator = field(default_factory=StartCalibrator)
-    telling: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
+    issued: IssuedStartForecasts = field(default_factory=IssuedStartForecasts)
     week: PastWeekIntervalOutcomes = field(default_factory=PastWeekIntervalOutcomes)
 
 
 def memory_to_json(memory: LearnedForecastState) -> Any:
     """Return the learned state as plain values."""
-    told = list(memory.telling.told.items())[-MAX_JOBS_WITH_INTERVALS:]
+    forecasts = list(memory.issued.by_job.items())[-MAX_JOBS_WITH_INTERVALS:]
     return {
         "format": FORMAT,
         "clock_s": memory.clock_s,
@@ -65,7 +65,7 @@ def memory_to_json(memory: LearnedForecastState) -> Any:
         "known": [[*features, ratio] for features, ratio in memory.calibration.past_errors],
         "levels": memory.calibration.levels,
         "told": [[id, [_forecast_to_json(each) for each in intervals[-MAX_INTERVALS_PER_JOB:]]]
-                 for id, intervals in told],
+                 for id, intervals in forecasts],
         "week": [[hour, horizon, INTERVAL_OUTCOMES.index(outcome), count]
                  for hour, counts in memory.week.hours.items() for (horizon, outcome), count in counts.items()],
     }  # fmt: skip
@@ -91,7 +91,7 @@ def memory_from_json(kept: Any) -> LearnedForecastState:
                 ),
             )
             for id, rows in kept["told"][-MAX_JOBS_WITH_INTERVALS:]:
-                found.telling.told[_require_integer(id)] = [
+                found.issued.by_job[_require_integer(id)] = [
                     _parse_forecast(*row) for row in rows[-MAX_INTERVALS_PER_JOB:]
                 ]
             _count_week(found.week, kept["week"])

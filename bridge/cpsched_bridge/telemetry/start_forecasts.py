@@ -215,9 +215,9 @@ class StartForecaster:
         return latest
 
     def _record_outcome(self, job_id: int, start_s: int) -> None:
-        for told in self._issued.take_forecasts(job_id):
-            self._calibration.record_outcome(told, start_s)
-            score = StartForecastScore.of(told, start_s)
+        for forecast in self._issued.take_forecasts(job_id):
+            self._calibration.record_outcome(forecast, start_s)
+            score = StartForecastScore.of(forecast, start_s)
             self.week.add_outcome(score.horizon, score.outcome, start_s)
             self._outcomes.append(score)
 
@@ -243,7 +243,7 @@ class StartForecaster:
         self._known_until_s = max((each.end_s for each in memory.ends), default=None)
         self.week = memory.week
         if memory.policy == self.policy:
-            self._calibration, self._issued = memory.calibration, memory.telling
+            self._calibration, self._issued = memory.calibration, memory.issued
 
     def export_memory(self) -> Any:
         """Return the learned state as plain values, or None before the first observation."""

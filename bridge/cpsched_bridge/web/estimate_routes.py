@@ -25,7 +25,7 @@ _NO_PLAN = "the dispatcher has no plan yet; try again in the next cycle\n"
 def estimate_routes(
     forecaster: StartForecaster,
     at: Callable[[Request], page_schema.StatusPageView | None],
-    sight: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
+    context: Callable[[Request, page_schema.StatusPageView], StatusPageContext],
     why_not: Callable[[Request], Sequence[str]],
 ) -> dict[str, Page]:
     """Return the request handlers by path."""
@@ -58,7 +58,7 @@ def estimate_routes(
             wrong, could = str(error), None
         wrong = wrong or ("" if could is not None else _NO_PLAN.strip())
         text = page_rendering.render_start_estimate(
-            sight(request, view), asked, found, could, wrong, forecaster.plan_time_s(), forecaster.list_partitions()
+            context(request, view), asked, found, could, wrong, forecaster.plan_time_s(), forecaster.list_partitions()
         )
         return to_html_response(text, 400 if wrong else 200)
 

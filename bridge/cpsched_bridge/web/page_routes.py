@@ -28,7 +28,7 @@ _STATIC_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg
 def page_routes(
     view: Callable[[], page_schema.StatusPageView | None],
     nothing_yet: Callable[[], Sequence[str]],
-    door: PageAccessControl,
+    access: PageAccessControl,
     forecaster: StartForecaster,
 ) -> list[Route]:
     """Return the routes of the status page and version 1 of the API, with access control.
@@ -42,7 +42,7 @@ def page_routes(
         found, reader = view(), request.state.reader
         return redact_for_user(found, reader) if found is not None and reader is not None else found
 
-    def sight(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
+    def context(request: Request, view: page_schema.StatusPageView) -> StatusPageContext:
         query = request.query_params
         return StatusPageContext(view, StatusPageQuery.from_query(query), query.get("part") == "live")
 
@@ -66,7 +66,7 @@ def page_routes(
             if tag not in made:
                 if len(made) >= _MAX_CACHED_PAGES:
                     made.clear()
-                made[tag] = make(sight(request, view))
+                made[tag] = make(context(request, view))
             return HTMLResponse(made[tag], headers={"ETag": tag, **HEADERS})
 
         return answered
@@ -77,7 +77,7 @@ def page_routes(
             return to_html_response(page_rendering.render_not_ready("../", version("cpsched"), why_not(request)))
         found = explain(view, asked)
         return to_html_response(
-            page_rendering.render_job(sight(request, view), found), 404 if found.state == "unknown" else 200
+            page_rendering.render_job(context(request, view), found), 404 if found.state == "unknown" else 200
         )
 
     def api_job(request: Request) -> Response:
@@ -103,10 +103,10 @@ def page_routes(
 
     found: dict[str, Page] = {
         "/": page(page_rendering.render_index), "/jobs": page(page_rendering.render_jobs), "/nodes": page(page_rendering.render_nodes), "/wall": page(page_rendering.render_wall),  # noqa: E501
-        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(forecaster, at, sight, why_not),
+        "/jobs/{job}": job, "/static/{name}": static, **estimate_routes(forecaster, at, context, why_not),
         f"{api_v1.PREFIX}/jobs": api_jobs, f"{api_v1.PREFIX}/jobs/{{job}}": api_job, f"{api_v1.PREFIX}/openapi.json": _send_openapi_document, "/api/{rest:path}": _reject_unknown_path,  # noqa: E501
     }  # fmt: skip
-    return [Route(path, door.guard(each)) for path, each in found.items()]
+    return [Route(path, access.guard(each)) for path, each in found.items()]
 
 
 def _send_openapi_document(_: Request) -> Response:

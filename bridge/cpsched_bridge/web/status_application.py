@@ -37,7 +37,7 @@ class StatusApplication:
         self.exporter = PrometheusExporter()
         self.health = LoopHealth(settings.cycle)
         self.forecaster = StartForecaster(policy=f"{settings.mode}, {settings.policy.to_spec()}")
-        self.board = StatusPageState(settings, self.forecaster)
+        self.page_state = StatusPageState(settings, self.forecaster)
 
     def __call__(self, report: CycleReport) -> None:
         """Record one cycle."""
@@ -46,7 +46,7 @@ class StatusApplication:
         self.exporter(replace(cycle, outcomes=self.forecaster.take_outcomes()))
         if self.settings.serves_page:
             self.forecaster(report)
-            self.board(cycle, self._following.promises)
+            self.page_state(cycle, self._following.promises)
 
     def on_startup_step(self, step: str) -> None:
         """Record a step before the first cycle; an empty string ends the start-up."""
@@ -56,13 +56,13 @@ class StatusApplication:
         """Return the web application to serve."""
         routes = self._make_metrics_routes() if self.settings.metrics.enabled else []
         if self.settings.serves_page:
-            door = PageAccessControl.from_settings(self.settings.page)
-            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, door, self.forecaster)
+            access = PageAccessControl.from_settings(self.settings.page)
+            routes += page_routes(self._get_current_view, self.health.list_unready_reasons, access, self.forecaster)
         return make_app(routes)
 
     def write_start_times(self) -> None:
         """Write all jobs and their start forecasts to the configured file, if any. Raise `OSError` on failure."""
-        path, view = self.settings.page.start_times_file, self.board.get_view()
+        path, view = self.settings.page.start_times_file, self.page_state.get_view()
         if path is None or view is None:
             return
         beside = path.with_name(f"{path.name}.new")
@@ -71,7 +71,7 @@ class StatusApplication:
 
     def _get_current_view(self) -> page_schema.StatusPageView | None:
         """Return the latest view, with an alert if the cycles have stalled."""
-        view, late = self.board.get_view(), self.health.list_stall_reasons()
+        view, late = self.page_state.get_view(), self.health.list_stall_reasons()
         if view is None or not late:
             return view
         status = view.status.model_copy(update={"alarms": [make_stalled_alert(late), *view.status.alarms]})

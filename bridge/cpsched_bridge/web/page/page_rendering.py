@@ -54,13 +54,13 @@ class StatusPageContext:
     """Whether to render only the part that changes, to update an open page."""
 
 
-def render_index(sight: StatusPageContext) -> str:
+def render_index(context: StatusPageContext) -> str:
     """Render the overview: alerts, resource use, pending reasons, next jobs, and the plan."""
-    view, asked = sight.view, sight.asked
+    view, asked = context.view, context.asked
     window = GanttWindow.around_now(view.chart, PAST_H * 3600, asked.ahead * 3600, asked.first or 0, asked.last)
     links = GanttLinkTargets(lambda id: f"jobs/{id}", lambda first, last: asked.address(first=first, last=last))
     return _render_page(
-        "index.html", sight,
+        "index.html", context,
         drawing=gantt_chart.draw_svg(view.chart, window, links),
         grouped=window.last - window.first > gantt_chart.MAX_ROWS,
         homeless=sum(bar.kind == "planned" and not bar.nodes for bar in view.chart.bars),
@@ -72,43 +72,43 @@ def render_index(sight: StatusPageContext) -> str:
     )  # fmt: skip
 
 
-def render_jobs(sight: StatusPageContext) -> str:
+def render_jobs(context: StatusPageContext) -> str:
     """Render the selected jobs, a hundred per page."""
-    view, asked = sight.view, sight.asked
+    view, asked = context.view, context.asked
     found = job_filters.filter_jobs(view, asked)
     shown, pages, asked = _select_page_rows(found, asked)
     mixed = asked.state in ("all", "aside")
     return _render_page(
-        "jobs.html", replace(sight, asked=asked), rows=_make_rows(shown, view, mixed), found=len(found), pages=pages,
+        "jobs.html", replace(context, asked=asked), rows=_make_rows(shown, view, mixed), found=len(found), pages=pages,
         choices=job_filters.list_filter_fields(view, asked), states=job_filters.STATE_LABELS,
         orders={name: words for name, (words, _) in job_filters.JOB_ORDERS.items()},
         kinds={cause.kind: cause.words for cause in view.status.causes},
     )  # fmt: skip
 
 
-def render_nodes(sight: StatusPageContext) -> str:
+def render_nodes(context: StatusPageContext) -> str:
     """Render the selected nodes with running and next jobs."""
-    view, asked = sight.view, sight.asked
+    view, asked = context.view, context.asked
     every = nodes_of(view)
     found = job_filters.filter_nodes(every, asked)
     shown, pages, asked = _select_page_rows(found, asked)
     counts = {state: sum(node.state == state for node in every) for state in NODE_STATES}
     return _render_page(
-        "nodes.html", replace(sight, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
+        "nodes.html", replace(context, asked=asked), rows=shown, found=len(found), pages=pages, counts=counts,
         orders={name: words for name, (words, _) in job_filters.NODE_ORDERS.items()}, most_named=_MAX_JOBS_PER_NODE,
         labels=_map_labels_by_id(view),
     )  # fmt: skip
 
 
-def render_wall(sight: StatusPageContext) -> str:
+def render_wall(context: StatusPageContext) -> str:
     """Render the overview for a wall display."""
-    waits_s = [sight.view.status.now_s - job.submit_s for job in sight.view.queue]
-    return _render_page("wall.html", sight, half_waited_s=median_low(waits_s) if waits_s else None)
+    waits_s = [context.view.status.now_s - job.submit_s for job in context.view.queue]
+    return _render_page("wall.html", context, half_waited_s=median_low(waits_s) if waits_s else None)
 
 
-def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
+def render_job(context: StatusPageContext, found: JobExplanation) -> str:
     """Render one job's page."""
-    of, names = found.job, [each.name for each in sight.view.status.resources]
+    of, names = found.job, [each.name for each in context.view.status.resources]
     words = ("name", "user", "account", "partition", "qos")
     facts = [(name, getattr(of, name)) for name in words if of is not None and getattr(of, name)]
     if isinstance(of, QueuedJobView) and of.priority:
@@ -117,14 +117,14 @@ def render_job(sight: StatusPageContext, found: JobExplanation) -> str:
     if asked is not None and of is not None and asked.nodes_from == (("partition", of.partition),):
         asked = asked.model_copy(update={"nodes_from": ()})
     return _render_page(
-        "job.html", sight, base="../", job=found, told=found.sentences, facts=facts,
+        "job.html", context, base="../", job=found, sentences=found.sentences, facts=facts,
         wants=list(request_text.request_details(asked, names)) if asked is not None else [],
         unknown_wants=of is not None and asked is None,
     )  # fmt: skip
 
 
 def render_start_estimate(
-    sight: StatusPageContext,
+    context: StatusPageContext,
     asked: Mapping[str, str],
     found: Sequence[ExpectedStart] | None,
     could: Sequence[BackfillWindow] | None,
@@ -137,7 +137,7 @@ def render_start_estimate(
     `wrong` is the error message. `found` is the answer at cluster time `now_s`, and `could` lists the sizes that could
     start now.
     """
-    status = sight.view.status
+    status = context.view.status
     amounts = [(each.name, _format_field_label(each.name)) for each in status.resources if each.capacity]
     rows = [_format_expected_start(each, now_s) for each in found or ()]
     sizes = [
@@ -147,7 +147,7 @@ def render_start_estimate(
     guess = any(each.interval is not None and not each.interval.calibrated for each in found or ())
     note = NOT_CALIBRATED if guess else ""
     return _render_page(
-        "when.html", sight, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, note=note,
+        "when.html", context, words=asked, amounts=amounts, rows=rows, sizes=sizes, wrong=wrong, note=note,
         partitions=partitions[1:], asked_for=found is not None, could=could is not None,
     )  # fmt: skip
 
@@ -188,10 +188,10 @@ def render_not_ready(base: str, version: str, why: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def _render_page(name: str, sight: StatusPageContext, base: str = "", **values: Any) -> str:
-    status = sight.view.status
+def _render_page(name: str, context: StatusPageContext, base: str = "", **values: Any) -> str:
+    status = context.view.status
     return html_templates.render_template(
-        name, view=sight.view, s=status, asked=sight.asked, base=base, home=base or "./", part=sight.part,
+        name, view=context.view, s=status, asked=context.asked, base=base, home=base or "./", part=context.part,
         here=name.partition(".")[0], version=status.version, clock=format_cluster_time(status.now_s),
         every_s=0 if name == "when.html" else max(_MIN_UPDATE_S, status.interval_s),
         refresh_s=_RELOAD_INTERVAL_S if name == "wall.html" else 0, **values,

@@ -9,29 +9,29 @@ def an_interval(now_s=0, middle_s=3600):
     return found
 
 
-def tell(telling, now_s, waiting):
-    due = telling.due_jobs(now_s, waiting)
-    telling.issue({job: an_interval(now_s, now_s + 600) for job in due})
+def issue(issued, now_s, waiting):
+    due = issued.due_jobs(now_s, waiting)
+    issued.issue({job: an_interval(now_s, now_s + 600) for job in due})
     return due
 
 
 def test_issues_forecast_at_once_and_then_rarely():
-    telling = IssuedStartForecasts()
-    assert tell(telling, 100, [1, 2]) == [1, 2]
-    assert tell(telling, 200, [1, 2, 3]) == [3]
-    assert tell(telling, 699, [3, 1]) == []
-    assert tell(telling, 700, [3, 1]) == [1]
-    assert tell(telling, 2499, [1]) == []
-    assert tell(telling, 2500, [1]) == [1]
-    assert [each.issued_at_s for each in telling.take_forecasts(1)] == [100, 700, 2500]
-    assert telling.take_forecasts(1) == []
+    issued = IssuedStartForecasts()
+    assert issue(issued, 100, [1, 2]) == [1, 2]
+    assert issue(issued, 200, [1, 2, 3]) == [3]
+    assert issue(issued, 699, [3, 1]) == []
+    assert issue(issued, 700, [3, 1]) == [1]
+    assert issue(issued, 2499, [1]) == []
+    assert issue(issued, 2500, [1]) == [1]
+    assert [each.issued_at_s for each in issued.take_forecasts(1)] == [100, 700, 2500]
+    assert issued.take_forecasts(1) == []
 
 
 def test_forgets_oldest_jobs_beyond_bound():
-    telling = IssuedStartForecasts(most=2)
+    issued = IssuedStartForecasts(most=2)
     for job in (1, 2, 3):
-        tell(telling, 0, [job])
-    assert set(telling.told) == {2, 3}
+        issue(issued, 0, [job])
+    assert set(issued.by_job) == {2, 3}
 
 
 def test_classifies_outcome_of_interval():

@@ -28,7 +28,7 @@ class Site:
 
     @property
     def view(self):
-        return self.watch.board.get_view()
+        return self.watch.page_state.get_view()
 
     def get(self, path="", **headers):
         """(status, headers, text)."""

@@ -389,7 +389,7 @@ def test_later_array_changes_do_not_change_view(site):
     site.cycle()
     site.cycle()
     free[:] = 0
-    assert site.watch.board._instant.free.any()  # noqa: SLF001
+    assert site.watch.page_state._instant.free.any()  # noqa: SLF001
 
 
 def test_renders_each_page_once_for_many_readers(site, monkeypatch):
