@@ -22,8 +22,8 @@ class PendingCode(StrEnum):
 
     The job may not start yet:
 
-    - `dependency`, or `depends_on` (names of the jobs); `begin_time`; `array_limit` (name of the elements): its array
-      has reached its limit on running elements.
+    - `dependency`, or `depends_on` (names of the jobs); `begin_time`, or `begins_at` (cluster time in seconds);
+      `array_limit` (name of the elements): its array has reached its limit on running elements.
     - `cluster` (name, details): a reason given by the cluster, such as a limit.
     - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and the group whose starts fail).
     - `held`, or `held_for_jobs` if PBS holds the job for other jobs (the holds). `held_by` (the holder).
@@ -50,6 +50,7 @@ class PendingCode(StrEnum):
     DEPENDENCY = "dependency"
     DEPENDS_ON = "depends_on"
     BEGIN_TIME = "begin_time"
+    BEGINS_AT = "begins_at"
     ARRAY_LIMIT = "array_limit"
     CLUSTER = "cluster"
     BACKED_OFF = "backed_off"
@@ -88,6 +89,7 @@ class PendingReason:
 
 
 ARGUMENTS: dict[PendingCode, tuple[type, ...]] = {
+    PendingCode.BEGINS_AT: (int,),
     **dict.fromkeys((PendingCode.RESOURCES, PendingCode.WHOLE_NODES), (int, int)),
     **dict.fromkeys(
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from cpsched.formatting import format_cluster_time
 from cpsched.model import PendingCode, PendingReason
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import CANNOT_BE_RELEASED, Hold, Holder, PendingJob
@@ -23,6 +24,7 @@ _KIND_AND_TEXT_BY_CODE = {
     PendingCode.DEPENDENCY: ("ineligible", "its dependencies are not satisfied"),
     PendingCode.DEPENDS_ON: ("ineligible", "depends on job {}"),
     PendingCode.BEGIN_TIME: ("ineligible", "its begin time has not been reached"),
+    PendingCode.BEGINS_AT: ("ineligible", "its begin time is {}"),
     PendingCode.ARRAY_LIMIT: ("ineligible", "its array has reached its limit on running {}"),
     PendingCode.CLUSTER: ("ineligible", "{}: {}"),
     PendingCode.BACKED_OFF: ("ineligible", "{} ({})"),
@@ -107,6 +109,8 @@ def format_reason(reason: PendingReason, distinct: bool = False) -> str:
     if kind == "resources":
         fit, units = map(int, reason.arguments)
         return _missing_node_reason(fit, units, reason.code is PendingCode.WHOLE_NODES, distinct)
+    if reason.code is PendingCode.BEGINS_AT:
+        return text.format(format_cluster_time(int(reason.arguments[0])))
     return text.format(*reason.arguments)
 
 

@@ -386,4 +386,5 @@ def _make_unmanaged_job(record: Record, reason: PendingReason, guarded: bool, pi
 
 
 def _find_begin_time_reason(record: Record, now_s: int) -> PendingReason | None:
-    return PendingReason(PendingCode.BEGIN_TIME) if (record["eligible_time"] or 0) > now_s else None
+    begin_s = record["eligible_time"] or 0
+    return PendingReason(PendingCode.BEGINS_AT, (begin_s,)) if begin_s > now_s else None

@@ -124,7 +124,7 @@ LEFT = {
 }
 
 INELIGIBLE = {
-    "begin_later": "begin time has not been reached",
+    "begin_later": "its begin time is 20",
     "partition_down": "DOWN",
     **dict.fromkeys(
         ("dependency_after", "dependency_afterok", "dependency_either", "dependency_never"), "depends on job "
