@@ -2,9 +2,9 @@
 
 `deploy/cluster wide 24`, then `python -m tests.slurm.victims [--jobs N] [--types TYPE]... [--modes MODE]... [--runs
 NAME]... [--out FILE]`: Slurm alone runs each workload with `preempt/qos` and `preempt/partition_prio`, and with the
-modes REQUEUE and CANCEL. The log of slurmctld names the victims of each preemptor, and the accounting records give the
-running jobs at that time. A preemption counts as clear if no job started or ended by itself in its second, because the
-records have whole seconds. `--again FILE` evaluates kept records without a cluster.
+modes REQUEUE and CANCEL. The log of slurmctld has the ends, preemptions and most starts in their order, and the
+accounting records have the other starts, so they give the running jobs before each preemption. `--again FILE` evaluates
+kept records without a cluster.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import argparse
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cpsched.feasibility import FreeAmounts, amounts_used
@@ -28,7 +31,9 @@ from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, MOST_WAIT_S, SETS,
 
 CLASSES = {"low": 1, "normal": 10, "high": 20}
 """The QOS or partitions with their priorities or tiers. Each preempts the lower ones."""
-LOG_LINE = re.compile(r"^\[(\S+)\] .*preempted JobId=(\S+) has been \w+ to reclaim resources for JobId=(\S+)")
+STARTED = re.compile(r"sched: Allocate JobId=(\S+) |Started JobId=(\S+) in ")
+ENDED = re.compile(r"_job_complete: JobId=(\S+) done")
+PREEMPTED = re.compile(r"preempted JobId=(\S+) has been \w+ to reclaim resources for JobId=(\S+)")
 SMALL = (Shape("-N1 -n2", 1, 2), Shape("-N1 -n4", 1, 4), Shape("-N1 -n8", 1, 8), Shape("-N1 -n16", 1, 16))
 WIDE = (
     Shape("-N2 --ntasks-per-node=8", 2, 8), Shape("-N4 --ntasks-per-node=4", 4, 4),
@@ -48,26 +53,27 @@ TYPES = ("qos", "partition_prio")
 MODES = ("REQUEUE", "CANCEL")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Segment:
-    """One run of a job, from the accounting records; seconds since the epoch."""
+    """One run of a job: the lines of the log with its start and its end, and the second of its start."""
 
     id: int
     shape: int
     class_name: str
-    start_s: int
-    end_s: int
     nodes: str
+    start_s: int
+    start_line: int
+    end_line: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Preemption:
     """The jobs that Slurm stopped for one job at one time."""
 
-    at_s: int
+    line: int
     shape: int
     class_name: str
-    victims: tuple[int, ...]
+    victims: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,8 @@ class Record:
     type: str
     mode: str
     run: str
-    segments: tuple[Segment, ...]
-    preemptions: tuple[Preemption, ...]
+    segments: list[Segment]
+    preemptions: list[Preemption]
 
 
 def configuration(type: str, mode: str, run: str) -> SiteConfig:
@@ -124,38 +130,60 @@ def record_run(slurm: Slurm, type: str, mode: str, name: str, count: int, seed: 
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
     listed = ",".join(ids)
     wait_until(lambda: "Unknown" not in slurm.run("sacct", "-aXnPDo", "End", "-j", listed), 60, "all are recorded")
+    command = ["sacct", "-aXnPD", "--array", "--format=JobID,JobIDRaw,Start,NodeList", "-j", listed]
+    rows = [line.split("|") for line in slurm.run("env", "SLURM_TIME_FORMAT=%s", *command).splitlines()]
+    starts = [(int(raw), int(start_s), nodes) for _, raw, start_s, nodes in rows if start_s.isdigit()]
     submitted = dict(zip(map(int, ids), jobs, strict=True))
-    command = ["sacct", "-aXnPD", "--array", "--format=JobID,JobIDRaw,Start,End,NodeList", "-j", listed]
-    segments, of_raw = [], {}
-    for line in slurm.run("env", "SLURM_TIME_FORMAT=%s", *command).splitlines():
-        label, raw, start_s, end_s, nodes = line.split("|")
+    kinds = {}
+    for label, raw, *_ in rows:
         job = submitted[int(label.partition("_")[0])]
-        shape = run.shapes[job.shape]
-        of_raw[int(raw)] = (job.shape, job.qos if type == "qos" else shape.partition)
-        if start_s.isdigit() and end_s.isdigit() and nodes.startswith("w"):
-            segments.append(Segment(int(raw), *of_raw[int(raw)], int(start_s), int(end_s), nodes))
-    lines = slurm.run("cat", log_of(config)).splitlines()
-    groups = itertools.groupby(preemptions_of(slurm, lines), key=lambda each: each[::2])
-    found = [
-        Preemption(at_s, *of_raw[preemptor], tuple(victim for _, victim, _ in group))
-        for (at_s, preemptor), group in groups
-        if preemptor in of_raw
-    ]
-    return Record(type, mode, name, tuple(segments), tuple(found))
+        kinds[int(raw)] = job.shape, job.qos if type == "qos" else run.shapes[job.shape].partition
+    return Record(type, mode, name, *read_log(slurm.run("cat", log_of(config)), starts, kinds))
 
 
-def preemptions_of(slurm: Slurm, lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield second, victim and preemptor of each preemption in the log."""
-    matches = [match for line in lines if (match := LOG_LINE.search(line))]
-    times = "\n".join(match[1].partition(".")[0] for match in matches)
-    seconds = slurm.run("date", "-f", "-", "+%s", stdin=times).split() if times else []
-    for match, at_s in zip(matches, seconds, strict=True):
-        yield int(at_s), raw_id(match[2]), raw_id(match[3])
+def read_log(
+    text: str, starts: Sequence[tuple[int, int, str]], kinds: Mapping[int, tuple[int, str]]
+) -> tuple[list[Segment], list[Preemption]]:
+    """Return the runs of all jobs and all preemptions in a log.
+
+    `starts` are the accounted starts: job, second and nodes. `kinds` are the shape and the class of each job. A start
+    that the log lacks, as those by backfill in new releases, is at the first line of its second.
+    """
+    lines = text.splitlines()
+    seconds = list(itertools.accumulate((second_of(line) for line in lines), max))
+    started, ended = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    found = list[Preemption]()
+    last: tuple[int, int] | None = None
+    for number, line in enumerate(lines):
+        if match := STARTED.search(line):
+            started[job_id(match[1] or match[2])].append(number)
+        elif match := ENDED.search(line):
+            ended[job_id(match[1])].append(number)
+        elif match := PREEMPTED.search(line):
+            victim, preemptor = job_id(match[1]), job_id(match[2])
+            if last != (preemptor, seconds[number]):
+                found.append(Preemption(number, *kinds[preemptor], []))
+            last = preemptor, seconds[number]
+            found[-1].victims.append(victim)
+            ended[victim].append(number)
+    segments = []
+    for job, start_s, nodes in starts:
+        logged = (number for number in started[job] if abs(seconds[number] - start_s) <= 1)
+        start_line = next(logged, bisect_left(seconds, start_s))
+        end_line = next((number for number in ended[job] if number > start_line), len(lines))
+        segments.append(Segment(job, *kinds[job], nodes, start_s, start_line, end_line))
+    return segments, found
 
 
-def raw_id(text: str) -> int:
-    """Return the job number of `12` or of the array task `12_3(15)`."""
-    return int(re.sub(r"^\d+_\d+\((\d+)\)$", r"\1", text))
+def second_of(line: str) -> int:
+    """Return the time of a line, `[2026-11-27T16:10:17.028] ...`, in seconds since the epoch; 0 if it has none."""
+    stamp, found, _ = line.removeprefix("[").partition("]")
+    return int(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()) if found and stamp[:2] == "20" else 0
+
+
+def job_id(label: str) -> int:
+    """Return the number of job `12` or of the array task `12_3(15)`."""
+    return int(label.partition("(")[2].rstrip(")") or label)
 
 
 # ------------------------------------------------------------------------------------------------ the comparison
@@ -167,33 +195,18 @@ def order_of(parameters: str) -> VictimOrder:
     return VictimOrder("youngest_first" in parameters, "strict_order" in parameters, int(found[1]) if found else 1)
 
 
-def compare(record: Record) -> tuple[int, int, int, int]:
-    """Return the number of preemptions, those with the same victims, the clear ones, and the same among these."""
+def compare(record: Record) -> tuple[int, int]:
+    """Return the number of preemptions, and of those with the same victims."""
     run, parameters = RUNS[record.run]
     run, order = run_with_classes(run, record.type), order_of(parameters)
-    cluster = Cluster.of(
-        [[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], [f"w{at + 1}" for at in range(NODES)], {}
-    )
+    names = [f"w{at + 1}" for at in range(NODES)]
+    cluster = Cluster.of([[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], names)
     rules = PreemptionRules("partition_prio", "requeue", tiers=CLASSES)
-    same, clear, both, stopped = 0, 0, 0, dict[int, int]()
+    same = 0
     for each in record.preemptions:
-        victims = set(each.victims)
-        theirs = [
-            segment
-            for segment in record.segments
-            if segment.start_s <= each.at_s <= segment.end_s
-            and (segment.id in victims or (segment.end_s > each.at_s and stopped.get(segment.id) != segment.start_s))
-        ]
-        changes = [
-            segment
-            for segment in record.segments
-            if each.at_s in (segment.start_s, segment.end_s) and segment.id not in victims
-        ]
-        twins = twin_victims(cluster, run, rules, order, each, theirs)
-        is_same, is_clear = twins == victims, not changes
-        same, clear, both = same + is_same, clear + is_clear, both + (is_same and is_clear)
-        stopped |= {segment.id: segment.start_s for segment in theirs if segment.id in victims}
-    return len(record.preemptions), same, clear, both
+        before = [one for one in record.segments if one.start_line < each.line <= one.end_line]
+        same += twin_victims(cluster, run, rules, order, each, before) == set(each.victims)
+    return len(record.preemptions), same
 
 
 def twin_victims(
@@ -231,22 +244,21 @@ def request_of(shape: Shape) -> Request:
     return Request(shape.units, (shape.cores, mib), shape.distinct, shape.exclusive)
 
 
-LINE = "{:15} {:8} {:10}" + " {:>12}" * 4
-COLUMNS = ("type", "mode", "workload", "preemptions", "same %", "clear", "same %")
+LINE = "{:15} {:8} {:10} {:>12} {:>12}"
+COLUMNS = ("type", "mode", "workload", "preemptions", "same %")
 
 
 def row(record: Record) -> str:
-    count, same, clear, both = compare(record)
-    shares = (f"{100 * part / whole:.1f}" if whole else "-" for part, whole in ((same, count), (both, clear)))
-    return LINE.format(record.type, record.mode, record.run, count, next(shares), clear, next(shares))
+    count, same = compare(record)
+    return LINE.format(record.type, record.mode, record.run, count, f"{100 * same / count:.1f}" if count else "-")
 
 
-def read_record(content: Mapping[str, object]) -> Record:
-    """Return a record that `asdict` wrote as JSON."""
-    segments = tuple(Segment(**each) for each in content["segments"])  # type: ignore[attr-defined]
-    found = (Preemption(**each) for each in content["preemptions"])  # type: ignore[attr-defined]
-    preemptions = tuple(replace(each, victims=tuple(each.victims)) for each in found)
-    return Record(str(content["type"]), str(content["mode"]), str(content["run"]), segments, preemptions)
+def read_record(text: str) -> Record:
+    """Return a record that was written as a line of JSON."""
+    content = json.loads(text)
+    segments = [Segment(**each) for each in content.pop("segments")]
+    preemptions = [Preemption(**each) for each in content.pop("preemptions")]
+    return Record(**content, segments=segments, preemptions=preemptions)
 
 
 def main() -> None:
@@ -263,7 +275,7 @@ def main() -> None:
     print(LINE.format(*COLUMNS), flush=True)
     if wanted.again:
         for text in wanted.again.read_text().splitlines():
-            print(row(read_record(json.loads(text))), flush=True)
+            print(row(read_record(text)), flush=True)
         return
     slurm = Slurm()
     try:
