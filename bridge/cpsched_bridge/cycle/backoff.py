@@ -1,12 +1,12 @@
-"""Back off jobs whose starts fail, individually or with their group, without affecting other jobs.
+"""Back off jobs whose starts fail, alone or with their group. Other jobs are not affected.
 
 Two kinds of failed starts cause a backoff:
 
 - The cluster gave a reason that concerns the job, or its user in an account, QOS or partition (`ports.ClusterReason`).
   The group that the reason names backs off.
 - The start failed without a known reason. All jobs in the failed job's equivalence class back off. After `max_failures`
-  consecutive failures, all of them are left to the cluster's own scheduler. If there is a more specific explanation,
-  only the job itself backs off.
+  consecutive failures, all jobs in the class are left to the cluster's own scheduler. If there is a more specific
+  explanation, only the job itself backs off.
 
 Rules for a backed-off group:
 
@@ -14,14 +14,14 @@ Rules for a backed-off group:
 - After the wait, one job in the group is tried, then two, then four. A failed start restarts the wait. After
   `MAX_TRIES` concurrent tries without a failure, the group's backoff ends. The wait also grows if no job could be
   tried.
-- If the reason is a limit on running jobs, each job in the group that ends permits another start without a wait.
-- Otherwise, a tried job is considered after all other jobs, and only if it fits the free resources. No job waits for
-  a start that may fail.
+- If the reason is a limit on running jobs, each end of a job in the group permits another start without a wait.
+- Otherwise, a tried job is considered after all other jobs, and only if it fits the free resources. No other job
+  therefore waits for a start that may fail.
 - The backoff of a single job ends when its request changes.
 
 If `MAX_GROUPS_PER_USER` of a user's groups back off and none of their jobs has run since, all of the user's jobs form
-one group. At most one start is then tried at a time, regardless of what the user submits. After a benign failure, for
-example because other jobs start first, the jobs do not wait but are placed last.
+one group. At most one start is then tried at a time, regardless of what the user submits. If the failures are benign,
+for example because other jobs start first, the jobs do not wait but are placed last.
 
 This mechanism does not depend on the values of the limits.
 """
@@ -47,14 +47,14 @@ from cpsched_bridge.store.ledger import LedgerState, LedgerTransition, ManagedJo
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff:
-    """A sequence of delays that start at `initial_s` and are multiplied by `factor` per attempt, up to `maximum_s`."""
+    """Delays that start at `initial_s` and are multiplied by `factor` per attempt, up to `maximum_s`."""
 
     initial_s: float
     maximum_s: float
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay in seconds after this number of attempts; 0 attempts give the initial delay."""
+        """Return the delay in seconds after `attempts` attempts; the initial delay follows 0 attempts."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def next_delay_s(self, delay_s: float) -> float:
@@ -65,20 +65,20 @@ class ExponentialBackoff:
 START_BACKOFF = ExponentialBackoff(2, 120)
 """Delays after failed starts in a group."""
 NO_TRIES = ExponentialBackoff(2, 1800)
-"""Delays while no job in a group runs. After the longest delay, the group's backoff ends."""
+"""Delays while no tried job in a group runs. The group's backoff ends after the longest delay."""
 MAX_TRIES = 64
-"""Number of concurrent tries in a group, all without a failure, after which the group's backoff ends."""
+"""Number of concurrent tries in a group that end its backoff if none of them fails."""
 MAX_GROUPS_PER_USER = 4
 """Number of a user's backed-off groups at which all of the user's jobs back off."""
 
 COMMAND_BACKOFF = ExponentialBackoff(1, 60)
-"""Delays between repetitions of a command without effect."""
+"""Delays between repetitions of a command that has had no effect."""
 MAX_REPETITIONS = 5
-"""Number of repetitions after which a command for a job is reported and delayed."""
+"""Number of times that a command is sent before it is reported and delayed."""
 COMMAND_MEMORY_S = 30
-"""Seconds for which a command is remembered after it took effect, because the effect may not last."""
+"""Seconds for which a command is remembered after it takes effect, because the effect may not last."""
 STUCK_S = 120
-"""Seconds with uninterrupted intents after which a job counts as stuck."""
+"""Seconds of uninterrupted intents after which a job counts as stuck."""
 
 
 @dataclass(slots=True)
@@ -91,19 +91,19 @@ class _BackoffGroup:
     until_s: float
     """Cluster time, in seconds, at which more jobs in the group are tried."""
     failures: int
-    """Number of consecutive observations with failed starts that have no known reason."""
+    """Number of consecutive observations with unexplained failed starts."""
     wait_s: float = START_BACKOFF.initial_s
     tries: int = 0
     """Number of jobs that may start before `until_s`."""
     next_tries: int = 1
     has_run: bool = False
-    """Whether jobs in the group have run since it backed off."""
+    """Whether jobs in the group have run since the backoff began."""
     tried: bool = False
     """Whether a job has run since the last wait."""
 
     @property
     def is_limit(self) -> bool:
-        """Whether each job in the group that ends permits another start."""
+        """Whether each end of a job in the group permits another start."""
         return self.start.is_limit and self.key != make_job_key(self.start.pending)
 
     @property
@@ -112,7 +112,7 @@ class _BackoffGroup:
         return self.start.benign and self.key.kind == "user"
 
     def fail(self, start: FailedStart, moved: bool, now_s: int) -> None:
-        """Restart the wait. Double it unless jobs in the group have started or ended since (`moved`)."""
+        """Restart the wait: reset it if jobs have started or ended (`moved`), and double it otherwise."""
         self.start, self.has_run = start, self.has_run or moved
         self.wait_s = START_BACKOFF.initial_s if moved else START_BACKOFF.next_delay_s(self.wait_s)
         self.failures = (0 if moved else self.failures) + (not start.explained)
@@ -120,7 +120,7 @@ class _BackoffGroup:
         self.tries, self.next_tries, self.tried = 0, 1, False
 
     def advance(self, began: int, ended: int, now_s: int) -> bool:
-        """Process the starts and ends in an observation without a failed start. Return False if the backoff is over."""
+        """Process the starts and ends in an observation without failures. Return False if the backoff is over."""
         self.tries = max(0, self.tries - began) + (ended if self.is_limit else 0)
         if began:
             self.has_run, self.tried, self.failures = True, True, 0
@@ -152,7 +152,7 @@ class _GroupedPendingJob:
     marked: PendingJob | None = None
 
     def mark(self, reason: PendingReason) -> PendingJob:
-        """Return the job marked as ineligible for this reason. Repeated calls return the same object."""
+        """Return the job, marked as ineligible for a reason. Repeated calls return the same object."""
         if self.marked is None or self.marked.job.ineligible != reason:
             self.marked = replace(self.pending, job=replace(self.pending.job, ineligible=reason))
         return self.marked
@@ -160,16 +160,16 @@ class _GroupedPendingJob:
 
 @dataclass(slots=True)
 class BackoffQueue:
-    """The backed-off groups by key. A restart loses them, and one failed start per group restores them."""
+    """The backed-off groups by key. After a restart, one failed start per group restores them."""
 
     jobs: frozenset[int] = frozenset()
     """Ids of the jobs that the last call of `mark_backed_off` marked."""
     _groups: dict[BackoffGroupKey, _BackoffGroup] = field(default_factory=dict)
     _waiting: dict[int, _GroupedPendingJob] = field(default_factory=dict)
-    """Cache of the last observation's jobs that belong to a group; most are unchanged in the next observation."""
+    """The last observation's pending jobs with their group keys, cached because most jobs do not change."""
 
     def record_starts(self, seen: Observation, starts: ObservedStartOutcomes) -> list[CycleEvent]:
-        """Record the outcomes of starts, update the groups, and return the events to report."""
+        """Record the outcomes of starts, update the groups, and return events to report."""
         if not starts.failed and not self._groups:
             return []
         began = Counter(key for id in starts.began if id in self._waiting for key in self._waiting[id].keys)
@@ -202,7 +202,7 @@ class BackoffQueue:
     def _back_off_user(
         self, user: str, failed: Sequence[FailedStart], began: Counter[BackoffGroupKey], seen: Observation
     ) -> list[CycleEvent]:
-        """Back off all jobs if the user has too many backed-off groups. Return the events to report."""
+        """Back off all jobs of a user with too many backed-off groups. Return the events to report."""
         key = _user_backoff_key(user)
         theirs = [
             each for each in self._groups.values()
@@ -221,7 +221,7 @@ class BackoffQueue:
     def _advance_groups(
         self, seen: Observation, began: Mapping[BackoffGroupKey, int], failed: Collection[BackoffGroupKey]
     ) -> None:
-        """Advance the groups without a failed start, and remove groups without pending jobs."""
+        """Advance the groups without failed starts, and remove groups whose backoff is over."""
         before, self._waiting = self._waiting, {}
         members: dict[BackoffGroupKey, Job] = {}
         for each in seen.pending:
@@ -246,7 +246,7 @@ class BackoffQueue:
     def find_jobs_to_unmanage(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], max_failures: int
     ) -> list[LedgerTransition]:
-        """Return the held jobs to leave to the cluster's own scheduler, after too many failed starts in their class."""
+        """Return transitions that leave held jobs to the cluster after too many failures in their class."""
         given_up = {key: each.failures for key, each in self._groups.items() if each.failures >= max_failures}
         found = []
         for each in seen.pending if given_up else ():
@@ -254,12 +254,12 @@ class BackoffQueue:
             if failures is None or entry is None or each.release_is_pointless:
                 continue
             if entry.state is LedgerState.HELD and not entry.leave:
-                why = f"{failures} consecutive starts of its equivalence class failed"
+                why = f"{failures} consecutive starts in its equivalence class failed"
                 found.append(make_transition(entry, LedgerState.HANDING_BACK, seen.now_s, why, event="left", leave=why))
         return found
 
     def mark_backed_off(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> Observation:
-        """Return the observation with backed-off jobs marked as ineligible, with the cluster's reason.
+        """Return the observation with backed-off jobs marked as ineligible, with the reason.
 
         Jobs that may be tried again are not marked. Unless they back off because of a limit, they are placed
         last, without priority and as if they had just been submitted.
@@ -299,13 +299,13 @@ class BackoffQueue:
 
 
 def _fits_free_resources(seen: Observation, request: Request) -> bool:
-    """Return whether a request fits the cluster's free resources."""
+    """Return whether the cluster's free resources satisfy a request."""
     room = free_units_by_node(request, seen.cluster, seen.free)
     return int((np.minimum(room, 1) if request.distinct else room).sum()) >= request.units
 
 
 def _merge_failed_starts(several: Sequence[FailedStart]) -> FailedStart:
-    """Return one failed start that represents all failed starts in a group in one observation."""
+    """Return one failed start that represents all of a group's failed starts in one observation."""
     explained, benign = all(each.explained for each in several), all(each.benign for each in several)
     return replace(several[-1], explained=explained, benign=benign)
 
@@ -328,7 +328,7 @@ class _SentCommand:
 
 @dataclass(slots=True)
 class CommandRetryTracker:
-    """The last intended command of each job and the number of its repetitions.
+    """The last command sent for each job, with the number of repetitions.
 
     The bridge sends the ledger's intents until the cluster shows their effect. A command without effect is reported
     once and then repeated with increasing delays. A different command restarts the count.
@@ -336,7 +336,7 @@ class CommandRetryTracker:
 
     _sent: dict[int, _SentCommand] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
-    """Cluster time at which each job's uninterrupted intents began; the ledger has a new time for each attempt."""
+    """Cluster time at which each job's uninterrupted intents began; the ledger shows only the last attempt."""
     stuck: set[int] = field(default_factory=set)
     """Ids of jobs that have had intents for more than `STUCK_S` seconds."""
 
@@ -346,7 +346,7 @@ class CommandRetryTracker:
         return last is None or last.kind != kind or now_s >= last.next_s
 
     def record_sent(self, kind: str, job_ids: Iterable[int], now_s: int) -> list[int]:
-        """Record commands that are being sent. Return the jobs whose repetitions must now be reported."""
+        """Record commands that are being sent. Return the ids of jobs whose command must now be reported."""
         in_vain = []
         for job_id in job_ids:
             last = self._sent.get(job_id)
@@ -358,9 +358,9 @@ class CommandRetryTracker:
         return in_vain
 
     def record_intended(self, job_ids: Collection[int], now_s: int) -> dict[int, int]:
-        """Record the jobs with current intents, and forget other jobs after `COMMAND_MEMORY_S` seconds.
+        """Record the jobs with current intents, and return the newly stuck jobs.
 
-        Return the newly stuck jobs with the duration of their intents in seconds.
+        The values are the durations of the intents in seconds. Other jobs are forgotten after `COMMAND_MEMORY_S` s.
         """
         self._since_s = {id: self._since_s.get(id, now_s) for id in job_ids}
         before, self.stuck = self.stuck, {id for id, since_s in self._since_s.items() if now_s - since_s > STUCK_S}

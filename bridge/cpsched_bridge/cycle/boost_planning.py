@@ -1,4 +1,4 @@
-"""Compute a priority boost for each pending job so that the cluster's order matches the plan's order.
+"""Compute priority boosts that make the cluster's job order match the plan's order.
 
 Slurm sorts by tier, then by priority, then by job number. Advise mode adds a boost between 0 and a bound to the
 priority of some jobs. A job can therefore pass another job in its tier only if their own priorities differ by less than
@@ -20,7 +20,7 @@ from itertools import pairwise
 from cpsched.errors import require
 
 HEADROOM_DIVISOR = 2
-"""Divisor of the bound: a new order uses one part, and the rest is reserved for jobs that later move to the front."""
+"""Divisor of the bound: a new order uses one part, which leaves the rest for jobs that move to the front later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class RankedPendingJob:
     """A pending job with its rank on the cluster."""
 
     id: int
-    """Id of the entry. Between jobs with equal priority, the cluster starts the job with the lowest id first."""
+    """Id of the entry. Among jobs with equal priority, the cluster starts the job with the lowest id first."""
     own: int
-    """Priority that the cluster computes without the boost. May be below 1, which the cluster displays as 1."""
+    """Priority without the boost, as computed by the cluster. A value below 1 is displayed as 1."""
     points: int = 0
     """The current boost, regardless of who set it."""
     tier: int = 0
     movable: bool = True
-    """Whether the bridge may change the boost. False if another actor set it or a boost would have no effect."""
+    """Whether the bridge may change the boost; False if another actor set it or it has no effect."""
 
     @property
     def displayed_priority(self) -> int:
@@ -50,9 +50,9 @@ class PriorityBoostLimits:
     points: int
     """Maximum boost per job."""
     depth: int = 100
-    """Number of jobs at the front of the plan that are ordered; later jobs get no boost."""
+    """Number of jobs to order, at the front of the plan; later jobs get no boost."""
     changes: int = 100
-    """Maximum number of boosts changed at a time; jobs at the front come first."""
+    """Maximum number of boosts changed at a time, beginning at the front of the plan."""
 
     def __post_init__(self) -> None:
         for name in ("points", "depth", "changes"):
@@ -60,14 +60,14 @@ class PriorityBoostLimits:
 
     @property
     def min_gap(self) -> int:
-        """Minimum distance between the priorities of two ordered jobs: how far they may drift before the jobs swap."""
+        """Minimum gap between two ordered jobs' priorities, which may drift by this much before the jobs swap."""
         return max(1, self.points // (HEADROOM_DIVISOR * (self.depth + 1)))
 
 
 def plan_boost_changes(
     wished: Sequence[RankedPendingJob], others: Iterable[RankedPendingJob], bounds: PriorityBoostLimits
 ) -> list[tuple[int, int]]:
-    """Return (job id, new boost) for each changed boost: the front of the plan first, then the removals.
+    """Return (job id, new boost) pairs for changes at the front of the plan, then for removals.
 
     `wished` contains the planned jobs in order. `others` are jobs outside the plan, which lose their boosts.
     """
@@ -82,7 +82,7 @@ def plan_boost_changes(
 
 
 def compute_order_agreement(wished: Sequence[RankedPendingJob]) -> float:
-    """Return the share of same-tier job pairs that the cluster ranks in plan order; 1 if there are no pairs.
+    """Return the share of same-tier job pairs that are ranked in plan order; 1 if there are no pairs.
 
     The result is 1 minus the normalized Kendall distance.
     """
@@ -100,7 +100,7 @@ def compute_order_agreement(wished: Sequence[RankedPendingJob]) -> float:
 def _plan_tier_boosts(
     front: Sequence[RankedPendingJob], behind: Sequence[RankedPendingJob], bounds: PriorityBoostLimits
 ) -> dict[int, int]:
-    """Return the boosts of the movable jobs at the front of one tier, by job id."""
+    """Return the boosts for the movable jobs at the front of one tier, by job id."""
     floor = sorted(max(1, each.own) if each.movable else each.displayed_priority for each in behind)
     layout = _compute_lowest_priorities(front, floor, bounds.points, bounds.min_gap)
     order = sorted(range(len(front)), key=lambda at: (-layout[at], at))
@@ -126,7 +126,7 @@ def _plan_tier_boosts(
 def _compute_lowest_priorities(
     front: Sequence[RankedPendingJob], floor: Sequence[int], most: int, gap: int
 ) -> list[int]:
-    """Return the lowest priorities at which each job precedes as many later jobs as it can pass.
+    """Return the lowest priorities at which each job precedes all later jobs that it can pass.
 
     The priorities are computed from the last job to the first. A job ignores the jobs that it cannot pass.
     """
@@ -151,9 +151,9 @@ def _keep_longest_run(
     bounds: PriorityBoostLimits,
     ties: bool,
 ) -> list[int]:
-    """Return priorities that leave the longest ordered run of jobs unchanged and move the other jobs between them.
+    """Return priorities that keep the longest ordered run of jobs and move the others between them.
 
-    `least` are the minimum priorities. With `ties`, two jobs of equal priority are in order if their job numbers are.
+    `least` contains the minimum priorities. With `ties`, job numbers decide the order of jobs with equal priority.
     """
     scale = len(front) + 1
     by_number = {each.id: rank for rank, each in enumerate(sorted(front, key=lambda each: -each.id))}
@@ -199,7 +199,7 @@ def _find_longest_run(keys: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _compute_boost(each: RankedPendingJob, value: int, bounds: PriorityBoostLimits) -> int:
-    """Return the boost that raises a job to priority `value`, or the current boost if that suffices."""
+    """Return the boost that brings a job to priority `value`, or the current boost if it suffices."""
     if each.displayed_priority == value and 0 <= each.points <= bounds.points:
         return each.points
     return max(0, min(bounds.points, value - each.own)) if each.own + bounds.points > 1 else 0

@@ -1,4 +1,4 @@
-"""Set and remove priority boosts so that the cluster's own scheduler follows the plan's order.
+"""Set and remove priority boosts to make the cluster's own scheduler follow the plan's order.
 
 The boost ledger records each boost before it is sent. After a crash at any time, the next bridge process can therefore
 distinguish the bridge's boosts from other actors' boosts. `docs/cycle.md` lists the cases.
@@ -27,20 +27,20 @@ from cpsched_bridge.store.state_paths import boost_ledger_path
 COMMAND_KIND = "advise"
 """Name of the command in the journal and the metrics."""
 KEEP_UNPLANNED_S = 300.0
-"""Seconds for which a job outside the plan keeps its boost, because plans ignore nodes that are being freed."""
+"""Seconds for which an unplanned job keeps its boost, because plans ignore nodes that are being freed."""
 MAX_REMOVED_BOOSTS = 500
 """Maximum number of jobs whose boosts are removed in one cycle."""
 
 
 @dataclass(slots=True)
 class PriorityBooster:
-    """A component that sets and removes the priority boosts of one cluster's jobs."""
+    """A component that sets and removes priority boosts on one cluster."""
 
     backend: SupportsBoost
     book: BoostLedger
     settings: AdviseModeSettings
     keep_s: int = 30 * 86_400
-    """Seconds for which a boost ledger entry outlives its job, because a requeued job still has its boost."""
+    """Seconds for which an entry outlives its job, because a requeued job still has its boost."""
     last: PriorityBoostReport | None = None
     """Result of the last comparison of the plan's order with the cluster's order."""
     _due_s: float = float("-inf")
@@ -50,7 +50,7 @@ class PriorityBooster:
     _clean: bool = False
     """Whether the last check found no pending job with a boost set by the bridge."""
     _unplanned: dict[int, float] = field(default_factory=dict)
-    """Monotonic time since which each boosted job has been outside the plan, by job id."""
+    """Monotonic time since which each entry has been outside the plan, by id."""
     _zeroed: set[int] = field(default_factory=set)
     """Ids of jobs whose hidden boost was set to 0, which is done only once."""
     _planned: dict[int, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class PriorityBooster:
 
     @staticmethod
     def from_settings(backend: Backend, settings: Settings) -> PriorityBooster | None:
-        """Return the booster of a cluster; None in shadow mode or if the cluster does not support boosts."""
+        """Return a booster, or None in shadow mode or if the cluster does not support boosts."""
         if settings.mode == "shadow" or not isinstance(backend, SupportsBoost):
             return None
         book = BoostLedger(boost_ledger_path(settings), settings.durable)
@@ -70,7 +70,7 @@ class PriorityBooster:
             self._planned = report.decision.plan_by_job(report.snapshot)
 
     def report_early_starts(self, report: CycleReport) -> None:
-        """Report, in advise mode, the jobs that the cluster started long before their planned start."""
+        """Report jobs that the cluster started long before their planned start, in advise mode."""
         planned, self._planned = self._planned, {}
         if report.mode != "advise":
             return
@@ -134,8 +134,8 @@ class PriorityBooster:
     def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
         """Remove the bridge's boosts until no job has one.
 
-        Afterwards, check again every `every_s` seconds while the boost ledger has entries: a requeued job regains its
-        boost.
+        Afterwards, check again every `every_s` seconds while the boost ledger has entries, because a requeued job
+        regains its boost.
         """
         self.last = report.advised = None
         self._due_s = float("-inf")
@@ -150,7 +150,7 @@ class PriorityBooster:
         self._clean = all(each.id in self._zeroed for each in wanted)
 
     def count_boosted_jobs(self) -> int:
-        """Return how many jobs may have a boost set by the bridge; 0 once the cluster has shown that there are none."""
+        """Return how many jobs may have a boost set by the bridge; 0 after a check that found none."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _read_ranks(self, now_s: int) -> Sequence[QueueRank]:
@@ -162,7 +162,7 @@ class PriorityBooster:
         return PriorityBoost(rank.id, points, _list_possible_boosts(rank, self.book))
 
     def _record_and_send(self, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-        """Record boosts, send them, report the outcomes, and return them. Removals need no record."""
+        """Record and send boosts, then report and return the outcomes. Removals are not recorded."""
         if not advice:
             return ()
         raised = {each.id: each.points for each in advice if each.points}
@@ -177,7 +177,7 @@ class PriorityBooster:
 
 
 def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
-    """Return the ids of jobs with a planned start, sorted by start time and then by position in the queue."""
+    """Return the ids of jobs with a planned start, sorted by start time and then by queue position."""
     plan = decision.plan_by_job(snapshot) | dict.fromkeys(decision.starts_by_job(snapshot), snapshot.now_s)
     place = {job.id: at for at, job in enumerate(snapshot.queued_jobs())}
     return sorted(plan, key=lambda id: (plan[id], place.get(id, 0), id))
@@ -186,7 +186,7 @@ def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[RankedPendingJob], list[RankedPendingJob]]:
-    """Split the cluster's entries into planned entries, in plan order, and all others. Return both lists.
+    """Return the cluster's planned entries, in plan order, and all other entries.
 
     Pending tasks of an array share one entry, which takes the position of the first planned task.
     """
@@ -207,7 +207,7 @@ def split_by_plan(
 
 
 def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[PriorityBoost]:
-    """Return orders to remove the bridge's boosts, including recorded boosts that the cluster does not show."""
+    """Return orders to remove the bridge's boosts, including recorded boosts that are not visible."""
     found = []
     for rank in ranks:
         known = _list_possible_boosts(rank, book)
@@ -217,7 +217,7 @@ def plan_boost_removal(ranks: Sequence[QueueRank], book: BoostLedger) -> list[Pr
 
 
 def remove_all_boosts(backend: SupportsBoost, book: BoostLedger, attempts: int = 3) -> list[str]:
-    """Remove all of the bridge's boosts without writing the boost ledger. Return one line per problem.
+    """Remove all of the bridge's boosts. Do not write the boost ledger. Return one line per problem.
 
     The caller must read the cluster first.
     """
@@ -249,7 +249,7 @@ def _list_possible_boosts(rank: QueueRank, book: BoostLedger) -> tuple[int, ...]
 
 
 def _set_boosts(backend: SupportsBoost, advice: Sequence[PriorityBoost], report: CycleReport) -> Sequence[Outcome]:
-    """Send boosts and return the outcomes. Record a `BackendError` for each job, then re-raise it."""
+    """Send boosts and return the outcomes. Report a `BackendError` for each job and re-raise it."""
     try:
         return backend.set_boosts(advice)
     except BackendError as error:

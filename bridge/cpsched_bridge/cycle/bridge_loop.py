@@ -1,8 +1,8 @@
-"""The main loop: observe, learn, reconcile, decide, apply, record, and notify the listeners.
+"""Run the main loop: observe, learn, reconcile, decide, apply, record, and notify.
 
 The loop uses ports, never adapters. Each cycle makes one observation and produces one `CycleReport`. If the cluster,
 the disk, the policy or the bridge itself fails, the cycle fails and the loop continues. Only `SystemExit` and
-`KeyboardInterrupt` end the loop; held jobs are released in that case, too.
+`KeyboardInterrupt` end the loop, which also releases the held jobs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cpsched_bridge.store.state_paths import take_leadership_file
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 STOP_TIMEOUT_S = 120.0
-"""Time limit in seconds for each part of a stop; equal to `TimeoutStopSec` of the systemd unit."""
+"""Time limit in seconds for each part of a stop, equal to the systemd unit's `TimeoutStopSec`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class BridgeComponents:
     settings: Settings
     listeners: Sequence[Listener] = ()
     fallback: Policy | None = None
-    """Policy that decides if `policy` hangs or fails."""
+    """The policy that decides if `policy` hangs or fails."""
     systemd: SystemdNotifier = field(default_factory=SystemdNotifier)
     startup: BridgeStartupSteps = field(default_factory=BridgeStartupSteps)
     """Steps to finish before the first decision."""
@@ -96,7 +96,7 @@ class Bridge:
         self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then run cycles until the clock stops. Return one line for each problem with releasing the jobs.
+        """Start up, then run cycles until the clock stops. Return the results of `stop`.
 
         Raise `InvalidSetting` if the first observation shows that a setting does not match the cluster.
 
@@ -153,7 +153,7 @@ class Bridge:
 
     def _run_steps(self, report: CycleReport) -> None:
         pace = self.parts.pace
-        # 1. Read the cluster, and check which bridge is in control.
+        # 1. Read the cluster, and determine which bridge is in control.
         if self._chooser is not None:
             self._chooser.prepare_observation()
         try:
@@ -163,7 +163,7 @@ class Bridge:
             report.mode = self.mode.choose_mode()
         finally:
             self.mode.report_mode_change(report)
-        # 2. Learn from ended jobs, and record started ones.
+        # 2. Learn from ended jobs, and record started jobs.
         self._policies.learner.record_reading(seen, past, report)
         if self._adviser is not None:
             self._adviser.report_early_starts(report)
@@ -174,7 +174,7 @@ class Bridge:
             self._reconcile(seen, report)
             seen = report.observation = self._backoff.mark_backed_off(seen, self.parts.ledger.by_id)
             report.put_off = self._backoff.jobs
-        # 4. Remove pins of failed starts.
+        # 4. Remove the pins of failed starts.
         entries = self._sender.remove_pins(seen, report)
         # 5. Decide, and verify the decision.
         if not report.waits_for:
@@ -186,7 +186,7 @@ class Bridge:
                 self._adviser.apply(report, self.mode.leader_election.is_outdated(self._now_s), self._now_s)
 
     def _preempt(self, seen: Observation, report: CycleReport) -> list[tuple[Job, Placement]]:
-        """Stop the chosen victims, and return the starts that earlier victims have made room for.
+        """Stop the chosen victims, and return the starts for which earlier victims made room.
 
         A failure must not affect the cycle's other commands.
         """
@@ -199,7 +199,7 @@ class Bridge:
         return self._chooser.list_starts(self.parts.ledger.by_id)
 
     def _reconcile(self, seen: Observation, report: CycleReport) -> None:
-        """Update the ledger to match the observation, and back off jobs. In shadow mode, the ledger is empty."""
+        """Update the ledger to match the observation, and back off jobs. In shadow mode, do nothing."""
         if report.mode == "shadow":
             return
         starts = self._sender.reconcile(seen, report)
@@ -212,7 +212,7 @@ class Bridge:
             )
 
     def _decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Train the policy and request a decision. A failure of the policy must not affect held jobs."""
+        """Train the policy and request a decision. A policy failure must not affect held jobs."""
         try:
             self._policies.decide(seen, entries, report)
         except PolicyFailure as failure:
@@ -226,7 +226,7 @@ class Bridge:
         self.parts.startup.record_decision_wait(report.waits_for, self._now_s)
 
     def stop(self) -> list[str]:
-        """Release the held jobs unless the settings keep them held. Return one line per problem."""
+        """Release the held jobs unless `on_stop` is `keep`. Return one line per problem."""
         backend, ledger, settings, election = (
             self.parts.backend,
             self.parts.ledger,
@@ -262,15 +262,15 @@ class Bridge:
         return problems
 
     def _note_stopping(self) -> None:
-        """Notify systemd that the bridge is stopping, with a time limit that grows with the number of held jobs."""
+        """Notify systemd that the bridge is stopping and needs up to `STOP_TIMEOUT_S` more seconds."""
         self.parts.systemd.notify("STOPPING=1", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STOP_TIMEOUT_S)}")
 
     def _is_other_bridge_in_control(self, seen: Observation) -> bool:
-        """Return whether another bridge is in control; it may have taken over since the last cycle."""
+        """Return whether another bridge is in control, according to a new observation."""
         return self.mode.leader_election.find_other_leader(seen.lease, self._now_s) is not None
 
     def _run_startup_tasks(self) -> None:
-        """Send a keep-alive during the start-up and remove old pins. The first cycle reports any failures."""
+        """Update the heartbeat during start-up and remove old pins. The first cycle reports the events."""
         with contextlib.suppress(OSError):
             self._reporter.heartbeat.beat(self._now_s)
         if self.parts.settings.mode == "shadow":
@@ -283,7 +283,7 @@ class Bridge:
         self._reporter.late += report.bridge_events
 
     def _no_hold_reason(self) -> str | None:
-        """Return why the bridge must not hold or boost jobs now, even if it is not paused, or None if it may."""
+        """Return why an unpaused bridge must not hold or boost jobs now, or None if it may."""
         return self._reporter.heartbeat.missing_beat_reason(self._now_s) or self.parts.startup.no_decision_reason(
             self._now_s
         )
@@ -294,7 +294,7 @@ class Bridge:
 
 
 def _read_heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the age in seconds of the previous bridge's heartbeat, or None if it is unreadable or missing."""
+    """Return the age in seconds of the last heartbeat, or None if it is unreadable or missing."""
     try:
         return read_age_s(settings.heartbeat_path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Count failures and pause the bridge after too many."""
+"""Count failures and determine when the bridge must pause."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cpsched_bridge.cycle.start_outcomes import CAUSE_KINDS, ObservedStartOutcom
 from cpsched_bridge.ports import Observation
 
 FAILURE_WINDOW_S = 300.0
-"""Seconds for which a failure counts; long enough to cover a restart of the cluster's controller."""
+"""Seconds for which a failure counts, longer than a restart of the cluster's controller."""
 MAX_FAILED_STARTS = 3
-"""Consecutive failed starts after which a user counts as failing; one or two may have unrelated causes."""
+"""Number of consecutive failed starts that make a user count as failing. Fewer may have unrelated causes."""
 MAX_FAILED_DECISIONS = 5
 """Number of consecutive failed or invalid decisions after which the bridge pauses."""
 _MAX_STORED_FAILURES = 8
@@ -26,7 +26,7 @@ class _UserStartResults:
     """The recent results of one user's starts."""
 
     failed: deque[tuple[float, frozenset[Suspect]]]
-    """Time and suspects of the newest failed starts since the last successful start."""
+    """Times and suspects of the newest failed starts since the last successful start."""
     last_success_s: float = -math.inf
 
 
@@ -35,19 +35,19 @@ class CircuitBreaker:
     """A breaker that trips if at least `failing_users` users, and most users, have only failed starts.
 
     It also trips if decisions keep failing. Each user counts once, regardless of the number of failed starts. The
-    breaker does not trip if a single user, account, partition, QOS, shape or node explains the failures. It explains
-    them if too few users would be failing without the starts that involve it. The only known value of a kind, for
-    example a site's only partition, explains nothing.
+    breaker does not trip if a single user, account, partition, QOS, shape or node (a suspect) explains the failures. A
+    suspect explains them if too few users would be failing without the starts that involve it. The only known value of
+    a kind, for example a site's only partition, explains nothing.
     """
 
     failing_users: int
     _users: dict[str, _UserStartResults] = field(default_factory=dict)
     _known: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in CAUSE_KINDS})
-    """Known names of each kind. Two names suffice, because they show that there is more than one."""
+    """Known names of each kind, at most two, which suffice to show that there is more than one."""
     _bad_decisions: int = 0
 
     def record_reading(self, seen: Observation, starts: ObservedStartOutcomes, at_s: float) -> None:
-        """Record the users and names in an observation, and the outcomes of starts, at monotonic time `at_s`."""
+        """Record the names in an observation and the outcomes of starts at monotonic time `at_s`."""
         self._known["node"].update(seen.cluster.node_names[:2])
         if any(len(names) < 2 for names in self._known.values()):
             for job in (*(each.job for each in seen.pending), *(each.job for each in seen.running)):
@@ -69,7 +69,7 @@ class CircuitBreaker:
         self._bad_decisions = 0 if good else self._bad_decisions + 1
 
     def list_failing_users(self, now_s: float) -> list[str]:
-        """Return the users that have only failed starts as of monotonic time `now_s`."""
+        """Return the users whose recent starts have all failed as of monotonic time `now_s`."""
         from_s = now_s - FAILURE_WINDOW_S
         for user, record in list(self._users.items()):
             while record.failed and record.failed[0][0] < from_s:
@@ -83,13 +83,13 @@ class CircuitBreaker:
         failing = self.list_failing_users(now_s)
         enough = len(failing) >= self.failing_users and 2 * len(failing) > len(self._users)
         if enough and self._find_suspect(failing) is None:
-            return f"all starts of {len(failing)} of {len(self._users)} users failed within {FAILURE_WINDOW_S:g} s"
+            return f"all starts by {len(failing)} of {len(self._users)} users failed within {FAILURE_WINDOW_S:g} s"
         if self._bad_decisions >= MAX_FAILED_DECISIONS:
             return f"{self._bad_decisions} consecutive decisions failed"
         return None
 
     def _find_suspect(self, failing: Sequence[str]) -> Suspect | None:
-        """Return a suspect without whose starts too few failing users remain, or None if there is none."""
+        """Return a suspect that explains the failures of the `failing` users, or None."""
         starts = {user: [suspects for _, suspects in self._users[user].failed] for user in failing}
         several = {kind for kind, names in self._known.items() if len(names) > 1} | {"user"}
         found = {suspect for theirs in starts.values() for suspects in theirs for suspect in suspects}
@@ -100,6 +100,6 @@ class CircuitBreaker:
         return None
 
     def reset(self) -> None:
-        """Forget all recorded failures after a resume."""
+        """Discard all recorded failures, for example after a resume."""
         self._users.clear()
         self._bad_decisions = 0

@@ -27,7 +27,7 @@ _UNMANAGED_BY_HOLD = {
     Hold.PLUGIN: "held for the bridge, which has not adopted it yet",
     Hold.ADMIN: "held by an administrator, not by the bridge",
 }
-"""Why the bridge does not schedule a job that is missing from the ledger, by the kind of its hold."""
+"""Why the bridge does not schedule a job that is missing from the ledger, by kind of hold."""
 
 
 def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry], controlling: bool) -> ClusterState:
@@ -48,7 +48,7 @@ def build_cluster_state(seen: Observation, entries: Mapping[int, ManagedJobEntry
 
 
 def _drop_duplicate_ids(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T, ...]:
-    """Return `jobs` in order without duplicate ids: a duplicate from an adapter must not start a job twice."""
+    """Return `jobs` in order without duplicates, so that an adapter's duplicate cannot start a job twice."""
     first: dict[int, T] = {}
     for job in jobs:
         first.setdefault(id_of(job), job)
@@ -56,7 +56,7 @@ def _drop_duplicate_ids(jobs: Iterable[T], id_of: Callable[[T], int]) -> tuple[T
 
 
 def _is_managed_and_held(pending: PendingJob, entries: Mapping[int, ManagedJobEntry]) -> bool:
-    """Return whether the ledger records the job as managed and the cluster shows it as held."""
+    """Return whether the ledger records the job as held and the cluster shows it as held."""
     entry = entries.get(pending.job.id)
     return entry is not None and entry.state is LedgerState.HELD and pending.hold in (Hold.PLUGIN, Hold.ADMIN)
 
@@ -70,7 +70,7 @@ def _may_be_planned(pending: PendingJob, entries: Mapping[int, ManagedJobEntry])
 def _reserve_for_starting_jobs(
     seen: Observation, entries: Mapping[int, ManagedJobEntry]
 ) -> tuple[IntArray, list[RunningJob]]:
-    """Return the free amounts minus the reservations for starting jobs, and the starting jobs.
+    """Return the free amounts after reservations for starting jobs, and those jobs.
 
     A job whose nodes are gone or taken is omitted because its start will fail.
     """
@@ -105,8 +105,8 @@ def list_unscheduled_jobs(
 ) -> list[UnscheduledJob]:
     """Return the pending jobs that the bridge does not schedule, with reasons.
 
-    `limited` maps jobs that wait because of a site limit to the reason. `put_off` are jobs that back off after failed
-    starts.
+    `limited` contains the reason for each job that waits because of a site limit, by job id. `put_off` contains the ids
+    of jobs that back off after failed starts.
     """
     found = [
         UnscheduledJob(left.job_id, "unsupported", format_reason(left.reason), left.label, left.user)

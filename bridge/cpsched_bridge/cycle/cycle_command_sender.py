@@ -1,4 +1,4 @@
-"""Send the commands of a cycle within one budget: the ledger's intents, then the starts."""
+"""Send a cycle's commands within one budget: the ledger's intents, then the starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.ledger import Ledger, LedgerTransition, ManagedJobEntry
 
 PRUNE_EVERY_CYCLES = 1000
-"""Number of cycles between two clean-ups of the ledger."""
-OUTDATED_OBSERVATION = "the observation is so old that another bridge may have taken over: no command is sent"
+"""Number of cycles between clean-ups of the ledger."""
+OUTDATED_OBSERVATION = "the observation is so old that another bridge may have taken over; no commands are sent"
 
 
 @dataclass(slots=True)
 class CycleCommandSender:
-    """A sender of the commands that result from the last observation. In shadow mode, it sends none."""
+    """A sender of the commands that follow from the last observation; it sends none in shadow mode."""
 
     backend: Backend
     ledger: Ledger
@@ -71,8 +71,8 @@ class CycleCommandSender:
     def remove_orphaned_pins(self, reader: ObservationReader, report: CycleReport) -> None:
         """Remove pins left by an earlier run, once per interval during start-up.
 
-        A start-up may take a minute, which is too long for a pinned pending job. If its node is removed from the
-        cluster's configuration, the cluster cancels the job. The first cycle does everything else.
+        A start-up may take a minute. Meanwhile, the cluster would cancel a pinned pending job if its node were removed
+        from the configuration. The first cycle does all other work.
         """
         now_s = self._now_s
         if now_s < self._next_pin_check_s or not self.ledger.get_pins():
@@ -88,11 +88,11 @@ class CycleCommandSender:
             )
 
     def remove_pins(self, seen: Observation, report: CycleReport) -> Mapping[int, ManagedJobEntry]:
-        """Remove the pins of failed starts and of jobs that were requeued or held after their start.
+        """Remove pins from jobs whose start failed or that were requeued or held after it.
 
-        This happens before the decision, which may take long: a pinned pending job is lost if its node leaves the
-        cluster. Return the ledger's entries from before the removal, because the bridge schedules such a job again only
-        after an observation shows it without a pin.
+        Pins are removed before the decision, which may take a long time, because a pinned pending job is lost if its
+        node leaves the cluster. Return the ledger's entries from before the removal. The bridge therefore schedules a
+        job again only after an observation shows it without a pin.
         """
         entries = self.ledger.by_id
         unsettled = [*self.ledger.list_entries(*TRANSIENT_STATES), *self.ledger.list_orphaned_pins()]
@@ -107,10 +107,10 @@ class CycleCommandSender:
     def apply(self, seen: Observation, report: CycleReport, preemptors: Sequence[tuple[Job, Placement]] = ()) -> None:
         """Send the ledger's intents and then the starts, within the budget of one cycle.
 
-        `preemptors` start before the decision's jobs, on nodes that running jobs have left for them.
+        `preemptors` are started before the decision's jobs, on the nodes that their victims have left.
 
-        Jobs left to the cluster since this observation are released after the starts. If that fails, the next cycle
-        releases them before its own starts.
+        Jobs left to the cluster since this observation are released after the starts. If the starts fail, the next
+        cycle releases these jobs before its own starts.
         """
         if report.mode == "shadow":
             return
@@ -132,7 +132,7 @@ class CycleCommandSender:
             self._make_command_sender(report).send_intents(seen, allowance, report)
 
     def _release_and_open_queues(self, report: CycleReport) -> None:
-        """Let the cluster's own scheduler start all jobs while no bridge is in control."""
+        """Open all queues to the cluster's own scheduler while no bridge is in control."""
         if report.mode != "control" and report.other_leader is None:
             for problem in open_queues(self.backend):
                 report.add_event("still_held", problem)
@@ -145,7 +145,7 @@ class CycleCommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
-        """Send the ledger's intents. Return False without sending anything if the observation is too old."""
+        """Send the ledger's intents; if the observation is too old, send nothing and return False."""
         if self.leader_election.is_outdated(self._now_s):
             report.record_failure("outdated", OUTDATED_OBSERVATION)
             return False

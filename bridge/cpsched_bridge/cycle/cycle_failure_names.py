@@ -1,4 +1,4 @@
-"""Name the exceptions of a cycle for the journal, metrics and results."""
+"""Name a cycle's exceptions for the journal, the metrics and the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def get_failure_kind(error: Exception) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return the type and message of an exception, with limited length, even if formatting the message fails.
+    """Return an exception's type and message, with limited length. Never raise.
 
     The type of a `PolicyError` is omitted because its message names the part of the policy and the original exception.
     """
@@ -48,13 +48,13 @@ def describe_failure(error: BaseException) -> str:
 
 
 def format_traceback(error: BaseException) -> str:
-    """Return the innermost calls of an exception's traceback, with limited length, for the log."""
+    """Return the innermost calls of an exception's traceback, with limited length."""
     return "".join(traceback.format_exception(error, limit=-_MAX_TRACEBACK_CALLS))[:_MAX_TRACEBACK_CHARS]
 
 
 @contextmanager
 def fail_cycle_on_error(report: CycleReport, *storage: type[Exception]) -> Iterator[None]:
-    """Convert an exception in this block to a failure of the cycle; exceptions of type `storage` are disk failures.
+    """Turn an exception in this block into a failure of the cycle. `storage` types are disk failures.
 
     An `InvalidSetting` is re-raised because it must end the bridge.
     """

@@ -38,7 +38,7 @@ class CycleReporter:
     in_force: EffectiveConfig
     listeners: Sequence[Listener]
     late: list[CycleEvent] = field(default_factory=list, init=False)
-    """Events that occurred after their cycle's report had been sent; the next report includes them."""
+    """Events that occurred after their cycle's report was sent, for the next report."""
     number: int = field(init=False)
     """Number of the last cycle."""
 
@@ -52,20 +52,20 @@ class CycleReporter:
         return CycleReport(self.number, mode, self.pace.unix_s(), waits_for=waits_for, bridge_events=late)
 
     def note_start(self) -> None:
-        """Add the previous bridge's end and the effective settings to the report of the first cycle."""
+        """Add the previous bridge's end and the effective settings to the first cycle's report."""
         self.late += self._previous_bridge_events()
         if self.in_force.rows:
             self.late.append(CycleEvent("in_force", self.in_force.to_text()))
 
     def note_stop(self, problems: Sequence[str], released: int, held: int, mode: Mode) -> None:
-        """Record that the bridge is stopping. A journal or log failure does not prevent it from stopping."""
+        """Record that the bridge stops. A failure of the journal or the log does not prevent the stop."""
         with contextlib.suppress(Exception):
             self.journal.write_stop(self.pace.unix_s(), self.number, problems)
         with contextlib.suppress(OSError):
             structlog.get_logger("bridge").info("stopped", released=released, still_held=held, mode=mode)
 
     def _previous_bridge_events(self) -> list[CycleEvent]:
-        """Return events about the previous bridge, as recorded in the journal."""
+        """Return events about the end of the previous bridge, according to the journal."""
         try:
             sign = self.journal.last_activity()
         except Exception as error:
@@ -95,7 +95,7 @@ class CycleReporter:
         report.bridge_events = summarize_events([*report.bridge_events, *unreported_events])
         with fail_cycle_on_error(report):
             self.journal.write_events(report.at_unix_s, report.number, report.bridge_events)
-            for file in (self.ledger, self.journal):  # kept until they have been written
+            for file in (self.ledger, self.journal):  # unwritten events are kept
                 file.unreported_events = [
                     mishap for mishap in file.unreported_events if mishap not in unreported_events
                 ]
@@ -121,7 +121,7 @@ class CycleReporter:
             self.journal.write_unscheduled_jobs(asides)
 
     def _notify_listener(self, listener: Listener, report: CycleReport) -> None:
-        """Notify one listener. If the listener fails, the cycle fails, and the next report includes the failure."""
+        """Notify one listener. If it fails, the cycle fails, and the next report includes the failure."""
         try:
             listener(report)
         except Exception as error:
@@ -131,7 +131,7 @@ class CycleReporter:
 
     def _log_cycle(self, report: CycleReport) -> None:
         log = structlog.get_logger("bridge")
-        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed; journal and metrics remain
+        with contextlib.suppress(OSError, ValueError):  # standard error is full or closed
             for happening in report.bridge_events:
                 say = log.info if happening.kind in _INFORMATIVE_EVENTS else log.warning
                 job = None if happening.job_id is None else self.ledger.get_job_name(happening.job_id)

@@ -1,4 +1,4 @@
-"""Schedule the cycles: later after failures and on a busy cluster, sooner when a trigger file changes.
+"""Schedule cycles: later after failures or under load, sooner after a trigger file changes.
 
 The pause between two cycles is split into short waits, with a keep-alive to systemd after each.
 """
@@ -17,18 +17,15 @@ from cpsched_bridge.settings import CycleSettings
 from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 
 INTERRUPTED_S = 60.0
-"""Seconds without a successful cycle until the dead-man timer may release jobs, and maximum duration of the release."""
+"""Seconds without a successful cycle until the dead-man timer may release jobs, and the release's maximum duration."""
 _KEEP_ALIVE_INTERVAL_S = 5.0
 """Maximum wait in seconds without a keep-alive to systemd."""
 _MAX_READING_SHARE = 0.5
-"""Maximum share of time spent on reading the cluster; the other half remains for the users' requests."""
+"""Maximum share of time spent reading the cluster, so that users' requests get the other half."""
 MIN_TRIGGERED_INTERVAL_S = 1.0
-"""Minimum seconds from the start of a cycle to a cycle started by a trigger file.
-
-Constant submissions therefore cost no more than cycles without trigger files.
-"""
+"""Minimum seconds from the start of a cycle to a triggered cycle; a shorter interval takes precedence."""
 _TRIGGER_POLL_S = 0.1
-"""Seconds between two checks of the trigger files."""
+"""Seconds between checks of the trigger files."""
 _MIN_REPORTED_FACTOR = 2.0
 """Multiple of the interval above which a longer pause is reported as an event."""
 
@@ -37,16 +34,16 @@ Signature = tuple[int, int, int]
 
 @dataclass(slots=True)
 class CycleTiming:
-    """The start times of cycles, based on consecutive failed cycles and on the cluster's load."""
+    """The times at which cycles start, which depend on failed cycles and on the cluster's load."""
 
     settings: CycleSettings
     pace: LoopClock
     systemd: SystemdNotifier
     heartbeat_age_s: float | None = 0.0
-    """Seconds since the previous bridge's last successful cycle; None if there was none."""
+    """Seconds since the previous bridge's last successful cycle, or None if none is known."""
     _failed: int = field(default=0, init=False)
     _interval_factor: float = field(default=1.0, init=False)
-    """Current pause as a multiple of the interval, depending on the cluster's load."""
+    """Current pause as a multiple of the interval, according to the cluster's load."""
     _slowed: bool = field(default=False, init=False)
     _began_s: float = field(default=0.0, init=False)
     _due_s: float = field(default=math.inf, init=False)
@@ -74,8 +71,8 @@ class CycleTiming:
     def note_load(self, report: CycleReport) -> None:
         """Update the load from a cycle's observation, and report changes to the pause.
 
-        The pause doubles with each busy observation and halves with each other observation. In any case, reading takes
-        at most half of the pause.
+        The pause doubles after each busy observation and halves after any other. Reading takes at most half of the
+        pause, unless `max_interval_factor` limits the pause.
         """
         if report.observation is not None:
             busy, interval_s = report.observation.busy, self.settings.interval_s
@@ -107,15 +104,15 @@ class CycleTiming:
 
     @property
     def was_interrupted(self) -> bool:
-        """Return whether the dead-man timer may have released a job that was found released."""
+        """Whether the dead-man timer may have released a job that was found released."""
         now_s = self.pace.monotonic_s()
         return now_s - self._last_success_s >= INTERRUPTED_S or now_s - self._recovered_s < INTERRUPTED_S
 
     @property
     def cycle_interval_s(self) -> float:
-        """Return the seconds from the start of one cycle to the start of the next.
+        """Seconds from the start of one cycle to the start of the next.
 
-        The interval is longer while the cluster is busy, and doubles with each consecutive failed cycle, up to a bound.
+        It is longer while the cluster is busy, and doubles with each consecutive failed cycle, up to a maximum.
         """
         interval_s = self.settings.interval_s
         backoff_s = (
@@ -124,7 +121,7 @@ class CycleTiming:
         return max(interval_s * self._interval_factor, backoff_s)
 
     def wait(self) -> bool:
-        """Wait until the next cycle is due or a trigger file changes. Return False if the loop must end."""
+        """Wait until the next cycle is due or triggered. Return False if the loop must end."""
         self._due_s = self._began_s + self.cycle_interval_s
         left_s = self._due_s - self.pace.monotonic_s()
         wakes = bool(self.settings.trigger_files) and not self._failed and self._interval_factor == 1.0
@@ -154,7 +151,7 @@ class CycleTiming:
 
 
 def _read_signature(path: Path) -> Signature | None:
-    """Return a file's inode, size and modification time, or None if it does not exist or cannot be read."""
+    """Return a file's inode, size and modification time, or None if it cannot be read."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -1,11 +1,11 @@
-"""Call the policy with a time limit, enforced by the kernel's interval timer.
+"""Call the policy with a time limit that the kernel's interval timer enforces.
 
 The timer's signal raises an exception in the code that is running.
 
 - The signal interrupts Python loops, sleeps, and waits for locks, sockets and child processes.
 - The signal does not interrupt a call into compiled code (a kernel, a solver), because Python handles signals only
   after the call returns. The systemd watchdog kills a bridge that hangs in such a call.
-- The time for loading and compiling kernels does not count.
+- Time spent loading and compiling kernels does not count.
 - Python handles signals only in the main thread. In any other thread, `run_within` sets no limit; see
   `can_interrupt`.
 """
@@ -32,13 +32,13 @@ compile_progress.set_clock(lambda: (time.perf_counter_ns(), time.process_time())
 T = TypeVar("T")
 
 _SIGNAL_INTERVAL_S = 1.0
-"""Seconds between repetitions of the signal, for code that catches the exception or is compiling."""
+"""Seconds between repeated signals, which reach code that caught the exception or was compiling."""
 _CLOCK_TOLERANCE_S = 0.01
-"""Maximum seconds by which the timer's clock may run ahead of the clock that the bridge reads."""
+"""Maximum seconds by which the timer's clock may be ahead of the bridge's clock."""
 
 
 class _DeadlineExceeded(BaseException):
-    """The exception raised by the signal; not an `Exception`, so that the policy's `except Exception` misses it."""
+    """The exception that the signal raises. A policy's `except Exception` does not catch it."""
 
 
 def can_interrupt() -> bool:
@@ -47,9 +47,9 @@ def can_interrupt() -> bool:
 
 
 def run_within(limit_s: float, work: Callable[[], T]) -> T:
-    """Run `work` and return its result. Raise `DecisionTimeout` if it takes more than `limit_s` seconds of real time.
+    """Return the result of `work`. Raise `DecisionTimeout` if it takes more than `limit_s` seconds.
 
-    Time for compiling kernels does not count. The previous signal handler and timer are restored afterwards.
+    Time spent compiling kernels does not count. The previous signal handler and timer are restored afterwards.
     """
     if not can_interrupt():
         return work()

@@ -30,19 +30,20 @@ T = TypeVar("T")
 
 
 TRANSIENT_STATES = frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK})
-"""States that a job leaves within one or two cycles if the cluster carries out its commands."""
+"""States that a job leaves within one or two cycles if the cluster executes the commands."""
 
 
 @dataclass(slots=True)
 class CycleCommandBudget:
-    """The remaining number of jobs for which a cycle may send commands, first come, first served."""
+    """The remaining number of jobs for which a cycle may send commands, used in order of request."""
 
     left: int
 
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """Return the permitted part of `wanted`, in order: the first item of each user, then the second, and so on.
+        """Return as many items of `wanted` as the budget permits, in the given order.
 
-        `whose` returns the user of an item. No user's commands therefore wait for all of another user's commands.
+        If the budget is too small, choose each user's first item, then each user's second item, and so on. `whose`
+        returns an item's user.
         """
         taken = list(wanted) if len(wanted) <= self.left else _take_round_robin(wanted, whose, self.left)
         self.left -= len(taken)
@@ -77,12 +78,12 @@ class LedgerCommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> None:
-        """Send the ledger's intended holds and releases for jobs that are pending in this observation.
+        """Send the ledger's intended holds and releases for the observation's pending jobs.
 
         Failed starts come first because they occupy nodes. Jobs that a user or an administrator held after the bridge
-        had pinned them come last: the pin is removed and the hold stays. Commands sent earlier in this cycle are not
-        repeated. If `starts_follow`, jobs left to the cluster since this observation wait, because they would take the
-        nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
+        had pinned them come last; their pins are removed, and their holds stay. Commands sent earlier in this cycle are
+        not repeated. With `starts_follow`, do not yet release jobs left to the cluster since this observation, because
+        they might take the nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
         """
         users = {each.job_id: each.user for each in seen.left} | {each.job.id: each.job.user for each in seen.pending}
         now_s = seen.now_s
@@ -117,12 +118,12 @@ class LedgerCommandSender:
     def start(
         self, chosen: Sequence[tuple[Job, Placement]], cluster: Cluster, now_s: int, report: CycleReport
     ) -> list[int]:
-        """Start held jobs, each on its chosen nodes, in the layout that the cluster will use.
+        """Start held jobs on their chosen nodes, in the layout that the cluster will use.
 
         Return the ids of the jobs whose starts the cluster refused, excluding starts that were not sent.
 
-        Raise the backend's error if no job was changed, so that all stay held. Also raise it if all jobs may have been
-        changed; the next observation then shows the effect.
+        Raise the backend's error if no job was changed, in which case all jobs stay held. Also raise it if all jobs may
+        have been changed, in which case the next observation shows the effect.
         """
         names = cluster.node_names
         decided = [StartOrder(job, tuple((names[n], units) for n, units in placement)) for job, placement in chosen]
@@ -174,7 +175,7 @@ class LedgerCommandSender:
 
     def _make_refused_start(self, outcome: Outcome, now_s: int) -> LedgerTransition:
         why = f"start rejected: {outcome.detail}"
-        if outcome.code == "not_sent":  # does not count as a failure of this job
+        if outcome.code == "not_sent":  # does not count as this job's failure
             return make_transition(self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, pinned=False)
         return make_failed_transition(
             self._get_entry(outcome.job_id), LedgerState.HELD, now_s, why, self.options, pinned=False
@@ -211,7 +212,7 @@ class LedgerCommandSender:
         kind: str,
         report: CycleReport,
     ) -> Sequence[Outcome]:
-        """Send a batch and return the outcomes. Record a `BackendError` for each job, then re-raise it."""
+        """Send a batch and return the outcomes. Report a `BackendError` for each job and re-raise it."""
         try:
             outcomes = command(batch)
         except BackendError as error:

@@ -1,11 +1,11 @@
-"""Run a dispatcher in its own process, which can be killed, so that no compiled call outlives the deadline.
+"""Run a dispatcher in its own process, which can be killed at the deadline.
 
 A thread would not be enough: a solver or kernel that holds the interpreter lock blocks every other thread, and a
 thread cannot be killed. A process that hangs is killed, and the next decision uses a new one.
 
-- A child starts by importing and compiling. Time limits for responses exclude this, because callers check
-  `not_ready_reason` first. Each kernel is cached on disk, so a child that replaces one killed during start-up repeats
-  little work.
+- A child starts by importing and compiling. The time limit for a response excludes this work, because callers check
+  `not_ready_reason` first. Each kernel is cached on disk. A child that replaces one killed during start-up therefore
+  repeats little work.
 - A round is sent as columns that the bridge's process has already built. Job objects, with their names, are sent only
   when they are new or changed.
 - The predictor, the verification and the ledger stay in the bridge's process.
@@ -31,13 +31,13 @@ from cpsched_bridge.errors import DispatcherError
 from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProcess
 
 _EXIT_WAIT_S = 10.0
-"""Seconds that a disconnected process may take to end, because its compiler must clean up."""
+"""Seconds that a disconnected process may take to end, during which its compiler cleans up."""
 WORKER_MODULE = "cpsched_bridge.program.isolation_worker"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJobsMessage:
-    """Training data for the dispatcher. Sent on its own, the message requests the dispatcher's memory."""
+    """Training data for the dispatcher. A message with nothing else requests the dispatcher's memory."""
 
     ended_jobs: tuple[EndedJob, ...]
     """Jobs that have ended since the last message."""
@@ -47,7 +47,7 @@ class EndedJobsMessage:
 
 @dataclass(frozen=True, slots=True)
 class DecideRequest:
-    """A round in transport form: a snapshot that includes jobs and the cluster only if they are new or changed."""
+    """A snapshot in transport form, with jobs and the cluster only if they are new or changed."""
 
     now_s: int
     need: Need
@@ -94,7 +94,7 @@ class DecideResponse:
 
 
 class IsolatedDispatcher(Dispatcher):
-    """A proxy for the dispatcher of `spec` in a child process, which starts immediately.
+    """A proxy for the dispatcher of `spec` in a child process, which is started immediately.
 
     The child is replaced after it dies or is interrupted. All calls must come from one thread. Any exception that
     interrupts a call, for example the exception of `run_within`, kills the child.
@@ -118,7 +118,7 @@ class IsolatedDispatcher(Dispatcher):
         self._startup_step = ""
         """The step that a starting child is running."""
         self._progress_s = 0.0
-        """When a starting child last reported progress."""
+        """Clock time of a starting child's last progress report."""
         self._startup_failure = ""
         """Why a child could not start; the next request raises this as an error."""
         self.starts = 0
@@ -136,11 +136,11 @@ class IsolatedDispatcher(Dispatcher):
         return None if self._child is None else self._child.pid
 
     def not_ready_reason(self) -> str | None:
-        """Return the step that the child must finish before it accepts requests, or None. Never block.
+        """Return the start-up step that the child is running, or None. Never block.
 
         None means that the child is ready or that an error is pending. Start a child if there is none. Kill a child
-        that made no progress for `STALL_TIMEOUT_S` seconds. The next request raises an error for a child that was
-        killed or died during start-up.
+        that has made no progress for `STALL_TIMEOUT_S` seconds. If a child died or was killed during start-up, the next
+        request raises an error.
         """
         if self._startup_failure:
             return None
@@ -212,11 +212,11 @@ class IsolatedDispatcher(Dispatcher):
     def _disconnect_reason(self, error: Exception) -> str:
         """Return why the child disconnected, as text."""
         if self._child is not None:
-            self._child.is_alive(_EXIT_WAIT_S)  # report the child's own exit status, not that of the kill
+            self._child.is_alive(_EXIT_WAIT_S)  # return the child's own exit status, not the status after a kill
         return f"its process died (exit status {self.close()}): {error}"
 
     def _send_message(self, message: Callable[[], DecideRequest | EndedJobsMessage]) -> DecideResponse:
-        """Send a message and return the child's response. Start a child if there is none, and wait for its start-up."""
+        """Send a message and return the response. Start a child if there is none, and wait until it is ready."""
         failure, self._startup_failure = self._startup_failure, ""
         if failure:
             raise DispatcherError(failure)
@@ -266,6 +266,6 @@ class IsolatedDispatcher(Dispatcher):
 
 
 def list_cluster_fields(cluster: Cluster) -> tuple[Any, ...]:
-    """Return the values of a `Cluster`'s fields, excluding values that it has computed and cached."""
+    """Return the values of a `Cluster`'s fields without its computed, cached values."""
     sets = cluster.node_sets, cluster.node_set_names
     return cluster.node_names, cluster.resources, cluster.capacity, *sets, cluster.epoch_s, cluster.weights

@@ -1,14 +1,14 @@
-"""Elect the leading bridge with a lease on the cluster, which the bridge in control renews.
+"""Elect the leading bridge: the bridge in control holds and renews a lease on the cluster.
 
 - The first bridge to hold the lease stays in control. A bridge that finds another bridge's lease yields.
 - A lease that has not changed for `gone_s` seconds belongs to a dead bridge and is taken over. Each bridge measures
-  this with its own monotonic clock, because the lease contains a counter, not a time.
-- If a lease vanishes, its owner has time to write it again before a waiting bridge takes over.
+  this time with its own monotonic clock, because the lease contains a counter instead of a time.
+- If a lease disappears, its owner has time to write it again before a waiting bridge takes over.
 - A new process that finds its own bridge's lease takes it over immediately, because it belongs to the previous process.
-  Later, the same situation would mean that two processes have the same name: the process that owns the lease continues,
-  and the other one yields.
+  Later, the same situation would mean that two processes have the same name. The process that owns the lease then
+  continues, and the other process yields.
 - A bridge that released every job but could not record this in its ledger replaces its lease with a notice. The next
-  process of that bridge gives the notice precedence over its ledger: holds on the cluster are no longer the bridge's.
+  process of that bridge trusts the notice more than its ledger: no hold on the cluster belongs to the bridge any more.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from cpsched_bridge.errors import CommandRefused
 from cpsched_bridge.ports import Backend, Lease
 
 RENEWALS_PER_LEASE = 6
-"""Number of renewals within the time after which a lease expires."""
+"""Number of times that a lease is renewed within its duration."""
 RELEASE_NOTICE = "handed-back"
-"""Value of `Lease.run` that marks the notice; no process has this name."""
+"""Value of `Lease.run` that marks a release notice; no process has this name."""
 CONCURRENT_LEASE = Lease("", "", 0, "a bridge that acquired the lease at the same moment")
-"""Placeholder for the lease of another bridge that has not been read yet."""
+"""Placeholder for another bridge's lease that has not been read yet."""
 
 
 @dataclass(slots=True)
 class LeaderElection:
-    """The election state of one bridge, which acquires the lease `mine` while it may control the cluster."""
+    """One bridge's election state. The bridge holds the lease `mine` while it may control the cluster."""
 
     backend: Backend
     mine: Lease
     gone_s: float
     is_takeover_requested: Callable[[], bool] = lambda: False
-    """Returns whether the operator has requested a takeover from any other bridge since the last call."""
+    """Returns whether the operator has requested a takeover since the last call."""
     other_leader: Lease | None = field(default=None, init=False)
-    """The lease of another bridge in control, according to the last observation; None if there is none."""
+    """The lease of another bridge in control, as of the last observation; None if there is none."""
     _other_lease: Lease | None = field(default=None, init=False)
     """The last lease of another process that was seen."""
     _changed_s: float = field(default=0.0, init=False)
     _present_s: float = field(default=0.0, init=False)
-    """Monotonic times at which `_other_lease` last changed (`_changed_s`) and was last present (`_present_s`)."""
+    """Monotonic times at which `_other_lease` last changed (`_changed_s`) and was last seen (`_present_s`)."""
     _has_held_lease: bool = field(default=False, init=False)
     """Whether this process has ever held the lease."""
     _next_s: float = field(default=0.0, init=False)
@@ -51,7 +51,7 @@ class LeaderElection:
     _observed_s: float = field(default=float("-inf"), init=False)
     _reported_problem: str = field(default="", init=False)
     _is_takeover_pending: bool = field(default=False, init=False)
-    """Whether a requested takeover is pending, because the other bridge renews faster than this bridge reads."""
+    """Whether a requested takeover is pending, for example because the other bridge has just renewed its lease."""
 
     def standby_reason(self) -> str | None:
         """Return why this bridge must not be in control, or None if it may be."""
@@ -62,14 +62,14 @@ class LeaderElection:
         )
 
     def is_outdated(self, now_s: float) -> bool:
-        """Return whether the last observation is so old that another bridge may have taken over since."""
+        """Return whether another bridge may have taken over since the last observation."""
         return now_s - self._observed_s >= self.gone_s
 
     def observe_lease(self, seen: Lease | None, wanted: bool, now_s: float, report: CycleReport) -> None:
-        """Record an observation's lease at monotonic time `now_s`; if `wanted`, acquire or renew this bridge's lease.
+        """Record an observation's lease; if `wanted`, acquire or renew this bridge's lease.
 
-        If the cluster does not accept a lease, the bridge continues without one and reports this. Raise all other
-        errors of the backend.
+        `now_s` is the monotonic time. If the cluster refuses the lease, report this and continue without a lease. Raise
+        all other errors of the backend.
         """
         self._observed_s, before = now_s, self.other_leader
         self._is_takeover_pending = (self.is_takeover_requested() or self._is_takeover_pending) and wanted
@@ -89,7 +89,7 @@ class LeaderElection:
         _report_leader_change(before, self.other_leader, report)
 
     def find_other_leader(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Return the lease of another bridge in control, or None, and record the lease."""
+        """Record the observed lease, and return the lease of another bridge in control, or None."""
         if self._is_mine(seen):
             return None
         self._record_other_lease(seen, now_s)
@@ -99,12 +99,12 @@ class LeaderElection:
         return seen is not None and seen.owner == self.mine.owner
 
     def release_lease(self) -> None:
-        """Remove this bridge's lease from the cluster, if it has one. Raise the backend's errors."""
+        """Remove the lease that this bridge may hold. Raise the backend's errors."""
         if self._has_held_lease:
             self.backend.release_lease(self.mine)
 
     def leave_release_notice(self) -> None:
-        """Replace the lease with a notice that every job is released although the ledger does not record this.
+        """Replace the lease with a notice that all jobs are released, which the ledger does not record.
 
         Raise the backend's errors.
         """
@@ -112,7 +112,7 @@ class LeaderElection:
         self.backend.acquire_lease(word, self.mine if self._has_held_lease else None)
 
     def is_own_release_notice(self, seen: Lease | None) -> bool:
-        """Return whether the observed lease is a release notice left by an earlier process of this bridge."""
+        """Return whether the observed lease is an earlier process's release notice for this bridge."""
         return seen is not None and (seen.bridge, seen.run) == (self.mine.bridge, RELEASE_NOTICE)
 
     def _record_other_lease(self, theirs: Lease | None, now_s: float) -> None:
@@ -123,7 +123,7 @@ class LeaderElection:
         self._other_lease, self._present_s = theirs, now_s
 
     def _find_possibly_live_lease(self, seen: Lease | None, now_s: float) -> Lease | None:
-        """Return the lease of another bridge that may be alive, even if the lease is absent now, or None."""
+        """Return another bridge's lease if that bridge may be alive, even if the lease is absent, or None."""
         if seen is None:
             waits = self._other_lease is not None and now_s - self._present_s < self.gone_s / RENEWALS_PER_LEASE
             return self._other_lease if waits else None
@@ -131,7 +131,7 @@ class LeaderElection:
         return None if predecessor or now_s - self._changed_s >= self.gone_s else seen
 
     def _write_lease(self, seen: Lease | None, now_s: float, report: CycleReport) -> None:
-        """Replace `seen` with the next renewal of this bridge's lease."""
+        """Replace the lease `seen` with this bridge's lease, renewed."""
         self._next_s = now_s + self.gone_s / RENEWALS_PER_LEASE
         lease = replace(self.mine, beat=self.mine.beat + 1)
         try:

@@ -20,7 +20,7 @@ CHECKS_ANSWERED = "checks"
 
 @dataclass(slots=True)
 class CurrentBridgeMode:
-    """The current mode. A pause affects only modes that write to the cluster; shadow mode never writes."""
+    """The current mode. A pause does not affect shadow mode, which never writes to the cluster."""
 
     configured: Literal["shadow", "advise", "control"]
     pause: PauseFile
@@ -28,21 +28,21 @@ class CurrentBridgeMode:
     breaker: CircuitBreaker
     systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
-    """Returns why the bridge must pause, for as long as the condition lasts, or None."""
+    """Returns why the bridge must pause now, or None; the pause ends when the reason does."""
     _last: Mode | None = field(default=None, init=False)
-    """The mode that was last reported."""
+    """The last reported mode."""
     _unwritten_pause: str = field(default="", init=False)
-    """The reason for a pause that could not be written to disk; empty if there is none."""
+    """The reason for a pause that is not yet on disk; empty if there is none."""
 
     def choose_mode(self) -> Mode:
-        """Return the mode for the cycle that is about to start."""
+        """Return the mode that applies now."""
         if self.configured == "shadow":
             return "shadow"
         return self.configured if self.pause_reason() is None else "paused"
 
     @property
     def wants_leadership(self) -> bool:
-        """Return whether the bridge would be in control or advise mode if there were no other bridge."""
+        """Whether the bridge would be in control or advise mode if there were no other bridge."""
         return self.configured != "shadow" and self._own_pause_reason() is None
 
     def pause_reason(self) -> str | None:
@@ -53,7 +53,7 @@ class CurrentBridgeMode:
         return self._unwritten_pause or self.pause.read_reason() or self.trouble()
 
     def report_mode_change(self, report: CycleReport) -> None:
-        """Report a change of mode. After a pause, reset the circuit breaker."""
+        """Report a change of mode. Reset the circuit breaker when control or advise mode begins."""
         report.paused = (self.pause_reason() or "") if report.mode == "paused" else ""
         if report.mode == self._last:
             return
@@ -64,7 +64,7 @@ class CurrentBridgeMode:
         self.systemd.notify(f"STATUS={report.mode}")
 
     def pause_if_needed(self, report: CycleReport, now_s: float) -> None:
-        """Pause the bridge, from the next cycle, if the circuit breaker has tripped at monotonic time `now_s`.
+        """Pause the bridge from the next cycle if the circuit breaker has tripped.
 
         Raise `OSError` if the pause cannot be written to disk. The bridge pauses nevertheless, and the next call
         retries the write.
@@ -80,7 +80,7 @@ class CurrentBridgeMode:
 
 @dataclass(slots=True)
 class PeriodicReadinessChecks:
-    """A runner of the `cpsched doctor` checks, before the first cycle and then every `every_s` seconds (0: never)."""
+    """A runner of the `cpsched doctor` checks, every `every_s` seconds (0: never)."""
 
     backend: Backend
     every_s: float
@@ -93,7 +93,7 @@ class PeriodicReadinessChecks:
         """Run the checks if they are due at monotonic time `now_s`.
 
         Report an event when a check starts to fail, when its text changes, and when it passes again. A failed check
-        does not fail the cycle, so that jobs keep running as long as possible.
+        does not fail the cycle, so that the bridge schedules jobs for as long as possible.
         """
         if not self.every_s or now_s - self.now_s < self.every_s:
             return
@@ -115,14 +115,14 @@ class PeriodicReadinessChecks:
 
 
 def select_checks(checks: Iterable[Check], mode: str) -> list[Check]:
-    """Return the checks for a configured mode. For shadow mode, return all, with advise mode's checks as warnings."""
+    """Return the checks for a mode. For shadow mode, return all, and make those for advise mode optional."""
     if mode == "shadow":
         return [replace(check, required=False) if check.mode == "advise" else check for check in checks]
     return [check for check in checks if check.mode in ("", mode)]
 
 
 def require_ready(checks: Iterable[Check], mode: str = "control") -> None:
-    """Raise `NotReady` if a required check fails. The error lists every such check and its fix."""
+    """Raise `NotReady`, with a list of failed checks and fixes, if a required check fails."""
     broken = [check for check in checks if check.required and not check.ok]
     if broken:
         lines = (f"  {check.name}: {_format_check(check)}" for check in broken)

@@ -19,7 +19,7 @@ from cpsched_bridge.ports import Backend, LoopClock, Observation
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger
 
 HISTORY_RETRY_INTERVAL_S = 60
-"""Seconds, by the cluster's clock, between attempts to read a history that was incomplete at the start."""
+"""Seconds of cluster time between attempts to read a history that was incomplete at the start."""
 
 
 @dataclass(slots=True)
@@ -30,15 +30,15 @@ class ObservationReader:
     ledger: Ledger
     _has_read_history: bool = field(default=False, init=False)
     _next_history_s: int = field(default=0, init=False)
-    """Cluster time at which to read the history again if a part of it was missing."""
+    """Cluster time at which to read the history again if part of it is missing."""
     _ended_before: list[EndedJob] = field(default_factory=list, init=False)
     """Ended jobs that `read_first` found and the first cycle has not processed yet."""
     _transport: str = field(default="", init=False)
-    """The transport that was last reported."""
+    """The last reported transport."""
     _is_first: bool = field(default=True, init=False)
 
     def read_first(self) -> Observation:
-        """Return an observation made before the first cycle. Jobs that have ended by then are kept for that cycle."""
+        """Return an observation before the first cycle, and keep its ended jobs for that cycle."""
         seen = self.backend.observe(self.ledger.get_pins())
         self._ended_before += seen.ended
         return seen
@@ -47,9 +47,8 @@ class ObservationReader:
         """Return an observation of the cluster, and the jobs that ended before the bridge started.
 
         The second value is empty after the first call, unless the backend reports `history_missing`. In that case, the
-        history is read again regularly.
-
-        The ended jobs of the first observation also include ended jobs that the ledger still records as open.
+        history is read again regularly. In the first observation, the ended jobs also include past jobs that the ledger
+        still records as open.
         """
         if self._has_read_history:
             seen = self.backend.observe(self.ledger.get_pins())
@@ -63,7 +62,7 @@ class ObservationReader:
         return replace(seen, ended=(*missed, *before, *seen.ended)), past
 
     def _read_missing_history(self, now_s: int) -> Sequence[EndedJob]:
-        """Return missing history, requested again every `HISTORY_RETRY_INTERVAL_S` seconds. Known jobs may repeat."""
+        """Return the history if it was incomplete and a retry is due. Known jobs may be included."""
         if not self.backend.history_missing or now_s < self._next_history_s:
             return ()
         self._next_history_s = now_s + HISTORY_RETRY_INTERVAL_S
@@ -72,7 +71,7 @@ class ObservationReader:
     def read_for_cycle(
         self, report: CycleReport, mode: CurrentBridgeMode, pace: LoopClock, power: PowerCap | None
     ) -> tuple[Observation, Sequence[EndedJob]]:
-        """Read the cluster for one cycle, fill the report, and check the lease. Return the results of `read`.
+        """Read the cluster, fill in the report, and check the lease. Return the results of `read`.
 
         Raise `InvalidSetting` if the power cap names a resource that the cluster does not have.
         """
@@ -97,7 +96,7 @@ class ObservationReader:
         return seen, past
 
     def _apply_release_notice(self, now_s: int, report: CycleReport) -> None:
-        """Apply the release notice of an earlier process to the ledger before the notice is overwritten."""
+        """Apply an earlier process's release notice to the ledger before the notice is overwritten."""
         old = [*self.ledger.list_entries(*MANAGED_STATES), *self.ledger.list_orphaned_pins()]
         self.ledger.record((make_released_transition(entry, now_s) for entry in old), report.number)
         report.add_event(

@@ -1,10 +1,10 @@
-"""Decide with the configured policy, or in the same cycle with the fallback if the policy hangs or fails.
+"""Decide with the configured policy, or with the fallback if the policy hangs or fails.
 
-A failed policy is retried in each of the next few cycles, then less and less often. The cost of failures is also
-bounded: the pause is ten times as long as the last failed call.
+The fallback decides in the same cycle. A failed policy is retried in each of the next few cycles, then less and less
+often. To limit the cost of failures, the pause is at least ten times as long as the last failed call, up to a maximum.
 
-A dispatcher whose process is still starting (imports, compiling) has not failed. Until it is ready, the fallback
-decides. Without a fallback, there is no decision.
+A dispatcher whose process is still starting has not failed. Until it is ready, the fallback decides. Without a
+fallback, there is no decision.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PolicyWithFallback:
     interval_s: float
     _failures: int = field(default=0, init=False)
     _was_starting: bool = field(default=False, init=False)
-    """Whether the configured policy has made no decision since its process started."""
+    """Whether the configured policy has not decided since its process was starting."""
     _retry_at_s: float = field(default=0.0, init=False)
     """Monotonic time before which the configured policy is not retried."""
 
@@ -48,16 +48,16 @@ class PolicyWithFallback:
     def wrap_policies(
         policy: Policy, fallback: Policy | None, pace: LoopClock, settings: Settings
     ) -> PolicyWithFallback:
-        """Build the policy and its fallback according to the settings."""
+        """Return a policy and its fallback with the limits that the settings specify."""
         limit_s, cap = settings.cycle.decide_timeout_s, settings.policy.power.to_power_cap()
         first, *rest = (VerifiedDecider(each, limit_s, pace, cap) for each in (policy, fallback) if each is not None)
         learner = PolicyTrainer(policy, limit_s)
         return PolicyWithFallback(first, learner, rest[0] if rest else None, pace, settings.cycle.interval_s)
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Fill the report with a decision (see `VerifiedDecider.decide`) or with the step that it is waiting for.
+        """Add a decision (see `VerifiedDecider.decide`) or the awaited start-up step to the report.
 
-        Raise `PolicyFailure` if neither the policy nor the fallback could decide.
+        Raise `PolicyFailure` if neither the policy nor the fallback can decide.
         """
         if self.fallback is None:
             report.waits_for = self.first.not_ready_reason() or ""
@@ -72,7 +72,7 @@ class PolicyWithFallback:
         return self._failures == 0 or self.pace.monotonic_s() >= self._retry_at_s
 
     def _is_policy_starting(self, report: CycleReport) -> bool:
-        """Return whether the configured policy is still starting, and report that once."""
+        """Return whether the configured policy is still starting, and report this once."""
         text = self.first.not_ready_reason()
         if text is None:
             return False

@@ -1,4 +1,4 @@
-"""Train the policy with each ended job once, and report the jobs that have started since the last observation."""
+"""Train the policy once on each ended job, and find jobs started since the last observation."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cpsched_bridge.errors import PolicyFailure
 from cpsched_bridge.ports import Observation
 
 _MAX_STORED_ENDS = 100_000
-"""Maximum number of job ends stored to detect repeats: an observation may repeat an end after a reconnect."""
+"""Maximum number of job ends stored to detect repeats, which may occur after a reconnect."""
 
 
 @dataclass(slots=True)
 class PolicyTrainer:
-    """A trainer of `policy`; each call takes at most `limit_s` seconds."""
+    """A trainer for `policy`; each training takes at most `limit_s` seconds."""
 
     policy: Policy
     limit_s: float
     _known: OrderedDict[tuple[int, int], None] = field(default_factory=OrderedDict)
-    """Known ends, oldest first. A plain `dict` finds its oldest entry more slowly after each deletion."""
+    """Known ends, oldest first. In a plain `dict`, each deletion makes the oldest entry slower to find."""
     _unlearned: deque[EndedJob] = field(default_factory=deque)
     _running: frozenset[int] | None = None
 
     def add_ended_jobs(self, ended: Iterable[EndedJob]) -> list[EndedJob]:
-        """Return the ends that are new, and store them for the next call of `train`."""
+        """Return the ends that are new, and store them for the next call to `train`."""
         fresh = []
         for each in ended:
             key = (each.job.id, each.end_s)
@@ -44,16 +44,16 @@ class PolicyTrainer:
         return fresh
 
     def record_reading(self, seen: Observation, past: Iterable[EndedJob], report: CycleReport) -> None:
-        """Fill a report with the jobs that its observation shows as ended or newly started."""
+        """Add an observation's ended and newly started jobs to the report."""
         report.past = self.add_ended_jobs(past)
         report.ended = self.add_ended_jobs(seen.ended)
         report.started = self.find_started_jobs(seen, report.ended)
 
     def train(self) -> None:
-        """Train the policy with the recorded ends.
+        """Train the policy on the stored ends.
 
-        Raise `PolicyFailure` if the policy failed for a job or ran out of time. The failed job is not retried. Jobs for
-        which there was no time are used later.
+        Raise `PolicyFailure` if the policy fails for a job or runs out of time. A job for which it fails is not
+        retried. Jobs that remain when time runs out are used in the next call.
         """
         if self._unlearned:
             call_policy(self.limit_s, self._train_with_stored_jobs, "learning_failed")
@@ -73,9 +73,9 @@ class PolicyTrainer:
             )
 
     def find_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
-        """Return (job, start second) for each running or ended job that was not running in the previous observation.
+        """Return (job, start time in seconds) for each job started since the last observation.
 
-        The result is empty at the first observation, which cannot distinguish new from old jobs.
+        The result is empty for the first observation, because it cannot distinguish new jobs from old ones.
         """
         before, self._running = self._running, frozenset(r.job.id for r in seen.running)
         if before is None:

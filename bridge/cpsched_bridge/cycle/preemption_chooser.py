@@ -1,8 +1,8 @@
-"""Stop the running jobs that lose the least work for a job that may preempt them, then start that job on their nodes.
+"""Preempt the running jobs that lose the least work, and start the preemptor on their nodes.
 
-The ledger records each preemption before a victim is stopped. In every cycle, also after a crash, the observation alone
-determines what is still to do: stop a victim that still runs, start the job on free nodes, or close the preemption.
-`docs/cycle.md` lists the cases. A job for which the bridge does not choose victims is left to Slurm, which preempts.
+The ledger records each preemption before a victim is stopped. In every cycle, even after a crash, the observation alone
+determines the next step. The step is to stop a victim that still runs, to start the preemptor, or to close the
+preemption. `docs/cycle.md` lists the cases. If the bridge does not choose victims for a job, Slurm may preempt for it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from cpsched_bridge.store.state_paths import preemption_ledger_path
 COMMAND_KIND = "preempt"
 """Name of the command in the journal and the metrics."""
 VICTIMS_END_S = 60
-"""Seconds that victims may take to end, twice Slurm's default `KillWait`. Then, `start.timeout_s` begins."""
+"""Seconds that victims may take to end, twice Slurm's default `KillWait`; then `start.timeout_s` begins."""
 PAUSE_S = 600
-"""Seconds without new preemptions after one whose job did not run in time."""
+"""Seconds without new preemptions after a preemption whose job did not run in time."""
 REPEAT_S = 10
 """Seconds after which a victim that still runs is stopped again."""
 HOUR_S = 3600
 WAITS_FOR_VICTIMS = PendingReason(PendingCode.OTHER, ("the jobs stopped for it are ending",))
-"""Why the job of a preemption waits, if an earlier process decided it."""
+"""Why a preemptor waits if an earlier process decided the preemption."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class PreemptionChooser:
     _offers: dict[int, PreemptionOffer] = field(default_factory=dict)
     """The verified offers of this cycle for open and new preemptions, by job id."""
     _reasons: dict[int, PendingReason] = field(default_factory=dict)
-    """Why the jobs of open preemptions wait, by job id."""
+    """Why the preemptors of open preemptions wait, by job id."""
     _asked_s: dict[int, int] = field(default_factory=dict)
     """Cluster time of the last command for each victim, by job id."""
     _other_leader_s: int | None = None
@@ -69,7 +69,7 @@ class PreemptionChooser:
 
     @staticmethod
     def from_settings(backend: Backend, settings: Settings) -> PreemptionChooser | None:
-        """Return the chooser; None if the bridge does not choose victims."""
+        """Return the chooser, or None if the bridge does not choose victims."""
         if settings.mode != "control" or not settings.preemption.choose or not isinstance(backend, SupportsPreemption):
             return None
         ledger = PreemptionLedger(preemption_ledger_path(settings), settings.durable)
@@ -77,7 +77,7 @@ class PreemptionChooser:
         return PreemptionChooser(backend, ledger, settings.preemption, VICTIMS_END_S + settings.start.timeout_s, keep_s)
 
     def prepare_observation(self) -> None:
-        """Pass to the backend what the next observation depends on."""
+        """Pass the open preemptions and the jobs to spare to the backend for the next observation."""
         stops, most = self.ledger.count_stops(), self.settings.max_per_job
         spared = frozenset(job_id for job_id, times in stops.items() if times >= most)
         under_way = {job_id: entry.what for job_id, entry in self.ledger.open.items()}
@@ -86,9 +86,9 @@ class PreemptionChooser:
     def process_offers(
         self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport
     ) -> Observation:
-        """Close finished preemptions, and select the offers to carry out. Return the observation for this cycle.
+        """Close finished preemptions, and select offers. Return the observation for this cycle.
 
-        The jobs of selected offers are no longer left to the cluster. No decision starts them.
+        In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
         """
         report.bridge_events += self.ledger.unreported_events
         self.ledger.unreported_events = []
@@ -123,7 +123,7 @@ class PreemptionChooser:
         return replace(pending, job=replace(pending.job, ineligible=reason))
 
     def _close_finished(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Close the open preemptions whose job runs, no longer waits for its victims, or has waited too long."""
+        """Close preemptions whose job runs, no longer waits for the bridge, or has waited too long."""
         pending = {each.job.id: each for each in seen.pending}
         ran = {each.job.id for each in seen.running} | {each.job.id for each in seen.ended}
         for job_id, entry in self.ledger.open.items():
@@ -133,13 +133,13 @@ class PreemptionChooser:
                 self._drop(entry, why, seen.now_s, report)
             elif seen.now_s - entry.since_s > self.timeout_s:
                 self.ledger.close_entry(entry, "ineffective", seen.now_s)
-                text = f"not running {seen.now_s - entry.since_s} s after the preemption for it"
+                text = f"not running {seen.now_s - entry.since_s} s after the decision to preempt other jobs for it"
                 report.add_event("preemption_ineffective", text, job_id)
                 report.add_event("preemption_paused", f"the bridge chooses no victims for {PAUSE_S} s")
         self._reasons = {job_id: reason for job_id, reason in self._reasons.items() if job_id in self.ledger.open}
 
     def _select_new(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
-        """Return the new offers to carry out, within the limits."""
+        """Return the new offers that the limits permit."""
         last_s, left = self.ledger.last_end_s("ineffective"), {each.job_id for each in seen.left}
         if last_s is not None and 0 <= seen.now_s - last_s < PAUSE_S:
             return []
@@ -179,7 +179,7 @@ class PreemptionChooser:
         self._asked_s = {id: at_s for id, at_s in self._asked_s.items() if 0 <= seen.now_s - at_s < REPEAT_S}
         for job_id, offer in self._offers.items():
             due = [victim for victim in offer.victims if victim.job_id not in self._asked_s]
-            due.sort(key=lambda victim: victim.mode == "cancel")  # only a requeue may be disabled for a job
+            due.sort(key=lambda victim: victim.mode == "cancel")  # requeues first, because a job may not permit them
             if not due:
                 continue
             self._asked_s |= dict.fromkeys((victim.job_id for victim in due), seen.now_s)
@@ -196,7 +196,7 @@ class PreemptionChooser:
                 self._drop(self.ledger.open[job_id], why, seen.now_s, report)
 
     def list_starts(self, entries: Mapping[int, ManagedJobEntry]) -> list[tuple[Job, Placement]]:
-        """Return the held jobs whose victims have ended and whose nodes are free, with their placements."""
+        """Return the held preemptors whose nodes are free, with their placements."""
         under_way = self.ledger.open
         return [
             (each.pending.job, each.placement)
@@ -205,7 +205,7 @@ class PreemptionChooser:
         ]
 
     def close(self, drop: bool) -> None:
-        """Close the file. With `drop`, close the open preemptions first, because their jobs are released."""
+        """Close the file. With `drop`, first close the open preemptions, whose jobs are released."""
         with suppress(sqlite3.Error):  # they then count as having had no effect
             for entry in self.ledger.open.values() if drop else ():
                 self.ledger.close_entry(entry, "dropped", entry.since_s)
@@ -221,7 +221,7 @@ class PreemptionChooser:
 
 
 def is_startable(offer: PreemptionOffer, seen: Observation) -> bool:
-    """Return whether the offer's job can start on its nodes after the victims that still run have ended."""
+    """Return whether an offer's job can start on its nodes once the offer's victims have ended."""
     running = {each.job.id: each for each in seen.running}
     victims = list[RunningJob]()
     for victim in offer.victims:
@@ -246,7 +246,7 @@ def _is_entry_held(entry: ManagedJobEntry | None) -> bool:
 
 
 def _why_not_ours(pending: PendingJob | None, entry: ManagedJobEntry | None) -> str:
-    """Return why the bridge must not start a job, or "" if it may start it now or is starting it."""
+    """Return why the bridge must not start a job, or "" if it may start or is starting the job."""
     if pending is None:
         return "the job no longer waits for the bridge"
     if pending.job.ineligible is not None:

@@ -1,4 +1,4 @@
-"""Provide the loop's real-time clock; a signal ends its wait immediately."""
+"""Provide the loop's real-time clock, whose waits a signal ends immediately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cpsched_bridge.ports import LoopClock
 
 @contextmanager
 def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Iterator[None]:
-    """Add the duration of a phase to the report, even if the phase fails; repeated phases accumulate."""
+    """Add the duration of a phase to the report, even if the phase fails."""
     began_s = pace.monotonic_s()
     try:
         yield
@@ -30,7 +30,7 @@ def record_duration(report: CycleReport, phase: Phase, pace: LoopClock) -> Itera
 
 
 class RealClock(LoopClock):
-    """A clock that waits in real time; `stop` may be called from a signal handler or another thread."""
+    """A real-time clock. `stop` may be called from a signal handler or another thread."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -63,7 +63,7 @@ class RealClock(LoopClock):
 
     @contextmanager
     def stop_on_signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end the loop after the current cycle; a second signal ends the process.
+        """End the loop after the current cycle on SIGTERM or SIGINT; end the process on the second signal.
 
         After the first signal, the main thread compiles nothing. The previous handlers are restored on exit.
         """

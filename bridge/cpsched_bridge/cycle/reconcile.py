@@ -1,8 +1,8 @@
-"""Compare the ledger with an observation to find the new state of each job and the next commands.
+"""Compare the ledger with an observation to find each job's new state and next command.
 
 This module is pure: it receives ledger entries and an observation, and returns transitions. The same function runs in
-every cycle and after a crash. Some transitions are intents (hold, roll back, release): commands that the bridge sends
-and repeats until the cluster shows their effect.
+every cycle, including the first one after a crash. Some transitions are intents (hold, roll back, release). The bridge
+repeats the command of an intent until the cluster shows its effect.
 
 Example: the ledger records job 7 as `starting`, but the observation shows the job as pending and held. The start has
 failed, so the transition is to `rolling-back`, with one more failure.
@@ -31,20 +31,20 @@ from cpsched_bridge.telemetry.reason_kinds import format_reason
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """Options for reconciling jobs: which commands the bridge may plan, and when it gives up."""
+    """Options that determine which commands the bridge may plan and when it gives up."""
 
     controlling: bool = True
-    """Whether to hold and start jobs; if False, release all of them."""
+    """Whether to hold and start jobs; if False, all jobs are released."""
     adopt: bool = True
     """Whether to hold pending jobs that are not held."""
     start_timeout_s: int = 15
     """Maximum number of seconds from the release of a job until it runs."""
     max_failures: int = 5
-    """Number of consecutive failed starts or holds after which a job is left to the cluster's own scheduler."""
+    """Number of consecutive failed starts or holds after which a job is left to the cluster."""
     other_in_control: bool = False
-    """Whether another bridge, instead of this one, is in control and owns the submit plugin's holds."""
+    """Whether another bridge is in control and therefore owns the submit plugin's holds."""
     releases_apart: bool = False
-    """Whether pin and release are two commands. A bridge that dies in between leaves a job both held and pinned."""
+    """Whether pin and release are two commands, so that a crash in between leaves a job held and pinned."""
     after_dead_man: bool = False
     """Whether the dead-man timer may have released jobs, so that released jobs may be adopted again."""
 
@@ -52,10 +52,10 @@ class ReconcileOptions:
 def reconcile(
     known: Mapping[int, ManagedJobEntry], open_ids: Set[int], seen: Observation, options: ReconcileOptions
 ) -> list[LedgerTransition]:
-    """Return the transitions, at most one per job, that bring the entries `known` in line with the observation `seen`.
+    """Return at most one transition per job, to bring the ledger in line with an observation.
 
-    `known` is indexed by job id. `open_ids` are the jobs of `known` that are not over. Open jobs in no list of `seen`
-    have left the cluster.
+    `known` contains the ledger's entries by job id, and `open_ids` the ids of jobs that have not ended or left. An open
+    job that is in no list of `seen` has left the cluster.
     """
     now_s = seen.now_s
     found: dict[int, LedgerTransition | None] = {}
@@ -75,7 +75,7 @@ def reconcile(
 def make_failed_transition(
     entry: ManagedJobEntry, state: LedgerState, now_s: int, why: str, options: ReconcileOptions, **changes: Any
 ) -> LedgerTransition:
-    """Return a transition that counts one more failure: to `state`, or to a permanent release after too many."""
+    """Return a transition to `state` after a failure, or a permanent release after too many failures."""
     failures = entry.failures + 1
     if failures < options.max_failures:
         return replace(make_transition(entry, state, now_s, why, failures=failures, **changes), failed=True)
@@ -113,7 +113,7 @@ def _reconcile_running(
 
 
 def _describe_deviation(entry: ManagedJobEntry, running: RunningJob, seen: Observation) -> str:
-    """Return a description of how a start differs from the decision, or "" if it does not differ."""
+    """Return how a start differs from the decision, or "" if it does not differ."""
     if entry.state not in (LedgerState.STARTING, LedgerState.ROLLING_BACK):
         return "started by another actor"
     if not running.placement:
@@ -161,7 +161,7 @@ def _reconcile_pending(
 
 
 def _keep_held(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
-    """Return a transition that keeps a job held, for a retry, if the cluster's own scheduler could not start it."""
+    """Replace the release of a job that only the bridge can start with a transition that keeps it held."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
         return found
@@ -174,7 +174,7 @@ def _keep_held(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: in
 def _yield_to_other_bridge(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Release the jobs that only this ledger records while another bridge, which owns all others, is in control."""
+    """Release a job that only this ledger records, and leave all others to the bridge in control."""
     theirs = pending.hold is Hold.PLUGIN or (pending.hold is Hold.NONE and entry is not None and not entry.pinned)
     if entry is None or theirs:
         return _leave_to_other_bridge(entry, now_s)
@@ -201,7 +201,7 @@ def _release_to_cluster(
     pinned = pending.pinned or (entry is not None and entry.pinned)
     lost = (
         entry is not None and entry.state is LedgerState.GONE and pending.hold is Hold.ADMIN
-    )  # ours; see `_reconcile_reappeared`
+    )  # the hold is the bridge's own; see `_reconcile_reappeared`
     kept = lost or (entry is not None and entry.state in MANAGED_STATES) or (pinned and pending.hold is Hold.NONE)
     if pending.hold is Hold.CLUSTER:
         ours = entry if kept else None
@@ -224,7 +224,7 @@ def _release_to_cluster(
 def _reconcile_unadopted(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Take over a pending job: manage it if the submit plugin holds it; possibly adopt it if it is not held."""
+    """Manage a job that the submit plugin holds, or adopt a job that is not held if that is permitted."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _has_new_request(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
@@ -244,7 +244,7 @@ def _reconcile_unadopted(
 
 
 def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now_s: int) -> LedgerTransition | None:
-    """Unpin a job that the bridge does not manage, so that a job held by the cluster never runs with an old pin."""
+    """Unpin an unmanaged job that the cluster holds, so that it never runs with an old pin."""
     if not (pending.hold is Hold.CLUSTER and pending.pinned):
         return None
     why = "held by the cluster, but still pinned by the bridge"
@@ -254,7 +254,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 
 
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Leave a job that the cluster itself holds until its request changes, and remove its pin."""
+    """Stop managing a job that the cluster holds until its request changes, and remove its pin."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = make_unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:
@@ -263,14 +263,14 @@ def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -
 
 
 def _has_new_request(entry: ManagedJobEntry, job: Job) -> bool:
-    """Return whether the job's request has changed since the job was left to the cluster because of the request."""
+    """Return whether a job that was left to the cluster because of its request has a new request."""
     return bool(entry.asked) and entry.asked != request_fingerprint(job)
 
 
 def _reconcile_holding(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process an intended hold. If the job is not held yet, send the hold again."""
+    """Process an intended hold. Return None if the hold must be sent again."""
     if pending.hold is Hold.USER:
         return _leave_to_holder(entry, pending, now_s)
     if pending.hold is Hold.CLUSTER:
@@ -300,10 +300,10 @@ def _reconcile_held(
 def _reconcile_starting(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process the start of a job that is still pending. If the job is held, the start has failed.
+    """Process the start of a job that is still pending.
 
-    The start has also failed if the cluster refuses the nodes or reports an obstacle for the job or its group. An
-    obstacle does not count as a failure.
+    The start has failed if the job is held or late, or if the cluster refuses the nodes. An obstacle for the job or its
+    group also ends the start, but does not count as a failure.
     """
     if pending.hold is Hold.USER:
         return _leave_to_holder(entry, pending, now_s)
@@ -358,7 +358,7 @@ def _reconcile_requeued(
 def _reconcile_reappeared(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a job that has reappeared. If an administrator appears to hold it, the hold is the bridge's own."""
+    """Process a job that has reappeared. What looks like an administrator's hold is the bridge's own."""
     if pending.hold is Hold.CLUSTER:
         return _leave_to_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:
@@ -367,17 +367,17 @@ def _reconcile_reappeared(
 
 
 def _was_held_after_start(entry: ManagedJobEntry, pending: PendingJob, options: ReconcileOptions) -> bool:
-    """Return whether another actor held a job after its start, when it was pinned and had been released.
+    """Return whether another actor held a job after the bridge had pinned and released it.
 
     If pin and release are two commands, the ledger records the answer to the release. Without that answer, the hold
-    counts as the bridge's own hold from before the start and is kept.
+    counts as the bridge's own hold from before the start.
     """
     released = not options.releases_apart or entry.cause == "released"
     return pending.hold is Hold.ADMIN and pending.pinned and released
 
 
 def _was_already_held(entry: ManagedJobEntry, pending: PendingJob) -> bool:
-    """Return whether the bridge's hold was refused because another actor had already held the job."""
+    """Return whether the bridge's hold was refused because another actor already held the job."""
     adopting = entry.state is LedgerState.HOLDING and not entry.pinned
     return adopting and pending.hold is Hold.ADMIN and entry.cause == "held_by_administrator"
 
@@ -388,18 +388,18 @@ def _leave_to_administrator(entry: ManagedJobEntry, now_s: int) -> LedgerTransit
 
 
 def _leave_to_holder(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Stop managing a job held by another actor, as `_leave_to_administrator` does for an administrator."""
+    """Stop managing a job with a user hold: remove its pin and keep the hold."""
     return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason))
 
 
 def make_released_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Return a transition to `free` for a job that an earlier process released without recording that."""
+    """Return a transition to `free` for a job whose release an earlier process could not record."""
     why = "released by a bridge that could not record it"
     return make_transition(entry, LedgerState.FREE, now_s, why, pinned=False)
 
 
 def make_unpinned_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:
-    """Return a transition that records the removal of the pin from a job held by another actor."""
+    """Return a transition that records the removal of the pin from a job that another actor holds."""
     return make_transition(entry, LedgerState.FREE, now_s, entry.why, pinned=False)
 
 

@@ -1,4 +1,4 @@
-"""Release every held job to the cluster's own scheduler when the bridge stops or is dead."""
+"""Release all held jobs to the cluster's own scheduler when the bridge stops or has died."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_no_other_leader(seen: Observation) -> bool:
 
 
 def are_only_disk_problems(problems: Sequence[str]) -> bool:
-    """Return whether every job was released and all problems are disk problems."""
+    """Return whether there are problems and all of them are harmless disk problems."""
     return bool(problems) and all(isinstance(problem, HarmlessDiskProblem) for problem in problems)
 
 
@@ -31,7 +31,7 @@ class HarmlessDiskProblem(str):
 
 
 BATCH_SIZE = 500
-"""Maximum number of jobs that are released between two keep-alive calls."""
+"""Maximum number of jobs released between two keep-alive calls."""
 
 
 def release_all_jobs(
@@ -42,10 +42,10 @@ def release_all_jobs(
     attempts: int = 3,
     on_keep_alive: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Release every job that the bridge may hold or may have pinned. Return one line per problem.
+    """Release every job that the bridge may have held or pinned. Return one line per problem.
 
-    Jobs that other actors hold lose the bridge's pins but stay held. If `other_in_control` returns True for an
-    observation, another bridge is in control and keeps the submit plugin's holds.
+    Jobs held by other actors lose the bridge's pins but stay held. If `other_in_control` returns True for an
+    observation, another bridge is in control, and jobs held by the submit plugin are left to it.
 
     The cluster is read first: the submit plugin may hold jobs that are missing from the ledger, and running jobs must
     not be touched. If the cluster cannot be read, the jobs in the ledger are released. If the ledger cannot be written,
@@ -86,7 +86,7 @@ def open_queues(backend: Backend) -> list[str]:
 def _record_release_intents(
     backend: Backend, ledger: Ledger, why: str, other_in_control: Callable[[Observation], bool]
 ) -> tuple[list[str], bool]:
-    """Record a release intent for every job to release.
+    """Record a release intent for each job that must be released.
 
     Return one line per problem, and whether another bridge is in control.
     """
@@ -96,12 +96,12 @@ def _record_release_intents(
         others = other_in_control(seen)
         options = ReconcileOptions(controlling=False, other_in_control=others, releases_apart=apart)
         transitions = reconcile(ledger.by_id, ledger.open_ids(), seen, options)
-    except (Exception, CompilationCancelled) as error:  # the ledger's jobs are released nevertheless
+    except (Exception, CompilationCancelled) as error:  # the jobs in the ledger are released anyway
         text = str(error) if isinstance(error, BackendError) else describe_failure(error)
         kept = ledger.list_entries(*(MANAGED_STATES - {LedgerState.HANDING_BACK}))
         intents = [make_transition(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, so the submit plugin may hold more jobs: {text}"]
-        if isinstance(error, CompilationCancelled):  # from a simulated cluster in this process that has not started
+        if isinstance(error, CompilationCancelled):  # a simulated cluster that has not started
             unread = []
         return [*unread, *_record_transitions(ledger, intents)], False
     return _record_transitions(ledger, transitions), others
@@ -131,7 +131,7 @@ def _release_batch(backend: Backend, ledger: Ledger, wanted: Sequence[int]) -> l
 
 
 def _remove_orphaned_pins(backend: Backend, ledger: Ledger) -> list[str]:
-    """Remove the bridge's pins from jobs that other actors hold; the jobs stay held. Return one line per problem."""
+    """Remove the bridge's pins from jobs that other actors hold. Return one line per problem."""
     outcomes = _send_command(backend.unpin, [entry.job_id for entry in ledger.list_orphaned_pins()])
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])

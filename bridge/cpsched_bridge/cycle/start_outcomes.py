@@ -1,8 +1,7 @@
-"""Track the outcomes of starts: running jobs and their latencies, failed starts, and the suspects of failures.
+"""Track the outcomes of starts: running jobs, start latencies, failures, and suspected causes.
 
-A failed start indicates a broken cluster only if there is no more specific explanation. There are three such
-explanations: the cluster's reason concerns the job or its group, other jobs start first, or the chosen nodes are no
-longer free.
+A failed start indicates a broken cluster only if there is no more specific explanation. Three explanations are more
+specific: the cluster's reason concerns the job or its group, other jobs start first, or the chosen nodes are not free.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ Suspect = tuple[str, str]
 
 CAUSE_KINDS = ("user", "account", "partition", "QOS", "shape", "node")
 START_FAILED_REASON = "StartFailed"
-"""Reason for a failed start if the cluster gives none. Not one of Slurm's reasons."""
+"""Reason for a failed start if the cluster gives no reason; it is not one of Slurm's reasons."""
 _EVENT_KIND_BY_STATE = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
-"""Kinds of events for transitions, by their new state."""
+"""Event kind of a transition, by the job's new state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,13 @@ class FailedStart:
     """The group that backs off."""
     reason: str = START_FAILED_REASON
     is_limit: bool = False
-    """Whether each job in the group that ends permits another start."""
+    """Whether each end of a job in the group permits another start."""
     explained: bool = True
-    """Whether the failure has a specific explanation and so does not indicate a broken cluster."""
+    """Whether the failure has an explanation other than a broken cluster."""
     benign: bool = False
-    """Whether the failure may happen to any job, because other jobs start first or the nodes were taken."""
+    """Whether any job could fail this way, because other jobs start first or the nodes are not free."""
     suspects: frozenset[Suspect] = frozenset()
-    """Possible causes of an unexplained failure: user, account, partition, QOS, shape, nodes, and users on them."""
+    """Possible causes of an unexplained failure, such as the job's user, its nodes, and the users of those nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +49,28 @@ class ObservedStartOutcomes:
     """The outcomes of starts in one observation."""
 
     began: dict[int, str] = field(default_factory=dict)
-    """Users of the jobs that run or have ended after running, by job id."""
+    """Users of the jobs whose starts succeeded, by job id; these jobs run or have ended."""
     failed: tuple[FailedStart, ...] = ()
 
 
 @dataclass(slots=True)
 class StartOutcomeTracker:
-    """A tracker of jobs from the decision to start them until they run or fail."""
+    """A tracker of starts, from the decision until the job runs or the start fails."""
 
     _decided_at_s: dict[int, float] = field(default_factory=dict)
-    """Monotonic time of the decision to start a job, by job id."""
+    """Monotonic time of the decision to start each job, by job id."""
     refused: Sequence[int] = ()
-    """Ids of jobs whose starts the cluster refused in the last cycle with starts."""
+    """Ids of jobs whose starts the cluster refused, from the last cycle that sent starts."""
 
     def record_decided(self, job_ids: Iterable[int], now_s: float) -> None:
-        """Record the monotonic time `now_s` as the time of the decision to start these jobs."""
+        """Record that the start of these jobs was decided at monotonic time `now_s`."""
         self._decided_at_s.update((id, now_s) for id in job_ids)
 
     def report_transitions(self, transitions: Sequence[LedgerTransition], now_s: float, report: CycleReport) -> None:
-        """Report the latencies and events that result from transitions seen at monotonic time `now_s`."""
+        """Report the latencies and events of transitions seen at monotonic time `now_s`."""
         for transition in transitions:
             entry, before = transition.entry, transition.before
-            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also for a start that was refused immediately
+            decided_at_s = self._decided_at_s.pop(entry.job_id, None)  # also if the start was refused immediately
             ran = before is LedgerState.STARTING and entry.state in (LedgerState.RUNNING, LedgerState.ENDED)
             if ran and decided_at_s is not None:
                 report.latencies_s.append(now_s - decided_at_s)
@@ -82,15 +81,15 @@ class StartOutcomeTracker:
             newly_left = transition.event == "left" and before is not LedgerState.HANDING_BACK
             backed_off = (
                 transition.obstacle is not None and entry.state is LedgerState.ROLLING_BACK
-            )  # reported by group
+            )  # the group is reported instead
             if (entry.state in _EVENT_KIND_BY_STATE and not backed_off) or newly_left:
                 report.add_event(_EVENT_KIND_BY_STATE.get(entry.state, "left_to_cluster"), entry.why, entry.job_id)
 
     def classify_outcomes(self, transitions: Sequence[LedgerTransition], seen: Observation) -> ObservedStartOutcomes:
-        """Return the outcomes of starts, from an observation's transitions and the refusals since the previous one.
+        """Return the outcomes of starts, including refusals since the previous observation.
 
-        A start also counts as failed if the owner has held the job since. Jobs that are gone or held by an
-        administrator do not count.
+        A start also counts as failed if the job's owner has since held the job. Jobs that are gone or held by an
+        administrator do not count as failed.
         """
         users = {each.job.id: each.job.user for each in seen.ended}
         users |= {each.job.id: each.job.user for each in seen.running}

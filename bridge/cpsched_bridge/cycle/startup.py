@@ -1,8 +1,8 @@
-"""Run the start-up steps, such as imports and compiling, that precede the first decision. All steps are reported.
+"""Run and report the start-up steps before the first decision, such as compilation.
 
 During start-up, the bridge makes no decisions and holds no new jobs. Jobs held by an earlier run stay held for
 `MAX_HELD_WAIT_S` seconds, because most start-ups are shorter, and are then released to the cluster's own scheduler. The
-same applies while the dispatcher's process restarts on a bridge without a fallback.
+same rule applies while a bridge without a fallback restarts the dispatcher's process.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from cpsched_bridge.ports import LoopClock
 
 MAX_HELD_WAIT_S = 60.0
-"""Seconds for which held jobs wait for a decision. The dead-man timer waits longer for a heartbeat."""
+"""Seconds for which held jobs wait for a decision, less than the dead-man timer waits by default."""
 CHECK_INTERVAL_S = 0.5
-"""Seconds between two progress checks."""
+"""Seconds between progress checks."""
 
 Step = Callable[[], str | None]
-"""A function that does the next part of a step, which may take seconds.
+"""A function that does the next part of a step and may take several seconds.
 
-Returns a description of the remaining work, or None once the step is done.
+It returns a description of the remaining work, or None once the step is done.
 """
 ProgressListener = Callable[[str], None]
-"""A function that receives, at each progress check, what the bridge is waiting for; empty text if it is not waiting."""
+"""A function that receives what the bridge is waiting for, or empty text once the wait is over."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class BridgeStartupSteps:
     _reported_step: str = ""
     _has_decided: bool = False
     _waits_for: str = ""
-    """What the next decision is waiting for; `_since_s` is the monotonic time at which the wait began."""
+    """What the next decision is waiting for, since monotonic time `_since_s`."""
     _since_s: float = 0.0
 
     def pending_step(self) -> str | None:
@@ -49,7 +49,7 @@ class BridgeStartupSteps:
         return None
 
     def report_step(self, step: str) -> None:
-        """Report what the bridge is waiting for. Empty text reports the end of the wait, once."""
+        """Report what the bridge is waiting for. Report the end of the wait (empty text) only once."""
         if step or self._reported_step:
             self._reported_step = step
             for listener in self.progress_listeners:
@@ -67,13 +67,13 @@ class BridgeStartupSteps:
         return not pace.is_stopped
 
     def record_decision_wait(self, text: str, now_s: float) -> None:
-        """Record what the next decision is waiting for at monotonic time `now_s`; empty text if it is not waiting."""
+        """Record at monotonic time `now_s` what the next decision is waiting for; empty text means no wait."""
         if text and not self._waits_for:
             self._since_s = now_s
         self._waits_for, self._has_decided = text, self._has_decided or not text
 
     def no_decision_reason(self, now_s: float) -> str | None:
-        """Return why the bridge must not hold jobs if no decision has been made for too long, otherwise None."""
+        """Return why the bridge must not hold jobs, or None if decisions are not overdue."""
         if not self._waits_for or (self._has_decided and now_s - self._since_s < MAX_HELD_WAIT_S):
             return None
         return f"no decision yet: {self._waits_for}"
@@ -81,7 +81,7 @@ class BridgeStartupSteps:
 
 @dataclass(slots=True)
 class ThrottledProgressReporter:
-    """A reporter that forwards at most one message per `every_s` seconds, and the end of the wait immediately."""
+    """A reporter that forwards at most one message per `every_s` seconds, but the end of a wait at once."""
 
     listener: ProgressListener
     every_s: float
@@ -89,7 +89,7 @@ class ThrottledProgressReporter:
     _told_s: float | None = None
 
     def __call__(self, text: str) -> None:
-        """Forward the current step if a message is due."""
+        """Forward the current step if a message is due; empty text is always forwarded."""
         now_s = self.clock()
         if not text or self._told_s is None or now_s - self._told_s >= self.every_s:
             self._told_s = now_s if text else None

@@ -1,4 +1,4 @@
-"""Make the decision of a cycle: request it from the policy, verify it, and prepare it for the journal."""
+"""Request a cycle's decision from the policy, verify it, and prepare it for the journal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from cpsched_bridge.store.ledger import ManagedJobEntry
 from cpsched_bridge.store.round_records import as_plain_json, decision_to_json
 
 FALLBACK_PATH = "fallback"
-"""Name of the decision path of the fallback in the journal and the metrics."""
+"""Name of the fallback's decision path in the journal and the metrics."""
 
 _MAX_LISTED_VIOLATIONS = 3
-"""Maximum number of violations listed in a message; the remaining ones are only counted."""
+"""Maximum number of violations listed in a message; further violations are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDecider:
-    """A verifier of the policy's decisions, each of which takes at most `limit_s` seconds."""
+    """A component that requests and verifies decisions, each within `limit_s` seconds."""
 
     policy: Policy
     limit_s: float
@@ -40,12 +40,12 @@ class VerifiedDecider:
     """The configured power cap."""
 
     def not_ready_reason(self) -> str | None:
-        """Return the step that the dispatcher's process must finish before it accepts requests; None if it is ready."""
+        """Return the start-up step that the dispatcher's process is running, or None if it is ready."""
         dispatcher = self.policy.dispatcher
         return dispatcher.not_ready_reason() if isinstance(dispatcher, IsolatedDispatcher) else None
 
     def decide(self, seen: Observation, entries: Mapping[int, ManagedJobEntry], report: CycleReport) -> None:
-        """Fill the snapshot, the pending jobs, the decision and the starts of a report.
+        """Add the snapshot, the pending jobs, the decision and the starts to the report.
 
         Raise `PolicyFailure` if the policy raises an exception, exceeds its time limit, or returns a decision that is
         invalid or cannot be recorded. In these cases, the report contains no starts.
@@ -87,10 +87,10 @@ class VerifiedDecider:
         report.decision, report.starts = decision, starts
 
     def _decide_within_run_limits(self, snapshot: Snapshot, seen: Observation) -> tuple[LimitCompliantDecision, object]:
-        """Return the decision that complies with the site's limits, and the policy's memory from before the decision.
+        """Return a decision that complies with the site's limits, and the policy's memory before it.
 
         Starting jobs count as running. A policy that is called twice may change in between, so the returned memory is
-        the one that preceded the returned decision.
+        from before the call that made the returned decision.
         """
         memories: list[object] = []
 
@@ -118,7 +118,7 @@ def require_resources(power: PowerCap | None, cluster: Cluster) -> None:
 
 @lru_cache(maxsize=2)
 def _apply_power_cap(cluster: Cluster, power: PowerCap) -> Cluster:
-    """Return the cluster with a power cap applied. Repeated calls for one cluster return the same object."""
+    """Return the cluster with a power cap. Repeated calls for one cluster return the same object."""
     return replace(cluster, power=power)
 
 

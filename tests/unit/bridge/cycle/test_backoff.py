@@ -346,7 +346,7 @@ def test_leaves_equal_jobs_after_too_many_failures() -> None:
     assert [each.entry.job_id for each in found] == [1, 3, 4, 6]
     assert {each.entry.state for each in found} == {LedgerState.HANDING_BACK}
     assert {(each.event, each.entry.leave) for each in found} == {
-        ("left", "3 consecutive starts of its equivalence class failed")
+        ("left", "3 consecutive starts in its equivalence class failed")
     }
 
 

@@ -101,7 +101,7 @@ def all_over(user: str, **what: Any) -> FailedStart:
 def test_failed_starts_of_all_users_trip_breaker():
     assert failed(a_watch(), *(all_over(user) for user in USERS[:3]), times=2).trip_reason(0) is None
     watch = failed(a_watch(), *(all_over(user) for user in USERS[:3]))
-    assert watch.trip_reason(0) == "all starts of 3 of 3 users failed within 300 s"
+    assert watch.trip_reason(0) == "all starts by 3 of 3 users failed within 300 s"
 
 
 @pytest.mark.parametrize("starts", [1, 10, 1000])
