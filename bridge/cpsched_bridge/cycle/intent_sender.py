@@ -40,10 +40,9 @@ class CycleCommandBudget:
     left: int
 
     def take(self, wanted: Sequence[T], whose: Callable[[T], str] = lambda _: "") -> list[T]:
-        """Return as many items of `wanted` as the budget permits, in the given order.
+        """Return as many items of `wanted` as the budget permits, in order. `whose` returns an item's user.
 
-        If the budget is too small, choose each user's first item, then each user's second item, and so on. `whose`
-        returns an item's user.
+        If the budget is too small, choose each user's first item, then each user's second item, and so on.
         """
         taken = list(wanted) if len(wanted) <= self.left else _take_round_robin(wanted, whose, self.left)
         self.left -= len(taken)

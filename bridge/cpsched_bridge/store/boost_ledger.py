@@ -1,7 +1,6 @@
-"""Record on disk the boosts that the bridge has sent or is about to send, to make a crash harmless.
+"""Record the bridge's boosts on disk before they are sent, to make a crash harmless.
 
-A boost is written before it is sent. The bridge may change only recorded boosts, because any other boost belongs to
-another actor. Removals need no record.
+The bridge may change only recorded boosts, because any other boost belongs to another actor. Removals are not recorded.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class BoostLedger:
 
     @classmethod
     def open_tolerant_read_only(cls, path: Path) -> BoostLedger:
-        """Return the boost ledger without writing to disk; if it is unreadable, an empty ledger that reports why."""
+        """Return the boost ledger, or an empty one that reports why it is unreadable. Write nothing to disk."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):
@@ -78,12 +77,12 @@ class BoostLedger:
         return self._by_id
 
     def list_possible_boosts(self, *ids: int) -> tuple[int, ...]:
-        """Return the boosts that the bridge may have set on these ids; the first id's newest boost is last."""
+        """Return the boosts that the bridge may have set on these ids. The first id's newest boost is last."""
         known = [self._by_id[id].points for id in reversed(ids) if id in self._by_id]
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts atomically before they are sent. If this raises `sqlite3.Error`, they must not be sent."""
+        """Record boosts atomically. If this raises `sqlite3.Error`, the boosts must not be sent."""
         entries = {}
         for id, value in points.items():
             before = self._by_id[id].points if id in self._by_id else ()

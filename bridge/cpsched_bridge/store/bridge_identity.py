@@ -1,7 +1,7 @@
-"""Manage the bridge's name, which is stored in the state directory and is invalid in a copy of that directory.
+"""Manage the bridge's name, which is valid only in the state directory where it was created.
 
-The bridge writes its name to the cluster, so that two bridges can recognize each other. A state directory that was
-copied to another path or host, or restored from a backup, would give two bridges the same name. Therefore, the file
+The bridge writes its name to the cluster so that two bridges can distinguish each other. A state directory that was
+copied to another path or host, or restored from a backup, would give two bridges the same name. The file therefore
 also contains its origin (host, path and inode). If the origin does not match, a new name is created.
 """
 
@@ -29,7 +29,7 @@ def make_lease(state_dir: Path) -> Lease:
 
 
 def ensure_bridge_name(state_dir: Path) -> str:
-    """Return the bridge's name, creating one if necessary. If it cannot be stored, it is valid only for this call."""
+    """Return the bridge's name, creating it if necessary. An unstored name is valid only for this call."""
     return read_bridge_name(state_dir) or _create_name(state_dir / IDENTITY_FILE)
 
 

@@ -26,10 +26,10 @@ _EXTERNAL_ERRORS = frozenset(
         *(sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_READONLY),
     }
 )
-"""SQLite's codes for external errors. Any other code means damage, because the SQL statements are correct."""
+"""SQLite's codes for external errors. Any other code means damage, because our SQL is correct."""
 _FILE_ERRORS = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 _CONTENT_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""Exceptions that decoding errors, invalid JSON, invalid numbers or deep nesting may raise."""
+"""Exceptions that invalid encoding, invalid JSON, invalid numbers or deep nesting may raise."""
 
 _SEAL_BYTES = 4
 _MAX_ERROR_CHARS = 200
@@ -55,7 +55,7 @@ def is_corruption(error: BaseException) -> bool:
 
 @contextmanager
 def raise_as_corrupt(what: object = "") -> Iterator[None]:
-    """Convert errors caused by a file's content to `CorruptFileContent`, with a message that starts with `what`."""
+    """Convert errors caused by a file's content to `CorruptFileContent`. Its message starts with `what`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -77,7 +77,7 @@ def _format_error(what: object, error: Exception) -> str:
 
 
 def read_head(path: Path, most: int) -> bytes:
-    """Return at most the first `most` bytes of a file of any size. Raise `OSError` if it cannot be read.
+    """Return at most the first `most` bytes of a file. Raise `OSError` if it cannot be read.
 
     Never block: a pipe without a writer counts as empty.
     """

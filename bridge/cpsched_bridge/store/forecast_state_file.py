@@ -1,4 +1,4 @@
-"""Read and write the file that stores the forecasts' learned state, with a checksum and atomic replacement.
+"""Read and write the forecasts' learned state, with a checksum and atomic replacement.
 
 Decisions do not use the file. If it is damaged, it is discarded and learning restarts.
 """

@@ -4,7 +4,7 @@ The dead-man timer and administrators read it. During start-up (imports, compila
 while jobs may still be held by an earlier run.
 
 The dead-man script uses the file's modification time. Because the wall clock may be changed, the file also contains the
-time since boot, which cannot be changed. `read_age_s` prefers it.
+time since boot, which cannot be changed. `read_age_s` prefers the time since boot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched_bridge.store.corruption_checks import read_head, row_checksum
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TOUCH_TOLERANCE_S = 2.0
-"""Maximum difference in seconds between the modification time and the time in the file if both are from one touch."""
+"""Maximum difference in seconds between the modification time and the stored time of one touch."""
 
 
 @dataclass(slots=True)
@@ -41,14 +41,14 @@ class Heartbeat:
         self._since_s = None
 
     def missing_beat_reason(self, monotonic_s: float) -> str | None:
-        """Return why the bridge must not hold jobs, or None. Without a heartbeat, the dead-man timer releases them."""
+        """Return why the bridge must not hold jobs, or None. The dead-man timer needs a recent heartbeat."""
         if self._since_s is None or monotonic_s - self._since_s < self.grace_s:
             return None
         return f"the heartbeat {self.path} cannot be written: {self._error}"
 
 
 def touch_file(path: Path) -> None:
-    """Set the file's modification time to now, and write the time since boot to the file if the disk has space."""
+    """Set the file's modification time to now, and write the time since boot if the disk has space."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # fail on a pipe instead of blocking
     file = os.open(path, flags, 0o644)  # the file contains no names of users or jobs
     try:

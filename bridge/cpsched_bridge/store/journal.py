@@ -1,8 +1,8 @@
-"""Write the journal: every round with its inputs, decision and results, from which the decision can be repeated.
+"""Write the journal: each round's inputs, decision and results, so that decisions can be repeated.
 
-The journal is an SQLite file (WAL) that only the bridge writes and any process may read. Rounds are stored in segments:
-the first round of a segment in full, the others as changes (see `json_deltas`). The oldest segments are deleted when
-the journal is too large or the segments are too old.
+The journal is an SQLite file (WAL) that only the bridge writes and any process may read. Rounds are stored in segments.
+The first round of a segment is stored in full, and each other round as a change (see `json_deltas`). The oldest
+segments are deleted when the journal is too large or the segments are too old.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cpsched_bridge.store.sqlite_files import (
 )
 
 FORMAT = 3
-"""Version of the tables, stored in `pragma user_version`; since cpsched 0.1.0. Lower versions were never released."""
+"""Version of the tables, stored in `pragma user_version`. Lower versions were never released."""
 
 SCHEMA = """
 create table if not exists clusters (key text primary key, data blob not null) without rowid;
@@ -63,13 +63,13 @@ create table if not exists facts (name text primary key, value text not null) wi
 """
 
 MAX_SEGMENT_ROUNDS = 512
-"""Maximum number of rounds per segment. A full round is about as large as this many changes, and reads stay fast."""
+"""Maximum number of rounds per segment. This many changes are about as large as one full round."""
 
 MIN_EXPLAINED_ROUNDS = 600
-"""Minimum number of newest rounds whose plan and reasons are retained; older decisions are repeated if needed."""
+"""Minimum number of newest rounds whose explanations are retained; a replay can restore older ones."""
 
 PRUNE_INTERVAL_ROUNDS = 64
-"""Number of rounds between two checks of the journal's age and size."""
+"""Number of rounds between checks of the journal's age and size."""
 _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 
 
@@ -101,7 +101,7 @@ class Journal(JournalReader):
         self._end_segment()
 
     def _open_or_create(self) -> sqlite3.Connection:
-        """Open or create the file and return a connection. Move a file aside if it is damaged or has another format."""
+        """Return a connection. Move the file aside if it is damaged or has another format."""
         before, why = 0, "damaged"
         try:
             with raise_as_corrupt():
@@ -127,9 +127,9 @@ class Journal(JournalReader):
         return self._start_new_file(why, words, before)
 
     def _start_new_file(self, why: str, text: object, before: int, again: bool = False) -> sqlite3.Connection:
-        """Move the old file aside, create a new one, and return a connection. `before` is the last recorded round.
+        """Move the old file aside, create a new file, and return a connection to it.
 
-        `again`: an earlier attempt failed and was reported.
+        `before` is the last recorded round. `again` means that an earlier attempt failed and was reported.
         """
         if aside := move_aside(Path(self._path), why):
             kind = "journal_damaged" if why == "damaged" else "journal_set_aside"
@@ -211,7 +211,7 @@ class Journal(JournalReader):
     # ------------------------------------------------------------------------------------------------- writing
 
     def write_round(self, report: CycleReport, policy: PolicySpec) -> None:
-        """Write the round of a cycle that has a snapshot. If the decision failed, write the failure's name instead."""
+        """Write the round of a cycle that has a snapshot, with the decision or the failure's name."""
         snapshot = report.snapshot
         assert snapshot is not None
         self._record_labels(report)
@@ -304,7 +304,7 @@ class Journal(JournalReader):
             self._write_in_transaction(lambda: self._db.executemany(query, rows))
 
     def write_stop(self, at_unix_s: float, number: int, problems: Sequence[str]) -> None:
-        """Write the event for the bridge's stop, with the reasons why jobs could not be released."""
+        """Write the event for the bridge's stop, with the problems that occurred."""
         self.write_events(at_unix_s, number, [CycleEvent(STOPPED_EVENT, "; ".join(problems) or CLEAN_STOP_DETAIL)])
 
     def write_unscheduled_jobs(self, asides: Iterable[UnscheduledJob]) -> None:
@@ -348,7 +348,7 @@ class Journal(JournalReader):
         return dropped
 
     def _find_first_kept_round(self, now_unix_s: float) -> int:
-        """Return the first round to retain, which begins the segment with the oldest round within the age limit."""
+        """Return the first round of the segment with the oldest round within the age limit."""
         query = """select segment from rounds where round = (select min(round) from rounds where at_unix_s >= ?)"""
         row = self._db.execute(query, (now_unix_s - self._keep_s,)).fetchone()
         return 0 if row is None else int(row[0])

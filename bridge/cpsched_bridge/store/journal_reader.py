@@ -1,4 +1,4 @@
-"""Read the journal: rounds, their results and events, and the jobs that the bridge does not schedule."""
+"""Read the journal: rounds, their results and events, and unscheduled jobs."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class JournalEvent:
 
 
 BACKED_OFF_KIND = "put off"
-"""Kind of a job in backoff after a failed start of the job itself or of a job in its group."""
+"""Kind of a job that backs off after a failed start of this job or of a job in its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnscheduledJob:
     """A pending job that the bridge currently does not schedule.
 
-    `kind` is `unsupported` (managed only by the cluster's own scheduler), `ineligible` (because of a dependency or a
-    limit), `BACKED_OFF_KIND`, `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
+    `kind` is `unsupported` (left to the cluster's own scheduler), `ineligible` (a dependency or a limit applies),
+    `BACKED_OFF_KIND`, `held` (by its owner or an administrator), `free`, or the job's state in the ledger.
     """
 
     job_id: int
@@ -79,7 +79,7 @@ class UnscheduledJob:
 
 @dataclass(frozen=True, slots=True)
 class JournalJobRecord:
-    """A job that was observed running: its submission, start and nodes, and its end once it has ended."""
+    """A job that was observed running, with its times and nodes. `end_s` is None until the job ends."""
 
     job_id: int
     round: int
@@ -94,7 +94,7 @@ class JournalJobRecord:
 
 @dataclass(frozen=True, slots=True)
 class _StoredRoundRow:
-    """The segment of a round, and the values that the round and its segment store as columns."""
+    """A round's segment, and the values that the round and its segment store as columns."""
 
     segment: int
     mode: str
@@ -122,13 +122,13 @@ class JournalReader:
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, including rounds in a journal that was moved aside; 0 if there is none."""
+        """Number of the newest round, even if its journal was moved aside; 0 if there is none."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._query_round_number(query)
 
     def last_stored_round(self) -> int:
-        """Return the number of the newest round in this file, which may have another format; 0 if there is none."""
+        """Return the newest round in this file, which may have another format; 0 if there is none."""
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
     def _query_round_number(self, query: str) -> int:
@@ -196,7 +196,7 @@ class JournalReader:
         return self._clusters[key]
 
     def find_past_job(self, text: str) -> JournalJobRecord | None:
-        """Return the newest job with this id or label that was observed running, or None if there is none."""
+        """Return the newest job with this id or label that was observed running, or None."""
         columns = "job_id, round, label, user, submit_s, start_s, end_s, nodes"
         query = f"select {columns} from past where label = ? or job_id = ? order by label = ? desc, round desc limit 1"
         with raise_as_corrupt():
@@ -224,7 +224,7 @@ class JournalReader:
             return number, at_unix_s
 
     def list_events(self, job_id: int | None = None, limit: int = 50, kind: str = "") -> list[JournalEvent]:
-        """Return the newest `limit` events, oldest first, optionally only those for one job or of one kind."""
+        """Return the newest `limit` events, oldest first, optionally for one job or of one kind."""
         given = {"job_id": job_id, "kind": kind or None}
         args = [value for value in given.values() if value is not None]
         asked = [f"{column} = ?" for column, value in given.items() if value is not None]
@@ -234,7 +234,7 @@ class JournalReader:
             return rows_to_dataclasses(JournalEvent, self._db.execute(query, args))[::-1]
 
     def last_activity(self) -> JournalEvent | None:
-        """Return the newest event or, if it is newer, the newest round as an event of kind `round`, or None.
+        """Return the newest event, or the newest round (as kind `round`) if that is newer, or None.
 
         An event of the newest round is newer than the round itself, because the bridge writes its last event later.
         """
@@ -259,7 +259,7 @@ class JournalReader:
             return iter([row[0] for row in self._db.execute("select round from rounds order by round")])
 
     def list_unscheduled_jobs(self, kind: str | None = None) -> list[UnscheduledJob]:
-        """Return the jobs that the bridge does not schedule, sorted by id, optionally only those of one kind."""
+        """Return the jobs that the bridge does not schedule, sorted by id, optionally of one kind."""
         with raise_as_corrupt():
             rows = self._db.execute("select job_id, kind, reason, label, user from aside order by job_id")
             return [aside for aside in rows_to_dataclasses(UnscheduledJob, rows) if kind in (None, aside.kind)]

@@ -1,4 +1,4 @@
-"""Compute and apply differences between JSON values, and store a series of values as compressed differences.
+"""Compute and apply deltas between JSON values, and store a series of values as deltas.
 
 A delta is itself JSON: null for two equal values, otherwise a list that begins with the kind of delta:
 
@@ -115,7 +115,7 @@ def _are_distinct(values: list[Json]) -> bool:
 
 
 def _compute_smallest_list_delta(before: list[Json], after: list[Json]) -> list[Json]:
-    """Return the smallest delta of removals and insertions, which leaves a longest common subsequence in place."""
+    """Return the smallest delta of removals and insertions, which keeps a longest common subsequence."""
     place = {element: position for position, element in enumerate(before)}
     common = [place[element] for element in after if element in place]
     if any(common[i] > common[i + 1] for i in range(len(common) - 1)):
@@ -152,14 +152,14 @@ def encode_json(value: Json) -> bytes:
 
 
 class JsonDeltaWriter:
-    """A writer that encodes a series of values as compressed parts, each with the changes since the previous value."""
+    """A writer that encodes each value in a series as a compressed delta from the previous value."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(_COMPRESSION_LEVEL)
         self._before: Json = None
 
     def encode_next(self, value: Json) -> bytes:
-        """Return the next part. `value` must not change afterwards, because the next value is compared with it."""
+        """Return the next part. The caller must not modify `value`, to which the next value is compared."""
         text = encode_json(compute_delta(self._before, value))
         self._before = value
         return self._compressor.compress(text) + self._compressor.flush(zlib.Z_SYNC_FLUSH)

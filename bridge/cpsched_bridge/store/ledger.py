@@ -1,4 +1,4 @@
-"""Record on disk each job that the bridge holds or starts, so that a crash loses no job and starts no job twice.
+"""Record each held or starting job on disk so that no crash loses a job or starts it twice.
 
 An intent is written before its command is sent, and the outcome afterwards. After a crash at any time, the next bridge
 process reads the intents, observes the cluster, and treats the cluster's state as authoritative.
@@ -100,7 +100,7 @@ PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
 
 
 Cause = Literal["", "released", "held_by_administrator"]
-"""Cause of the last transition that affects the next one; empty if only the state matters.
+"""Cause of the last transition if it affects the next transition; otherwise empty.
 
 - `released`: the cluster answered the release command of a start whose pin and release are separate commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
@@ -112,18 +112,18 @@ _TEXT_BY_CAUSE: Mapping[Cause, tuple[str, frozenset[LedgerState]]] = {
         frozenset({LedgerState.HOLDING, LedgerState.ROLLING_BACK}),
     ),
 }
-"""Text for each cause in the file's reason column, which earlier versions read, and the states that can have it."""
+"""Text of each cause in the file's column `why`, as in earlier versions, and the states that can have it."""
 _REQUEST_SEPARATOR = ", while it asks for "
 """Separator before the job's request in the file's `leave` column; see `ManagedJobEntry.asked`."""
 
 _RESTORE_UNITS = 0
-"""Units of the entry in the file's column `nodes` that contains `ManagedJobEntry.restore` instead of a node."""
+"""Number of units that marks a pair in the column `nodes` as `ManagedJobEntry.restore`, not a node."""
 _MAX_NAMED_JOBS = 50
 """Maximum number of jobs listed in a message about a damaged ledger."""
 
 
 class IllegalLedgerTransition(BridgeError):
-    """An error for a transition that is not permitted, which is a bug in the bridge."""
+    """An error for a transition that is not permitted, which indicates a bug in the bridge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +148,9 @@ class ManagedJobEntry:
     """Human-readable reason for the last transition."""
     cause: Cause = ""
     asked: str = ""
-    """Request to which `leave` applies, as an `equivalence.request_fingerprint`; empty if it applies to any request."""
+    """Request to which `leave` applies, as a `request_fingerprint`; empty if it applies to any request."""
     restore: str = ""
-    """`StartOrder.restore` of the last start."""
+    """The last start's `StartOrder.restore`."""
 
 
 TransitionEvent = Literal["", "as_decided", "kept_on", "left"]
@@ -169,7 +169,7 @@ class LedgerTransition:
     before: LedgerState | None
     entry: ManagedJobEntry
     obstacle: ClusterReason | None = None
-    """Why a start failed, if the reason concerns the job or its group. Such a failure is not the bridge's."""
+    """Why a start failed, if the reason concerns the job or its group instead of the bridge."""
     failed: bool = False
     """Whether a start or a hold failed without a known reason."""
     event: TransitionEvent = ""
@@ -188,9 +188,9 @@ def make_transition(
     event: TransitionEvent = "",
     **changes: Any,
 ) -> LedgerTransition:
-    """Return a transition of `entry`, or of a new entry for `job_id`, to a new state with further changes.
+    """Return a transition of `entry`, or of a new entry for `job_id`, to a new state with `changes`.
 
-    A `cause` applies only to its own transition, and `asked` only to the `leave` set with it.
+    `cause` applies only to this transition, and `asked` only to a `leave` that is set in the same transition.
     """
     if entry is None:
         return LedgerTransition(None, ManagedJobEntry(job_id, state, now_s, why=why, **changes), event=event)
@@ -199,12 +199,12 @@ def make_transition(
 
 
 def make_caused_transition(entry: ManagedJobEntry, state: LedgerState, now_s: int, cause: Cause) -> LedgerTransition:
-    """Return a transition of `entry` to a new state for `cause`, with the reason text as stored in the file."""
+    """Return a transition of `entry` to a new state, with `cause` and its stored text."""
     return make_transition(entry, state, now_s, _TEXT_BY_CAUSE[cause][0], cause=cause)
 
 
 def make_unmanaged_fields(asked: str, reason: str) -> dict[str, Any]:
-    """Return the entry fields for a job that stays unmanaged for `reason` while its request is `asked`."""
+    """Return the fields for a job that stays unmanaged for `reason` while its request is `asked`."""
     return {"leave": f"{reason}{_REQUEST_SEPARATOR}{asked}", "asked": asked}
 
 
@@ -221,21 +221,21 @@ create index if not exists transitions_by_job on transitions (job_id);
 """
 
 _ADD_SEAL_COLUMN = "alter table jobs add column seal integer"
-"""Statement that upgrades a ledger without seals; a row without a seal is trusted."""
+"""Statement that upgrades a ledger without seals. A row without a seal is valid unless the file is damaged."""
 _FIELD_COUNT = 9
 _SELECT_ROWS = "select * from jobs"
 _COUNT_LOST_ROWS = "select count(*) from transitions where job_id not in (select id from jobs)"
-"""Query that counts transitions without a job. A job is deleted with its transitions, so these prove a lost row."""
+"""Query that counts transitions of missing jobs, which prove that a row was lost."""
 
 
 class Ledger:
-    """The ledger's jobs and transitions in an SQLite file (WAL) with one writer, which other processes may read.
+    """The ledger's jobs and transitions in an SQLite file (WAL), which has one writer and any number of readers.
 
     `durable`: every commit is flushed to disk (synchronous=FULL), which also protects against power failures.
 
     Each row has a checksum, called its seal. A damaged file is moved aside, and `unreported_events` reports this. At
     start-up, only rows with a valid seal are retained, and the cluster shows which other jobs have the bridge's marks.
-    Later, or if the file was deleted, the file is written again from memory.
+    After start-up, a damaged or deleted file is written again from memory.
     """
 
     def __init__(self, path: Path | str, durable: bool = True, read_only: bool = False) -> None:
@@ -276,14 +276,14 @@ class Ledger:
         self._file = identify_file(self._path)
 
     def _connect(self, read_only: bool = False) -> sqlite3.Connection:
-        """Return a connection that checkpoints each commit, so that damage to the write-ahead log loses no data."""
+        """Return a connection that checkpoints each commit, so that a damaged log loses no data."""
         db = connect_sqlite(self._path, self._durable, read_only)
         if not read_only:
             db.execute("pragma wal_autocheckpoint=1")
         return db
 
     def _check_integrity(self) -> None:
-        """Raise an error that counts as corruption if tables or rows are missing or pages are out of order."""
+        """Raise an error that counts as corruption if tables, rows or pages are missing or damaged."""
         tables = {name for (name,) in self._db.execute("select name from sqlite_master where type = 'table'")}
         self.whole = bool(tables)
         if tables and not tables >= {"jobs", "transitions"}:
@@ -329,7 +329,7 @@ class Ledger:
                 self._store_entry(None, _parse_row(row))
 
     def restore_missing_file(self) -> None:
-        """Write the file again from memory if it was deleted. Called once per cycle."""
+        """Write the file again from memory if it was deleted."""
         if self._lost or was_replaced(self._path, self._file):
             self._write_valid_rows("was deleted")
 
@@ -386,13 +386,13 @@ class Ledger:
         return [entry.job_id for entry in self.list_entries(*MANAGED_STATES)]
 
     def get_pins(self) -> dict[int, str]:
-        """Return the jobs that may have a node list set by the bridge, each with the `restore` of its last start."""
+        """Return the `restore` of each job that may have a node list set by the bridge, by job id."""
         return {id: self._entries[id].restore for id in self.open_ids() if self._entries[id].pinned}
 
     def list_orphaned_pins(self) -> list[ManagedJobEntry]:
-        """Return pending jobs that are pinned but no longer managed because another actor held them after the pin.
+        """Return pinned, unmanaged pending jobs, which another actor held after the bridge pinned them.
 
-        Once such a job is no longer held, `reconcile` manages it again in order to release it.
+        Once the other actor removes the hold, `reconcile` manages the job again in order to release it.
         """
         return [entry for entry in self.list_entries(LedgerState.FREE) if entry.pinned]
 
@@ -520,7 +520,7 @@ def _make_row(entry: ManagedJobEntry) -> tuple[Any, ...]:
 
 
 def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a damaged file that can be read from its start or its end."""
+    """Yield a damaged file's readable rows, from the start and then from the end."""
     for way in ("asc", "desc"):
         with (
             suppress(sqlite3.Error, CorruptFileContent),
@@ -532,7 +532,7 @@ def _read_readable_rows(path: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def _parse_valid_rows(rows: Iterable[tuple[Any, ...]]) -> tuple[list[ManagedJobEntry], str]:
-    """Return the entries of rows with a valid seal, and a message about the other rows."""
+    """Return the entries of valid rows, and a message about the discarded rows."""
     whole: dict[int, ManagedJobEntry] = {}
     odd: set[str] = set()
     for row in rows:

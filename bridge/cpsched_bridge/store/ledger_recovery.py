@@ -21,7 +21,7 @@ _REASON = "held according to the journal's last round"
 
 
 def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> None:
-    """Add the held jobs that only the journal contains to an incomplete ledger. File errors are ignored.
+    """Add the journal's held jobs to the ledger if it is incomplete. File errors are ignored.
 
     `keeps`: whether a bridge that stops keeps its jobs held. If False, a bridge that stopped cleanly holds no jobs.
     """
@@ -39,7 +39,7 @@ def recover_from_journal(ledger: Ledger, journal_path: Path, keeps: bool) -> Non
 
 
 def find_held_jobs_in_journal(path: Path, keeps: bool) -> list[ManagedJobEntry]:
-    """Return entries for the jobs that the bridge held in its last round; no entries if that round cannot be read."""
+    """Return entries for the jobs held in the last round, or no entries if it cannot be read."""
     with (
         suppress(sqlite3.Error, OSError, BridgeError, CorruptFileContent),
         closing(Journal(path, read_only=True)) as journal,

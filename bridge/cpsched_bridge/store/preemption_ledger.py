@@ -1,6 +1,6 @@
-"""Record on disk which jobs the bridge stops for which start, before it stops them, so that a crash is harmless.
+"""Record preemptions on disk before their victims are stopped, to make a crash harmless.
 
-A preemption is `open` until its job runs or the bridge gives it up. Closed preemptions are kept for the limits.
+A preemption is `open` until its job runs or the bridge drops it. Closed preemptions are kept for the limits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class PreemptionEntry:
 class PreemptionLedger:
     """The preemption ledger in an SQLite file, which has a single writer and is created with the first entry.
 
-    A damaged file is moved aside, and `unreported_events` reports this. A file that is deleted while the bridge runs is
-    written again from memory.
+    A damaged file is moved aside, and `unreported_events` reports this. If the file is deleted while the bridge runs,
+    it is written again from memory.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -68,11 +68,11 @@ class PreemptionLedger:
 
     @property
     def open(self) -> Mapping[int, PreemptionEntry]:
-        """Return the open preemptions by job id."""
+        """The open preemptions by job id."""
         return {each.what.job_id: each for each in self._entries.values() if each.state == "open"}
 
     def count_since(self, from_s: int) -> Counter[str]:
-        """Return how many preemptions were decided from `from_s` on, by user."""
+        """Return the number of preemptions decided since `from_s`, by user."""
         return Counter(each.user for each in self._entries.values() if each.since_s >= from_s)
 
     def count_stops(self) -> Counter[int]:
@@ -80,14 +80,14 @@ class PreemptionLedger:
         return Counter(victim.job_id for each in self._entries.values() for victim in each.what.victims)
 
     def last_end_s(self, *states: PreemptionState, job_id: int | None = None) -> int | None:
-        """Return when a preemption (for this job) was last closed with one of these states; None if never."""
+        """Return when a preemption (for `job_id` or any job) last ended in one of `states`, or None."""
         times = (
             each.end_s for each in self._entries.values() if each.state in states and job_id in (None, each.what.job_id)
         )
         return max(times, default=None)
 
     def record_intended(self, wanted: Sequence[tuple[PreemptionUnderWay, str]], now_s: int) -> None:
-        """Record preemptions and their users, all or none, before any victim is stopped.
+        """Record preemptions and their users atomically, before any victim is stopped.
 
         If this raises `sqlite3.Error`, no victim may be stopped.
         """

@@ -1,4 +1,4 @@
-"""Manage a bridge process's small files: the instance lock, requests to the bridge, and the start-up step."""
+"""Manage a bridge's small files: the instance lock, requests, and the start-up step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class InstanceLock:
 _MAX_BYTES = 65_536
 """Maximum number of bytes read from a small file, which may have been replaced by a large one."""
 _DEFAULT_REASON = "paused"
-"""Reason for a pause if the file contains none."""
+"""Reason for a pause if the file does not contain a reason."""
 
 
 class PauseFile:
@@ -68,7 +68,7 @@ class PauseFile:
             return _DEFAULT_REASON
 
     def pause(self, why: str) -> None:
-        """Pause from the next cycle on. Raise `OSError`, except if the disk is full: an empty file also pauses."""
+        """Pause the bridge from the next cycle. Raise `OSError` unless the disk is full: an empty file also pauses."""
         draft = self._path.with_suffix(".new")
         try:
             with open(draft, "w", opener=_open_for_owner) as file:
@@ -82,7 +82,7 @@ class PauseFile:
             self._path.touch(OWNER_ONLY)
 
     def resume(self) -> bool:
-        """Resume from the next cycle on. Return False if the bridge was not paused."""
+        """Resume the bridge from the next cycle. Return False if it was not paused."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class PauseFile:
 
 
 class TakeLeadershipFile:
-    """The file that contains an operator's request for this bridge to take control from any other bridge."""
+    """The file with an operator's request that this bridge take control from any other bridge."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "take-over"
@@ -127,7 +127,7 @@ class StartupProgressFile:
             draft.replace(self._path)
 
     def read_step(self) -> tuple[str, float] | None:
-        """Return the last step and its age in seconds, or None if no bridge is starting."""
+        """Return the last step and its age in seconds, or None if no step is recorded."""
         try:
             step = read_head(self._path, _MAX_BYTES).decode(errors="replace")
             return step, max(0.0, time.time() - self._path.stat().st_mtime)

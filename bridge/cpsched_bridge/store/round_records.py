@@ -1,4 +1,4 @@
-"""Convert rounds to and from plain data, so that their decisions can be recorded and repeated.
+"""Convert rounds to and from JSON so that their decisions can be recorded and repeated.
 
 A round consists of two JSON values:
 
@@ -46,12 +46,12 @@ Json = Any
 
 
 def hash_content(data: bytes) -> str:
-    """Return the content hash of `data`, which is the same for equal bytes."""
+    """Return a hash of `data`."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def as_plain_json(value: Any) -> Json:
-    """Return `value` as it would be read back from JSON. Raise `TypeError` or `ValueError` if it is not JSON."""
+    """Return `value` as read back from JSON. Raise `TypeError` or `ValueError` if it is not JSON."""
     return None if value is None else json.loads(json.dumps(value, sort_keys=True))
 
 
@@ -118,7 +118,7 @@ class RoundRecord:
     queue: tuple[Job, ...]
     running: tuple[RunningJob, ...]
     estimates: Mapping[int, int]
-    """Predicted run time in seconds by job id, from each job's first observation. A replay thus needs no history."""
+    """Predicted run time in seconds by job id, so that a replay needs no history."""
     starts: Mapping[int, Placement]
     effort: Effort
     explained: bool = True
@@ -148,7 +148,7 @@ class RoundRecord:
 
 
 class CachingJobRowEncoder:
-    """An encoder that converts jobs to rows `[estimate_s, *job_to_json]` and reuses the row of an unchanged job."""
+    """An encoder of jobs as rows `[estimate_s, *job_to_json]`, which reuses rows of unchanged jobs."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Job, int, str, Json]] = {}
@@ -190,7 +190,7 @@ def round_to_json(report: CycleReport, jobs: dict[str, Json], labels: Mapping[in
 
 
 def _running_to_json(snapshot: Snapshot) -> Json:
-    """Return `[start_s, *nodes, *units]` by job id; flat lists of numbers are faster to compare than nested ones."""
+    """Return `[start_s, *nodes, *units]` by job id. Flat lists are faster to compare than nested lists."""
     table = snapshot.table
     nodes, units = table.place_node.tolist(), table.place_units.tolist()
     columns = (table.start_s, table.place_at, table.place_count)
@@ -210,7 +210,7 @@ def _running_from_json(job: Job, numbers: list[int]) -> RunningJob:
 def round_from_json(
     number: int, value: Json, explained: Json, policy: Json, cluster: Cluster, **facts: Any
 ) -> RoundRecord:
-    """Return the round that `round_to_json` converted. `explained` is None if the explanations are no longer stored."""
+    """Return the round that `round_to_json` converted. `explained` is None if it is no longer stored."""
     decided, rows = value["decided"], value["jobs"]
     jobs = {id: job_from_json(row[1:]) for id, row in rows.items()}
     running = (_running_from_json(jobs[id], numbers) for id, numbers in value["running"].items())
@@ -241,13 +241,13 @@ def round_from_json(
 
 
 def failure_to_json(kind: str) -> Json:
-    """Return the value that replaces `decision_to_json` for a failed decision; `kind` names the failure."""
+    """Return what `decision_to_json` would return for a decision that failed with `kind`."""
     decided = {"starts": {}, "effort": asdict(Effort(kind)), "plan": "", "failure": kind}
     return {"decided": decided, "explained": {"plan": {}, "waits": {}}}
 
 
 def decision_to_json(decision: Decision, snapshot: Snapshot) -> Json:
-    """Return a decision's facts and explanations by job id. Raise if a value cannot be represented in JSON."""
+    """Return a decision's facts and explanations by job id. Raise an error if a value is not JSON."""
     behind: dict[tuple[int, ...], str] = {}  # many jobs wait for the same jobs or for the same reason
     reasons: dict[int, str] = {}
     for wait in decision.waits.values():

@@ -70,7 +70,7 @@ def _create_missing_file(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Raise `CorruptFileContent` if SQLite would ignore damage. An open connection to the file would lose its locks."""
+    """Raise `CorruptFileContent` if SQLite would ignore damage. Open connections to the file lose their locks."""
     try:
         head = read_head(path, 100)
     except OSError:
@@ -89,7 +89,7 @@ def identify_file(path: Path | str) -> tuple[int, int] | None:
 
 
 def was_replaced(path: Path | str, file: tuple[int, int] | None) -> bool:
-    """Return whether `file` is no longer at `path`, in which case SQLite would write to an unreachable file."""
+    """Return whether `file` is no longer at `path`, so that SQLite would write to a deleted file."""
     if file is None:
         return False
     try:
@@ -129,7 +129,7 @@ def read_rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def replace_surrogates(text: str) -> str:
-    """Return `text` with unencodable characters (lone surrogates from user-supplied bytes) escaped."""
+    """Return `text` with unencodable characters (lone surrogates from users' bytes) escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

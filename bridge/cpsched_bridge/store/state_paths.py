@@ -1,4 +1,4 @@
-"""Locate and open the files in a bridge's state directory: lock, ledger, journal, pause file and heartbeat."""
+"""Locate and open a bridge's files, such as the lock, the ledger, the journal and the heartbeat."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def startup_file(settings: Settings) -> StartupProgressFile:
 
 
 def heartbeat_age_s(settings: Settings) -> float | None:
-    """Return the seconds since the last successful cycle, or None if there was none. Negative if in the future."""
+    """Return the seconds since the last successful cycle, or None. Negative if that is in the future."""
     return heartbeat.read_age_s(settings.heartbeat_path)
 
 
@@ -165,10 +165,10 @@ def open_journal(settings: Settings, read_only: bool = True) -> Iterator[Journal
 
 @contextmanager
 def open_emergency_ledger(settings: Settings) -> Iterator[Ledger]:
-    """Open the ledger regardless of the disk's state: the file, an in-memory copy, or an empty in-memory ledger.
+    """Open the ledger file, an in-memory copy, or an empty in-memory ledger, depending on the disk's state.
 
-    The ledger's `unreported_events` state which one. Changes in memory are lost at the end; the next bridge reads the
-    cluster.
+    The ledger's `unreported_events` report a copy or an empty ledger. Its changes are lost at the end, but the next
+    bridge reads the cluster.
     """
     path = ledger_path(settings)
     try:
@@ -193,7 +193,7 @@ def _open_in_memory(path: Path) -> Ledger:
 
 
 def _make_unknown_ledger(path: Path, why: str) -> Ledger:
-    """Return an empty in-memory ledger that reports `why`. Create no file, because no bridge may have run there."""
+    """Return an empty in-memory ledger that reports `why`. Create no file: no bridge may have run there."""
     ledger = Ledger(":memory:", durable=False)
     ledger.unreported_events.append(_make_unreadable_event(path, why))
     return ledger
@@ -206,7 +206,7 @@ def _make_unreadable_event(path: Path, why: str) -> CycleEvent:
 
 @contextmanager
 def preserve_ownership(settings: Settings) -> Iterator[None]:
-    """Give files that root creates in the state directory to its owner, who could not read them otherwise."""
+    """Give files that root creates in the state directory to the directory's owner."""
     try:
         yield
     finally:
@@ -216,7 +216,7 @@ def preserve_ownership(settings: Settings) -> Iterator[None]:
 
 @contextmanager
 def write_request(settings: Settings, advice: str = "") -> Iterator[None]:
-    """Run a block that writes a request to the state directory. Raise `SettingsError` with `advice` if that fails."""
+    """Run a block that writes a request file. Raise `SettingsError` with `advice` if it fails."""
     require_used_state_dir(settings)
     try:
         with preserve_ownership(settings):
@@ -242,7 +242,7 @@ def _require_existing_file(settings: Settings, path: Path) -> None:
 
 @contextmanager
 def _convert_sqlite_errors(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors to `CorruptFile` errors that name the file and the fix."""
+    """Convert file errors to `CorruptFile` errors that name the file and the fix."""
     try:
         yield
     except sqlite3.Error as error:
