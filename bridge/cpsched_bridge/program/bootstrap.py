@@ -1,4 +1,4 @@
-"""Build a bridge (adapter, policy, files, metrics) from its settings. Only the command line uses this module."""
+"""Build a bridge (adapter, policy, files, metrics) from its settings, for the command line."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ FORECAST_EVERY_S = 60.0
 SAVE_EVERY_S = 300.0
 """Seconds between writes of the learned state."""
 FORECAST_PAUSE_FACTOR = 50.0
-"""Minimum pause between two forecasts, as a multiple of the last forecast's duration."""
+"""Minimum pause after a forecast, as a multiple of its duration."""
 
 
 def load_adapter(name_or_path: str) -> Adapter:
-    """Return the adapter with this name: a built-in adapter, a plug-in's adapter, or `package.module`.
+    """Return a built-in adapter, a plug-in's adapter, or the adapter in `package.module`.
 
     Raise `UnknownName`, which lists the known names, or `PluginLoadError` if the module cannot be imported or is not an
     adapter.
@@ -106,7 +106,7 @@ class ConfiguredAdapter:
 
 
 def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAdapter:
-    """Import and return the configured adapter without connecting to the cluster. Raise `SettingsError`."""
+    """Import and return the configured adapter. Do not connect to the cluster. Raise `SettingsError`."""
     try:
         adapter = load_adapter(settings.adapter)
     except CpschedError as error:
@@ -120,14 +120,14 @@ def choose_adapter(settings: Settings, where: str = "settings") -> ConfiguredAda
 
 
 def read_capabilities(adapter: Adapter, options: Section) -> Capabilities:
-    """Return an adapter's capabilities. Raise `InvalidValue` if the value is not a `Capabilities` object."""
+    """Return an adapter's capabilities. Raise `InvalidValue` if they are not a `Capabilities` object."""
     can = adapter.can(options) if hasattr(adapter, "can") else Capabilities()
     require(isinstance(can, Capabilities), "can", can, "must return a cpsched_bridge.ports.Capabilities")
     return can
 
 
 def connect_backend(settings: Settings, where: str = "settings", found: ConfiguredAdapter | None = None) -> Backend:
-    """Connect to the cluster and return the backend, using the adapter in `found` if given. Raise `SettingsError`."""
+    """Connect to the cluster, with the adapter in `found` if given. Return the backend. Raise `SettingsError`."""
     found = found or choose_adapter(settings, where)
     try:
         return found.adapter.connect(found.options)
@@ -146,7 +146,7 @@ class BridgePolicies:
 
 
 def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicies:
-    """Build the policy and the fallback. Raise `SettingsError` if settings contradict each other."""
+    """Return the policies and effective settings. Raise `SettingsError` if settings are invalid."""
     try:
         spec = settings.policy.to_spec()
         settings_validation.validate_settings(settings, spec)
@@ -171,7 +171,7 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
 
 
 def make_policy(spec: PolicySpec) -> Policy:
-    """Build the policy, and read the files named in its settings. Raise the errors of `PolicySpec.build`."""
+    """Return the policy, built with the files in its settings. Raise the errors of `PolicySpec.build`."""
     return spec.build(read_json)
 
 
@@ -210,7 +210,7 @@ def plan_startup_steps(
 
 
 def _read_pending_step(backend: Backend) -> str | None:
-    """Return the start-up step that the adapter waits for, or None. The first cycle reports the adapter's errors."""
+    """Return the adapter's current start-up step, or None. The first cycle reports the adapter's errors."""
     try:
         return backend.not_ready_reason()
     except BackendError:
@@ -228,7 +228,7 @@ def _load_kernels(show_step: ProgressListener) -> None:
 def progress_listeners(
     settings: Settings, systemd: SystemdNotifier, watch: StatusApplication | None
 ) -> list[ProgressListener]:
-    """Return the listeners for start-up progress: the log, systemd, `cpsched status`, the page and `/readyz`."""
+    """Return the start-up listeners: the log, systemd, `cpsched status`, the page and `/readyz`."""
     found: list[ProgressListener] = [
         ThrottledProgressReporter(_log_startup_step, LOG_EVERY_S, time.monotonic),
         ThrottledProgressReporter(startup_file(settings).write_step, 1.0, time.monotonic),
@@ -242,7 +242,7 @@ def _log_startup_step(text: str) -> None:
 
 
 def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
-    """Send a keep-alive to systemd, and extend its timeout by the maximum duration of a step."""
+    """Send a keep-alive to systemd, and extend its timeout by a step's maximum duration."""
     systemd.notify(f"STATUS={text or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
@@ -250,7 +250,7 @@ def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
 def make_status_application(
     settings: Settings, backend: Backend, effective: EffectiveConfig
 ) -> Iterator[StatusApplication | None]:
-    """Yield the cycle listener whose data is served over HTTP, or None if metrics and page are disabled."""
+    """Yield the listener whose data is served over HTTP, or None if metrics and page are disabled."""
     if not (settings.metrics.enabled or settings.serves_page):
         yield None
         return
@@ -266,7 +266,7 @@ def make_status_application(
 
 @contextmanager
 def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
-    """Refresh the forecasts in a thread once per minute, or less often if a refresh is slow, and write them to a file.
+    """Refresh and write the forecasts in a thread every minute, or less often if a refresh is slow.
 
     The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
     """
@@ -296,7 +296,7 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
 
 @contextmanager
 def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None]:
-    """Run `work` in a thread until the block ends. `work` must return soon after the event it receives is set."""
+    """Run `work` in a thread until the block ends. `work` must return soon after its event is set."""
     over = Event()
     thread = Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
@@ -308,7 +308,7 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
 
 
 def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
-    """Load the forecasts' learned state. Log a warning if the file is unreadable; the next write replaces it."""
+    """Load the forecasts' learned state. If the file is unreadable, log a warning; it is replaced later."""
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:
@@ -341,7 +341,7 @@ def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTeleme
 
 
 def run_bridge(settings: Settings, where: str) -> list[str]:
-    """Run a bridge until a signal stops it. Return one line for each problem with releasing jobs."""
+    """Run a bridge until a signal stops it. Return one line for each problem in releasing jobs."""
     ready = prepare_policy(settings, where)
     policy, effective = ready.policy, ready.in_force
     log = structlog.get_logger("bridge")
@@ -384,7 +384,7 @@ def run_bridge(settings: Settings, where: str) -> list[str]:
 
 
 def check_other_leader(backend: Backend, settings: Settings, where: str = "settings") -> list[Check]:
-    """Return a check for another bridge that holds the lease; no check if the cluster cannot be read.
+    """Return a check that no other bridge holds the lease, if the cluster can be read.
 
     Raise `SettingsError` if a setting does not match the cluster.
     """
@@ -408,7 +408,7 @@ def check_other_leader(backend: Backend, settings: Settings, where: str = "setti
 
 
 def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
-    """Return the backend's checks on the jobs of the last `days` days."""
+    """Return the backend's checks on jobs from the last `days` days."""
     if not isinstance(backend, SupportsAccountingChecks):
         return [
             Check(
@@ -422,7 +422,7 @@ def check_accounting(backend: Backend, days: float) -> Sequence[Check]:
 
 
 def require_checks(backend: Backend, mode: str = "control") -> None:
-    """Raise `NotReady` if a check that the mode requires fails. Log other failed checks.
+    """Raise `NotReady` if a check that the mode requires fails. Log all other failed checks.
 
     Raise `ClusterUnreachable` if the cluster does not answer, and `BackendStarting` if the adapter is still starting.
     """
@@ -444,7 +444,7 @@ def require_checks(backend: Backend, mode: str = "control") -> None:
 
 
 def wait_for_checks(backend: Backend, show_step: ProgressListener) -> Sequence[Check]:
-    """Wait until the adapter has started, then return the backend's checks. Call `show_step` with each pending step."""
+    """Wait until the adapter has started, and return the backend's checks. Report each step to `show_step`."""
     while True:
         try:
             return backend.run_checks()
@@ -460,7 +460,7 @@ def check_until_ready(
     show_step: ProgressListener = lambda words: None,
     mode: str = "control",
 ) -> bool:
-    """Check the requirements of the mode. Return False if a signal interrupted the wait for the cluster.
+    """Check the mode's requirements. Return False if a signal interrupted the wait for the cluster.
 
     Always wait for an adapter that is starting. Under systemd, also wait until the cluster answers: a service that
     failed instead would be restarted a few times and then stay down. If the bridge was started manually, a cluster that
@@ -501,7 +501,7 @@ def warn_of_boosts(settings: Settings) -> None:
 
 
 def warn_of_held_jobs(settings: Settings, ledger: Ledger) -> None:
-    """Warn about jobs that an earlier bridge in control mode still holds, because shadow mode does not release them."""
+    """Warn about jobs held by an earlier bridge in control mode, because shadow mode does not release them."""
     kept = ledger.list_held_ids()
     if kept and settings.mode == "shadow":
         structlog.get_logger("bridge").warning(

@@ -1,4 +1,4 @@
-"""Query the running bridge over HTTP (`cpsched queue`, `cpsched estimate-start` and `cpsched backfill-windows`)."""
+"""Query the running bridge over HTTP (`cpsched queue`, `estimate-start`, `backfill-windows`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RequestRejected(BridgeError):
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process, or the user id if it has no name."""
+    """Return this process's user name, or the user id if it has no name."""
     try:
         return getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -50,7 +50,7 @@ def user_name() -> str:
 
 
 def query_bridge(settings: Settings, name: str, query: Mapping[str, str | int]) -> list[dict[str, Any]]:
-    """Query the bridge with these settings and return the rows in its response; see `query_address`."""
+    """Query the bridge that has these settings. Return the rows in its response; see `query_address`."""
     if not settings.serves_page:
         raise BridgeNotAnswering(
             "page.enabled=false: the bridge answers queries only if the status page is enabled; set page.enabled=true"
@@ -137,7 +137,7 @@ def _format_start(row: Mapping[str, Any]) -> str:
 
 
 def _format_forecast(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the median start and the 50 % and 80 % intervals, with intervals relative to the current time."""
+    """Return the median start, and the 50 % and 80 % intervals relative to the current time."""
     if not row["start_quantiles_s"]:
         return "", "", ""
     _, low_s, quarter_s, median_s, three_quarters_s, high_s, _ = row["start_quantiles_s"]
@@ -151,7 +151,7 @@ def _format_interval(from_s: int, to_s: int, now_s: int) -> str:
 
 
 def print_backfill_windows(found: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line per size."""
+    """Print one line per job size that could start now."""
     out = terminal_views.make_console()
     if not found:
         out.print("No job could start now without delaying a pending job.")

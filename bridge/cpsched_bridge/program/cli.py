@@ -1,4 +1,4 @@
-"""Define the command line, which combines the simulator's and the bridge's commands in one program.
+"""Define the command line, which combines the simulator's and the bridge's commands.
 
 Slow imports run inside the commands, so that `--version` and `--help` stay fast.
 """
@@ -62,7 +62,7 @@ def _load_settings_and_warn(config: Path) -> Settings:
 
 
 reporting = command_conventions.report_errors()
-"""Decorator that prints a command's errors on one line and sets the exit code: 2 for bad input, 1 for failures."""
+"""Decorator that prints an error on one line and exits with code 2 for bad input or 1 for a failure."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -85,7 +85,7 @@ def options(
 @app.command()
 @reporting
 def bridge(config: Config = DEFAULT_CONFIG) -> None:
-    """Run the bridge alongside a cluster until stopped. Shadow, the default mode, writes nothing to the cluster."""
+    """Run the bridge alongside a cluster until stopped. Shadow mode, the default, writes nothing to the cluster."""
     from cpsched_bridge.program import bootstrap
     from cpsched_bridge.telemetry import log_setup
 
@@ -225,14 +225,14 @@ def queue(
         bool, typer.Option("--start", help="Show only pending jobs, with the 50 % and 80 % intervals of their starts.")
     ] = False,
     user: Annotated[str, typer.Option(help="Show this user's jobs; default: your own.")] = "",
-    everyone: Annotated[bool, typer.Option("--all", help="Show all users' jobs, as far as you may see them.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Show the jobs of all users that you may see.")] = False,
     url: Annotated[
         str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """List pending and running jobs, with expected starts of pending jobs. Queries the running bridge.
+    """List pending and running jobs, with the expected starts of pending jobs. Queries the running bridge.
 
     `--url` needs no settings file, so users can run this command on any host that can reach the status page.
     """
@@ -266,7 +266,7 @@ def estimate_start(
     as_json: Annotated[bool, typer.Option("--json", help="Print the bridge's answer as JSON.")] = False,
     config: Config = DEFAULT_CONFIG,
 ) -> None:
-    """Estimate when a job would start if submitted now, and how a smaller request would change that.
+    """Estimate when a job would start if submitted now, and how a smaller request would change this time.
 
     Queries the running bridge.
     """
@@ -286,8 +286,8 @@ def estimate_start(
 @reporting
 def record_slurm_estimates(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to append to, compressed if named *.gz.")],
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between calls of squeue.")] = 60.0,
-    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="HH:MM:SS or D-HH; default: no end.")] = "",
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time between calls to squeue.")] = 60.0,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="HH:MM:SS or D-HH; default: no limit.")] = "",
 ) -> None:
     """Record when Slurm expects each pending job to start, from `squeue --start`. Needs no privileges.
 
@@ -355,7 +355,7 @@ def events(
     config: Config = DEFAULT_CONFIG,
     as_json: AsJson = False,
 ) -> None:
-    """Show notable events: failed cycles, failed starts, missed cycles, restarts, mode changes.
+    """Show notable events: failed cycles, failed starts, missed cycles, restarts, and mode changes.
 
     --json prints a list of objects: at_unix_s, round, kind, job_id, detail, label.
     """
@@ -452,7 +452,7 @@ def effective_config(
     """Show every effective setting with its value and source. Does not query the cluster.
 
     If the objective is adjusted, also show the weight in effect and the ratios to EASY that led to it.
-    Settings that `cpsched bridge` rejects are rejected here, too.
+    Rejects the same settings as `cpsched bridge`.
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 
@@ -468,13 +468,13 @@ def doctor(
     accounting: Annotated[
         float | None,
         typer.Option(
-            metavar="DAYS", min=0.01, help="Also show the share of jobs from the last DAYS that would be unmanaged."
+            metavar="DAYS", min=0.01, help="Also show which share of the last DAYS days' jobs would be unmanaged."
         ),
     ] = None,
 ) -> None:
     """Check the requirements of control mode, and show how to fix failures.
 
-    Settings that `cpsched bridge` rejects are rejected here, too.
+    Rejects the same settings as `cpsched bridge`.
     --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks

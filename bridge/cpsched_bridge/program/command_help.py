@@ -1,4 +1,4 @@
-"""Add an example and the exit codes to each command's help, which the reference page and man pages also show."""
+"""Add an example and the exit codes to each command's help, from which pages are generated."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FAILURE_MEANINGS = {
     "release-all": "jobs could not be released",
     "warm-up": "kernels could not be compiled or stored",
 }
-"""Meaning of exit code 1 for the commands for which it is more specific than in `EXIT_CODES`."""
+"""Meanings of exit code 1 that are more specific than in `EXIT_CODES`, by command."""
 
 
 def exit_codes(command: str) -> dict[int, str]:
@@ -104,7 +104,7 @@ ROOT_EPILOG = _format_exit_codes(EXIT_CODES)
 
 
 def add_command_help(app: typer.Typer) -> None:
-    """Assign the commands to help groups, and append the example and exit codes to each command's help."""
+    """Assign the commands to help groups, and append the example and exit codes to their help."""
     panel_of = {name: panel for panel, names in HELP_GROUPS.items() for name in names.split()}
     commands = [("", each) for each in app.registered_commands]
     for group in app.registered_groups:

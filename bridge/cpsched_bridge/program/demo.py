@@ -1,6 +1,6 @@
-"""Show a bridge in control of a simulated Eurora next to the same jobs under a twin of Slurm (`cpsched demo`).
+"""Show a bridge in control of a simulated Eurora next to a twin of Slurm (`cpsched demo`).
 
-The bridge runs one cycle per event at its site, so it never waits for a poll. The twin's site runs on the same clock.
+The bridge runs one cycle per event at its site, so it never waits for a poll. The twin has the same jobs and clock.
 The demo ends after a fixed time, not after the last job.
 """
 
@@ -56,9 +56,9 @@ MORNING_DAYS = 0.25
 MAX_RUN_TIME_S = 9000
 """Maximum run time of a generated job in seconds; longer jobs would overload the machine."""
 _EXTRA_JOBS_FACTOR = 1.1
-"""Factor by which more jobs are generated, because long jobs are dropped."""
+"""Factor for the number of generated jobs, because long jobs are dropped."""
 HEADER_LINES = 10
-"""Number of lines in the live view above the list of starts, including its heading."""
+"""Number of lines above the starts in the live view, including the heading of the list."""
 START_COLUMNS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
 """Widths of the columns in the list of starts; `nodes` gets the rest of the line."""
 WAIT_CHARS = 12
@@ -120,7 +120,7 @@ def find_program_command() -> str:
 
 
 def compute_waits_s(site: MockCluster) -> list[int]:
-    """Return the waits in seconds of all jobs that have arrived. A pending job counts with its wait so far."""
+    """Return the waits in seconds of all jobs that have arrived; a pending job's wait is its wait so far."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
@@ -165,13 +165,13 @@ def make_clusters(jobs: int, seed: int) -> tuple[MockCluster, MockCluster]:
 
 
 def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
-    """Return the policy for a dispatcher, with the time limit if it has that setting. Raise `UnknownName`."""
+    """Return the policy for a dispatcher, with a time limit if supported. Raise `UnknownName`."""
     limited = "limit_s" in setting_names(DISPATCHERS.find(dispatcher))
     return PolicySpec.of(dispatcher, options={"limit_s": limit_s} if limited else {})
 
 
 def _make_http_server(watch: StatusApplication) -> HttpServer:
-    """Return a server for the metrics and the page, on the default port or, if that is in use, on any free port."""
+    """Return a server for the metrics and the page, on the default port or else on any free port."""
     settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)
@@ -266,7 +266,7 @@ class DemoLiveView:
 
 @dataclass(slots=True)
 class ThrottledCycleCallback:
-    """A callback that calls `act` after a cycle, at most once per `every_s` seconds, to limit the display's cost."""
+    """A callback that calls `act` after a cycle, but at most once per `every_s` seconds."""
 
     act: Callable[[], object]
     every_s: float

@@ -26,7 +26,7 @@ class DeploymentFile:
     place: str
     """Location where the administrator installs the file."""
     purpose: str
-    """Purpose of the file, for the list in README.md."""
+    """Purpose of the file, for the table in README.md."""
     mode: int = 0o644
     origin: str = ""
     """Path in the repository; empty if it is `name` below `deploy`."""
@@ -147,7 +147,7 @@ FILES: tuple[DeploymentFile, ...] = (
 
 
 RUNBOOK_URL = f"{_DOC_FOLDER}OPERATE.md"
-"""Runbook that alerts link to, unless a URL is given."""
+"""Runbook to which alerts link unless a URL is given."""
 _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 
 
@@ -156,7 +156,7 @@ def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterat
 
     `runbooks` is the URL of the site's folder that contains OPERATE.md; alerts link to it. Files with the same content
     are not changed. Raise `SettingsError` before the first write if a file has different content and `force` is not
-    set. Also raise it if a file cannot be written.
+    set. Also raise `SettingsError` if a file cannot be written.
     """
     if runbooks and not _URL.fullmatch(runbooks):
         raise SettingsError(f"--runbooks={runbooks}: must be an http or https URL without spaces, quotes, # or braces")

@@ -1,4 +1,4 @@
-"""Draw the schedule in `schedule.csv.gz`, or that of a replayed trace, to a file (`cpsched gantt`)."""
+"""Draw a schedule, from `schedule.csv.gz` or a replayed trace, to a file (`cpsched gantt`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FinishedSchedule:
     title: str
     node_names: Sequence[str]
     bars: Sequence[GanttBar]
-    """Bars of the jobs that ran, with an empty user if unknown."""
+    """Bars of the jobs that ran; `user` is empty if unknown."""
     from_s: int
     """Time of the first submission."""
 
@@ -50,7 +50,7 @@ class FinishedSchedule:
 def load_schedule(
     path: Path, system: str | None, dispatcher: str, predictor: str, max_jobs: int | None
 ) -> FinishedSchedule:
-    """Read a schedule file or replay a trace, and return the schedule. Raise `SimulationError` or `CpschedError`."""
+    """Return the schedule in a file or of a replayed trace. Raise `SimulationError` or `CpschedError`."""
     if is_schedule(path):
         return read_schedule(path)
     with watch_plugins(STALL_TIMEOUT_S) as patient:
@@ -74,13 +74,13 @@ def schedule_from_simulation(simulation: Simulation) -> FinishedSchedule:
 
 
 def is_schedule(path: Path) -> bool:
-    """Return whether the file's first line is the header of a schedule. Raise `InputError` if it cannot be read."""
+    """Return whether a file begins with a schedule's header. Raise `InputError` if it cannot be read."""
     first = next(read_text_lines(path), (1, ""))[1]
     return first.strip() == ",".join(HEADING)
 
 
 def read_schedule(path: Path) -> FinishedSchedule:
-    """Read a schedule file from `cpsched simulate --out`. Raise `InvalidTrace` with file and line, or `InputError`."""
+    """Return the schedule from `cpsched simulate --out`. Raise `InvalidTrace`, with the line, or `InputError`."""
     rows = [_ScheduleFileRow(path, number, text) for number, text in read_text_lines(path) if number > 1]
     if not rows:
         raise InputError(f"{path}: contains no jobs")
@@ -133,13 +133,13 @@ def _make_bar(id: int, begin_s: int, end_s: int, nodes: Placement | list[tuple[i
 
 
 def check_output_path(out: Path) -> None:
-    """Raise `InvalidValue` or `InputError` if the drawing cannot be written. Called before a long replay starts."""
+    """Raise `InvalidValue` or `InputError` if the drawing cannot be written. Call before a long replay."""
     require(out.suffix in (".svg", ".html"), "--out", out, "must end in .svg or .html")
     check_new(out)
 
 
 def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
-    """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`. Raise `InvalidValue` if it is invalid."""
+    """Return the seconds in a duration such as `7200`, `120m`, `2h` or `1d`. Raise `InvalidValue`."""
     if text is None:
         return otherwise
     found = re.fullmatch(r"(\d{1,12})([smhd]?)", text)
@@ -149,7 +149,7 @@ def parse_seconds(option: str, text: str | None, otherwise: int) -> int:
 
 
 def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_text: str | None) -> str:
-    """Draw part of a schedule to a file, with times relative to the first submission. Return a summary line.
+    """Draw part of a schedule, relative to the first submission, to a file. Return a summary line.
 
     Raise `InvalidValue` for an invalid interval and `InputError` if the file cannot be written.
     """
@@ -160,7 +160,7 @@ def write_drawing(found: FinishedSchedule, out: Path, from_text: str | None, to_
         from_s < end_s,
         "--from",
         from_text or from_s,
-        f"must be before the end, {format_duration(end_s - begin_s)} later",
+        f"must be before the end, {format_duration(end_s - begin_s)} after the first submission",
     )
     require(to_s > from_s, "--to", to_text or to_s - begin_s, "must be after --from")
     check_output_path(out)

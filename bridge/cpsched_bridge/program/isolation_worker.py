@@ -1,8 +1,8 @@
-"""Run a dispatcher in a process that compiles kernels, then answers requests over a socket until the bridge ends.
+"""Run a dispatcher in its own process, which compiles kernels and then answers requests.
 
     python -m cpsched_bridge.program.isolation_worker FD PARENT_PID
 
-`cpsched_bridge.cycle.isolation_client` starts the process and explains why it is separate.
+`cpsched_bridge.cycle.isolation_client` starts the process and explains its purpose. The process ends with the bridge.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from cpsched_sim.file_io import read_json
 
 
 def to_writable(array: IntArray) -> IntArray:
-    """Return an array that kernels may write to, because pickling preserves the read-only flag since Python 3.14."""
+    """Return a writable array for kernels. Since Python 3.14, pickling preserves the read-only flag."""
     return array if array.flags.writeable else array.copy()
 
 
 class SnapshotAssembler:
-    """An assembler of snapshots from requests, which stores the jobs and the cluster from earlier requests."""
+    """An assembler of snapshots from requests, which stores the jobs and cluster of earlier requests."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, Job] = {}
@@ -70,7 +70,7 @@ class SnapshotAssembler:
 def handle_message(
     dispatcher: Dispatcher, rounds: SnapshotAssembler, message: DecideRequest | EndedJobsMessage
 ) -> DecideResponse:
-    """Return the response to one message. An exception from the dispatcher is converted to text."""
+    """Return the response to a message. An exception from the dispatcher becomes text."""
     question = message if isinstance(message, DecideRequest) else None
     snapshot = None if question is None else rounds.assemble(question)
     try:
@@ -97,7 +97,7 @@ def _apply_ended_jobs(dispatcher: Dispatcher, known: EndedJobsMessage) -> None:
 
 
 def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispatcher:
-    """Build the dispatcher, then compile every kernel that it or the bridge needs and report the progress."""
+    """Return the dispatcher after compiling, with progress reports, all kernels for it and the bridge."""
     spec = begins.spec
     dispatcher = DISPATCHERS.build(spec.dispatcher, spec.dispatcher_settings, read_json)
     for module in begins.modules:

@@ -84,7 +84,7 @@ def find_job_facts(text: str, settings: Settings) -> RecordedJobFacts:
 
 
 def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, settings: Settings) -> str:
-    """Add the journal's facts. Return why the observation lacks a pending array task, or "" if not applicable."""
+    """Add the journal's facts. Return why an array task is missing from the observation, or ""."""
     found.job_id = find_job_id(text, journal, found.entry)
     found.record = journal.read_round(journal.last_round) if journal.list_rounds(1) else None
     found.past = journal.find_past_job(str(found.job_id))
@@ -101,7 +101,7 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
-    """Return the id of the job with this id or label in the ledger, the last round or earlier rounds; -1 if unknown."""
+    """Return the id of the job with this id or label in the ledger or the journal; -1 if unknown."""
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
@@ -114,7 +114,7 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
 
 
 def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]]:
-    """Return the last round's `Effort.ratios`, and the errors of unreadable files; both are empty before a round."""
+    """Return the last round's `Effort.ratios`, and the errors of unreadable files."""
     if not state_paths.journal_path(settings).exists():
         return {}, []
     try:
@@ -147,7 +147,7 @@ def explain_job(text: str, settings: Settings) -> Values:
 
 
 def describe_round(record: RoundRecord, note: str) -> Values:
-    """Return the values for `cpsched journal show --json`. `note` states the plan's source if it is not the journal."""
+    """Return the values for `cpsched journal show --json`. `note` is from `replay_explanation`."""
     sent = [{"command": kind, "label": record.get_job_name(o.job_id), **asdict(o)} for kind, o in record.outcomes]
     return {
         "round": record.number,
@@ -235,7 +235,7 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
 
 
 def collect_status(settings: Settings) -> Values:
-    """Return the values for `cpsched status --json`. Unreadable parts are null, and `unreadable` lists the errors."""
+    """Return the values for `cpsched status --json`. Unreadable parts are null; `unreadable` lists errors."""
     begun = state_paths.startup_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,

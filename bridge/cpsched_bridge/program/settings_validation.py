@@ -1,7 +1,7 @@
-"""Check settings against their environment: dispatchers, the host's addresses and directories, and systemd.
+"""Check settings against the environment: dispatchers, addresses, directories, and systemd.
 
-The settings models check each setting individually. These checks need more facts. `cpsched bridge` and `cpsched doctor`
-share them.
+The settings models check each setting individually; the checks in this module need more facts. `cpsched bridge`,
+`cpsched config` and `cpsched doctor` run these checks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SYSTEMD_UNIT = "cpsched-bridge.service"
 
 
 class DependentSetting(NamedTuple):
-    """A setting that has no effect with, or contradicts, certain values of other settings."""
+    """A setting that certain values of other settings contradict or make ineffective."""
 
     setting: str
     """The setting's dotted name, including `options.`."""
     has_effect: Callable[[Settings, Any], bool]
-    """Function that returns whether the setting has an effect, given all settings and the adapter's options."""
+    """Returns whether the setting has an effect, given all settings and the adapter's options."""
     rule: str
     adapter: str = ""
     """The adapter that has this option; empty for a setting that every adapter has."""
@@ -60,7 +60,7 @@ DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
     DependentSetting(
         "cycle.trigger_files",
         lambda settings, options: settings.cycle.interval_s > MIN_TRIGGERED_INTERVAL_S,
-        f"requires cycle.interval_s above {MIN_TRIGGERED_INTERVAL_S:g}: trigger files start at most one cycle a second",
+        f"requires cycle.interval_s above {MIN_TRIGGERED_INTERVAL_S:g}: trigger files start at most 1 cycle per second",
     ),
     DependentSetting(
         "options.format", lambda settings, options: options.trace is not None, "requires options.trace", "mock"
@@ -78,7 +78,7 @@ DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
         "options.boost", lambda settings, options: options.site_policy, "requires options.site_policy: true", "slurm"
     ),
 )
-"""Settings that are rejected if a file sets a non-default value that has no effect.
+"""Settings whose non-default values are rejected if they have no effect.
 
 A setting that `mode`, `metrics.enabled` or `page.enabled` disables is accepted, so that these switches can be changed
 on their own. Plug-ins check their options in their own models.
@@ -114,7 +114,7 @@ def check_settings_apply(settings: Settings, options: Section) -> None:
 
 
 def check_goal_fits_dispatcher(settings: Settings) -> None:
-    """Raise `InvalidSetting` if a goal is set but the dispatcher has no objective or its settings already have one."""
+    """Raise `InvalidSetting` if a goal is set but the dispatcher has no objective or already sets one."""
     policy = settings.policy
     if policy.goal is None:
         return
@@ -157,7 +157,7 @@ def check_watchdog(settings: Settings) -> None:
 
 
 def read_watchdog_s() -> float | None:
-    """Return the watchdog interval in seconds for this service, the installed unit, or the shipped unit.
+    """Return the watchdog interval in seconds of this service, the installed unit, or the shipped unit.
 
     Return None if the unit has no watchdog.
     """
@@ -175,7 +175,7 @@ def read_watchdog_s() -> float | None:
 
 
 def parse_time_span_s(span: str) -> float | None:
-    """Return the seconds in a time span in systemctl's format (`2min 30s`), or None for `0` and `infinity`."""
+    """Return the seconds in systemctl's time span (`2min 30s`), or None for `0` and `infinity`."""
     units = {"min": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3, "us": 1e-6, "s": 1.0}
     total = 0.0
     for word in span.split():
@@ -198,7 +198,7 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise `InvalidSetting` unless the address can be bound. An address in use is accepted: it may become free."""
+    """Raise `InvalidSetting` if the address cannot be bound. An address in use is accepted; it may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port

@@ -1,4 +1,4 @@
-"""Record the start estimates of `squeue --start` (`cpsched record-slurm-estimates`)."""
+"""Record start estimates from `squeue --start` (`cpsched record-slurm-estimates`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROW = re.compile(r"(\d+(?:[_+]\d+)?),(?:(\d+)|N/A|Unknown)", re.ASCII)
 def record_estimates(out: Path, every_s: float, for_s: float | None) -> None:
     """Append the current estimates to `out` every `every_s` seconds, for `for_s` seconds or indefinitely.
 
-    The file is complete after each call of squeue. Raise `InputError` if the first call fails. Later failures are
+    The file is complete after each call to squeue. Raise `InputError` if the first call fails. Later failures are
     warnings, because slurmctld may restart.
     """
     if out.exists() and out.stat().st_size:
@@ -51,7 +51,7 @@ def query_estimates() -> list[str]:
 
 
 def _append(path: Path, rows: list[str]) -> None:
-    """Append the rows, as one gzip member if compressed. On failure, raise `InputError` and do not change the file."""
+    """Append the rows, as a gzip member if compressed. On failure, raise `InputError`; the file is unchanged."""
     try:
         with path.open("ab", buffering=0) as file:
             end = file.tell()

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 _MAX_LINE_CHARS = 240
 _CLOCK_TOLERANCE_S = 2.0
-"""Tolerance in seconds for times in the future, which allows for rounding and small clock corrections."""
+"""Tolerance in seconds for times in the future, for rounding and small clock corrections."""
 
 
 class LiteralTextConsole(Console):
     """A console that ignores markup, because users may name their jobs `[red]` or `:bomb:`.
 
-    Control characters and line breaks are shown escaped.
+    Control characters and line breaks are escaped.
     """
 
     def render_str(self, text: str, *, style: str | Style = "", **options: Any) -> Text:
@@ -64,7 +64,7 @@ def make_console() -> Console:
 
 
 def format_placement(placement: Placement, cluster: Cluster) -> str:
-    """Return a placement as node names, with units if above 1, or a placeholder if no node is known."""
+    """Return a placement as node names, with unit counts above 1, or a placeholder if no node is known."""
     return (
         UNKNOWN_NODES
         if not placement
@@ -91,7 +91,7 @@ def print_rounds(lines: Sequence[RoundSummary]) -> None:
 
 
 def print_round(record: RoundRecord) -> None:
-    """Print the output of `cpsched journal show`. Recompute the plan and reasons if they are no longer stored."""
+    """Print the output of `cpsched journal show`. Replay the decision if explanations are no longer stored."""
     out, effort = make_console(), record.effort
     record, explanation = replay_explanation(record)
     out.print(
@@ -153,7 +153,7 @@ def _format_decision(job: QueuedJobView, record: RoundRecord) -> str:
 
 
 def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator[ReplayedRound]:
-    """Yield the results of repeating recorded decisions, one at a time."""
+    """Return an iterator that repeats recorded decisions and yields the results."""
     from cpsched_bridge.store.round_replay import replay_round
     from cpsched_sim.file_io import read_json
 
@@ -161,7 +161,7 @@ def replay_recorded_rounds(journal: Journal, numbers: Iterable[int]) -> Iterator
 
 
 def print_replays(results: Iterable[ReplayedRound]) -> bool:
-    """Print the output of `cpsched journal replay`. Return whether all replayable rounds gave the same decision."""
+    """Print the output of `cpsched journal replay`. Return whether no replayed decision differs."""
     out = make_console()
     same = different = skipped = 0
     reasons: set[str] = set()
@@ -183,7 +183,7 @@ def print_replays(results: Iterable[ReplayedRound]) -> bool:
 
 
 def print_why(text: str, settings: Settings) -> None:
-    """Print the output of `cpsched why`, including errors for unreadable files. Raise `UnknownJob`."""
+    """Print the output of `cpsched why`, with errors for unreadable files. Raise `UnknownJob`."""
     out, found = make_console(), find_job_facts(text, settings)
     for line in (
         *_format_explanation(found),
@@ -219,19 +219,19 @@ def _format_explanation(found: RecordedJobFacts) -> list[str]:
 
 
 def _explain_calibration(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """Return a line about missing calibration if the job's start is planned and the bridge forecasts starts."""
+    """Return a line if the bridge's forecast for the job's planned start is not calibrated."""
     if found.record is None or found.job_id not in found.record.plan or not settings.serves_page:
         return []
     try:
         kept = read_forecast_state(forecast_state_path(settings))
         calibrated = kept is not None and memory_from_json(kept).calibration.is_calibrated
-    except (OSError, CorruptFileContent):  # the bridge then starts without history, too
+    except (OSError, CorruptFileContent):  # the bridge then also starts without history
         calibrated = False
     return [] if calibrated else [NOT_CALIBRATED]
 
 
 def _explain_advice(found: RecordedJobFacts, settings: Settings) -> list[str]:
-    """In advise mode, return a line on the job's last boost and on the scheduler that starts jobs."""
+    """Return, in advise mode, a line about the job's last boost."""
     if settings.mode != "advise" or not found.was_pending:
         return []
     points, since = "no boost by the bridge", ""
@@ -273,7 +273,7 @@ def print_events(settings: Settings, last: int, job: str, kind: str) -> None:
 
 
 def print_status(settings: Settings) -> bool:
-    """Print the output of `cpsched status`, skipping unreadable files. Return whether all files were read."""
+    """Print the output of `cpsched status`. Return whether all files were read."""
     out, found = make_console(), json_output.collect_status(settings)
     out.print(f"configured mode: {settings.mode}" + (f"; paused: {found['paused']}" if found["paused"] else ""))
     for name in ("mode", "transport"):  # as last recorded by the bridge, which may differ from the settings
@@ -318,7 +318,7 @@ def _read_last_good_cycle(settings: Settings) -> str:
 
 
 def format_last_good_cycle(age_s: float | None) -> str:
-    """Format the time since the last good cycle."""
+    """Return the time since the last good cycle, as text."""
     if age_s is None:
         return "never"
     if age_s < -_CLOCK_TOLERANCE_S:
@@ -342,7 +342,7 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
 
 
 def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
-    """Print the output of `cpsched config`. The ratios to EASY and the weight are those of the last round."""
+    """Print the output of `cpsched config`, with the last round's ratios to EASY and weight."""
     fallback = None if effective.fallback is None else str(effective.fallback)
     ratios, unreadable = json_output.read_easy_ratios(settings)
     if as_json:
