@@ -1,6 +1,6 @@
 """The bridge's cycle: read the cluster, decide, send commands, and record results.
 
-- `bridge_loop`: the steps of a cycle; `cycle_failure_names`: its exceptions.
+- `bridge_loop`, `cycle_failure_names`: the steps of a cycle, and its exceptions.
 - `startup`, `cycle_timing`, `real_clock`: the steps before the first cycle, and the start time of each cycle.
 - `observation_reader`, `policy_training`: the cluster's state, and the policy's training.
 - `reconcile`, `start_outcomes`: each job's state in the ledger, and the outcomes of starts.

@@ -54,7 +54,7 @@ class ExponentialBackoff:
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay in seconds after `attempts` attempts; the initial delay follows 0 attempts."""
+        """Return the delay in seconds after `attempts` attempts. The initial delay follows 0 attempts."""
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def next_delay_s(self, delay_s: float) -> float:
@@ -163,7 +163,7 @@ class BackoffQueue:
     """The backed-off groups by key. After a restart, one failed start per group restores them."""
 
     jobs: frozenset[int] = frozenset()
-    """Ids of the jobs that the last call of `mark_backed_off` marked."""
+    """Ids of the jobs that the last call to `mark_backed_off` marked."""
     _groups: dict[BackoffGroupKey, _BackoffGroup] = field(default_factory=dict)
     _waiting: dict[int, _GroupedPendingJob] = field(default_factory=dict)
     """The last observation's pending jobs with their group keys, cached because most jobs do not change."""
@@ -336,7 +336,7 @@ class CommandRetryTracker:
 
     _sent: dict[int, _SentCommand] = field(default_factory=dict)
     _since_s: dict[int, int] = field(default_factory=dict)
-    """Cluster time at which each job's uninterrupted intents began; the ledger shows only the last attempt."""
+    """Cluster time at which each job's uninterrupted intents began. The ledger shows only the last attempt."""
     stuck: set[int] = field(default_factory=set)
     """Ids of jobs that have had intents for more than `STUCK_S` seconds."""
 

@@ -35,7 +35,7 @@ class RankedPendingJob:
     """The current boost, regardless of who set it."""
     tier: int = 0
     movable: bool = True
-    """Whether the bridge may change the boost; False if another actor set it or it has no effect."""
+    """Whether the bridge may change the boost, because no other actor set it and it has an effect."""
 
     @property
     def displayed_priority(self) -> int:
@@ -50,7 +50,7 @@ class PriorityBoostLimits:
     points: int
     """Maximum boost per job."""
     depth: int = 100
-    """Number of jobs to order, at the front of the plan; later jobs get no boost."""
+    """Number of jobs to order, at the front of the plan. Later jobs get no boost."""
     changes: int = 100
     """Maximum number of boosts changed at a time, beginning at the front of the plan."""
 
@@ -82,7 +82,7 @@ def plan_boost_changes(
 
 
 def compute_order_agreement(wished: Sequence[RankedPendingJob]) -> float:
-    """Return the share of same-tier job pairs that are ranked in plan order; 1 if there are no pairs.
+    """Return the share of same-tier job pairs that are ranked in plan order, or 1 if there are no pairs.
 
     The result is 1 minus the normalized Kendall distance.
     """

@@ -101,7 +101,7 @@ class PriorityBooster:
             self.send_boosts(report, monotonic_s)
 
     def send_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Boost jobs if the next boosts are due; do nothing without a decision.
+        """Boost jobs if the next boosts are due and there is a decision.
 
         Raise the backend's errors, and `sqlite3.Error` if the boost ledger cannot be written.
         """
@@ -132,7 +132,7 @@ class PriorityBooster:
         return [each for each in others if monotonic_s - self._unplanned[each.id] >= KEEP_UNPLANNED_S]
 
     def remove_boosts(self, report: CycleReport, monotonic_s: float) -> None:
-        """Remove the bridge's boosts until no job has one.
+        """Remove the bridge's boosts until no job has a boost.
 
         Afterwards, check again every `every_s` seconds while the boost ledger has entries, because a requeued job
         regains its boost.
@@ -150,7 +150,7 @@ class PriorityBooster:
         self._clean = all(each.id in self._zeroed for each in wanted)
 
     def count_boosted_jobs(self) -> int:
-        """Return how many jobs may have a boost set by the bridge; 0 after a check that found none."""
+        """Return how many jobs may have a boost set by the bridge, or 0 after a check that found no boost."""
         return 0 if self._clean else sum(each.points[-1] != 0 for each in self.book.by_id.values())
 
     def _read_ranks(self, now_s: int) -> Sequence[QueueRank]:
@@ -186,7 +186,7 @@ def list_planned_jobs(decision: Decision, snapshot: Snapshot) -> list[int]:
 def split_by_plan(
     ranks: Sequence[QueueRank], order: Sequence[int], book: BoostLedger
 ) -> tuple[list[RankedPendingJob], list[RankedPendingJob]]:
-    """Return the cluster's planned entries, in plan order, and all other entries.
+    """Return the visible entries in two lists: planned entries, in plan order, and all others.
 
     Pending tasks of an array share one entry, which takes the position of the first planned task.
     """

@@ -96,7 +96,7 @@ class Bridge:
         self._reporter = CycleReporter(parts.journal, ledger, heartbeat, pace, parts.in_force, parts.listeners)
 
     def run(self) -> list[str]:
-        """Start up, then run cycles until the clock stops. Return the results of `stop`.
+        """Start up, then run cycles until the clock stops. Return the problems that `stop` returns.
 
         Raise `InvalidSetting` if the first observation shows that a setting does not match the cluster.
 
@@ -179,7 +179,7 @@ class Bridge:
         # 5. Decide, and verify the decision.
         if not report.waits_for:
             self._decide(seen, entries, report)
-        # 6. Apply: preemptions, holds and releases, starts, advice.
+        # 6. Apply: preemptions, holds and releases, starts, boosts.
         with record_duration(report, "apply", pace):
             self._sender.apply(seen, report, self._preempt(seen, report))
             if self._adviser is not None:

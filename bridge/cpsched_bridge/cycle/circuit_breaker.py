@@ -18,7 +18,7 @@ MAX_FAILED_STARTS = 3
 MAX_FAILED_DECISIONS = 5
 """Number of consecutive failed or invalid decisions after which the bridge pauses."""
 _MAX_STORED_FAILURES = 8
-"""Maximum number of failed starts stored per user; the newest are kept."""
+"""Maximum number of stored failed starts per user, which are the newest."""
 
 
 @dataclass(slots=True)

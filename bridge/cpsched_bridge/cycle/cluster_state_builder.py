@@ -70,7 +70,7 @@ def _may_be_planned(pending: PendingJob, entries: Mapping[int, ManagedJobEntry])
 def _reserve_for_starting_jobs(
     seen: Observation, entries: Mapping[int, ManagedJobEntry]
 ) -> tuple[IntArray, list[RunningJob]]:
-    """Return the free amounts after reservations for starting jobs, and those jobs.
+    """Return the free amounts after reservations for starting jobs, and the starting jobs.
 
     A job whose nodes are gone or taken is omitted because its start will fail.
     """

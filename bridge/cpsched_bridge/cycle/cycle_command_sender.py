@@ -27,7 +27,7 @@ OUTDATED_OBSERVATION = "the observation is so old that another bridge may have t
 
 @dataclass(slots=True)
 class CycleCommandSender:
-    """A sender of the commands that follow from the last observation; it sends none in shadow mode."""
+    """A sender of the commands that follow from the last observation. It sends nothing in shadow mode."""
 
     backend: Backend
     ledger: Ledger
@@ -60,7 +60,7 @@ class CycleCommandSender:
 
     @property
     def stuck_job_count(self) -> int:
-        """Number of jobs on which repeated commands have had no effect for too long."""
+        """Number of jobs for which repeated commands have had no effect for too long."""
         return len(self._retries.stuck)
 
     def record_transitions(self, transitions: Sequence[LedgerTransition], report: CycleReport) -> None:
@@ -145,7 +145,7 @@ class CycleCommandSender:
         pins_only: bool = False,
         starts_follow: bool = False,
     ) -> bool:
-        """Send the ledger's intents; if the observation is too old, send nothing and return False."""
+        """Send the ledger's intents. If the observation is too old, send nothing and return False."""
         if self.leader_election.is_outdated(self._now_s):
             report.record_failure("outdated", OUTDATED_OBSERVATION)
             return False

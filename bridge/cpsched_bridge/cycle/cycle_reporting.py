@@ -1,6 +1,6 @@
 """Finish a cycle: record the round and its events, write the log, and notify the listeners.
 
-Each step runs even if another one fails. For example, a full disk does not prevent notifications.
+Each step runs even if another step fails. For example, a full disk does not prevent notifications.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _KEEP_ALIVE_INTERVAL_S = 5.0
 _MAX_READING_SHARE = 0.5
 """Maximum share of time spent reading the cluster, so that users' requests get the other half."""
 MIN_TRIGGERED_INTERVAL_S = 1.0
-"""Minimum seconds from the start of a cycle to a triggered cycle; a shorter interval takes precedence."""
+"""Minimum seconds from the start of a cycle to a triggered cycle. A shorter interval takes precedence."""
 _TRIGGER_POLL_S = 0.1
 """Seconds between checks of the trigger files."""
 _MIN_REPORTED_FACTOR = 2.0

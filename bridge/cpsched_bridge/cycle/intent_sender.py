@@ -80,7 +80,7 @@ class LedgerCommandSender:
         """Send the ledger's intended holds and releases for the observation's pending jobs.
 
         Failed starts come first because they occupy nodes. Jobs that a user or an administrator held after the bridge
-        had pinned them come last; their pins are removed, and their holds stay. Commands sent earlier in this cycle are
+        had pinned them come last. Their pins are removed, and their holds stay. Commands sent earlier in this cycle are
         not repeated. With `starts_follow`, do not yet release jobs left to the cluster since this observation, because
         they might take the nodes of the starts. With `pins_only`, send commands only for jobs that may be pinned.
         """

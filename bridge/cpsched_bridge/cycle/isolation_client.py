@@ -42,7 +42,7 @@ class EndedJobsMessage:
     ended_jobs: tuple[EndedJob, ...]
     """Jobs that have ended since the last message."""
     memory: Any = None
-    """Memory of an earlier process; set only in the first message to a new process."""
+    """Memory of an earlier process, which only the first message to a new process contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class DecideRequest:
     now_s: int
     need: Need
     cluster: tuple[Any, ...] | None
-    """The fields of a `Cluster`; None if unchanged."""
+    """The fields of a `Cluster`, or None if they are unchanged."""
     free: IntArray
     ids: IntArray
     """Job ids in the table, by slot."""
@@ -78,14 +78,14 @@ class WorkerInit:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStartupProgress:
-    """A description of a starting child's progress; empty when the child is ready."""
+    """A description of a starting child's progress, or "" when the child is ready."""
 
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DecideResponse:
-    """The response to a message: the decision if one was requested, or the error."""
+    """The response to a message, with the requested decision or the error."""
 
     decision: Any = None
     learns: bool = False
@@ -120,7 +120,7 @@ class IsolatedDispatcher(Dispatcher):
         self._progress_s = 0.0
         """Clock time of a starting child's last progress report."""
         self._startup_failure = ""
-        """Why a child could not start; the next request raises this as an error."""
+        """Why a child could not start. The next request raises this as an error."""
         self.starts = 0
         """Number of children started so far."""
         self._start_child()
@@ -180,7 +180,7 @@ class IsolatedDispatcher(Dispatcher):
         return self._memory
 
     def recall(self, memory: Any) -> None:
-        """Replace the child with one that starts with this memory."""
+        """Kill the child, and start the next child with this memory."""
         self.close()
         self._memory = memory
 

@@ -23,7 +23,7 @@ from cpsched_bridge.ports import Backend, Lease
 RENEWALS_PER_LEASE = 6
 """Number of times that a lease is renewed within its duration."""
 RELEASE_NOTICE = "handed-back"
-"""Value of `Lease.run` that marks a release notice; no process has this name."""
+"""Value of `Lease.run` that marks a release notice. No process has this name."""
 CONCURRENT_LEASE = Lease("", "", 0, "a bridge that acquired the lease at the same moment")
 """Placeholder for another bridge's lease that has not been read yet."""
 
@@ -38,7 +38,7 @@ class LeaderElection:
     is_takeover_requested: Callable[[], bool] = lambda: False
     """Returns whether the operator has requested a takeover since the last call."""
     other_leader: Lease | None = field(default=None, init=False)
-    """The lease of another bridge in control, as of the last observation; None if there is none."""
+    """The lease of another bridge in control, as of the last observation, or None if there is none."""
     _other_lease: Lease | None = field(default=None, init=False)
     """The last lease of another process that was seen."""
     _changed_s: float = field(default=0.0, init=False)

@@ -28,11 +28,11 @@ class CurrentBridgeMode:
     breaker: CircuitBreaker
     systemd: SystemdNotifier
     trouble: Callable[[], str | None] = lambda: None
-    """Returns why the bridge must pause now, or None; the pause ends when the reason does."""
+    """Returns why the bridge must pause now, or None. The pause ends when the reason does."""
     _last: Mode | None = field(default=None, init=False)
     """The last reported mode."""
     _unwritten_pause: str = field(default="", init=False)
-    """The reason for a pause that is not yet on disk; empty if there is none."""
+    """The reason for a pause that is not yet on disk, or "" if there is none."""
 
     def choose_mode(self) -> Mode:
         """Return the mode that applies now."""
@@ -86,7 +86,7 @@ class PeriodicReadinessChecks:
     every_s: float
     now_s: float
     mode: str = "control"
-    """The configured mode; checks for other modes are omitted."""
+    """The configured mode. Checks for other modes are omitted."""
     _failing: dict[str, str] = field(default_factory=dict, init=False)
 
     def run_if_due(self, now_s: float, report: CycleReport) -> None:

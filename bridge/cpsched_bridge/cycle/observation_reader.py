@@ -38,7 +38,7 @@ class ObservationReader:
     _is_first: bool = field(default=True, init=False)
 
     def read_first(self) -> Observation:
-        """Return an observation before the first cycle, and keep its ended jobs for that cycle."""
+        """Return an observation made before the first cycle, and keep its ended jobs for that cycle."""
         seen = self.backend.observe(self.ledger.get_pins())
         self._ended_before += seen.ended
         return seen

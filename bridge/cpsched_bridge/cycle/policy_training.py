@@ -21,7 +21,7 @@ _MAX_STORED_ENDS = 100_000
 
 @dataclass(slots=True)
 class PolicyTrainer:
-    """A trainer for `policy`; each training takes at most `limit_s` seconds."""
+    """A trainer for `policy`, which trains for at most `limit_s` seconds per call."""
 
     policy: Policy
     limit_s: float
@@ -75,7 +75,7 @@ class PolicyTrainer:
     def find_started_jobs(self, seen: Observation, ended: Iterable[EndedJob]) -> list[tuple[Job, int]]:
         """Return (job, start time in seconds) for each job started since the last observation.
 
-        The result is empty for the first observation, because it cannot distinguish new jobs from old ones.
+        The result is empty for the first observation, because it cannot show which jobs are new.
         """
         before, self._running = self._running, frozenset(r.job.id for r in seen.running)
         if before is None:

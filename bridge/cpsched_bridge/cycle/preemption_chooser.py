@@ -37,7 +37,7 @@ from cpsched_bridge.store.state_paths import preemption_ledger_path
 COMMAND_KIND = "preempt"
 """Name of the command in the journal and the metrics."""
 VICTIMS_END_S = 60
-"""Seconds that victims may take to end, twice Slurm's default `KillWait`; then `start.timeout_s` begins."""
+"""Seconds that victims may take to end, twice Slurm's default `KillWait`. Then `start.timeout_s` begins."""
 PAUSE_S = 600
 """Seconds without new preemptions after a preemption whose job did not run in time."""
 REPEAT_S = 10

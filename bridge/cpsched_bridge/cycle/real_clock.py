@@ -63,7 +63,7 @@ class RealClock(LoopClock):
 
     @contextmanager
     def stop_on_signals(self) -> Iterator[None]:
-        """End the loop after the current cycle on SIGTERM or SIGINT; end the process on the second signal.
+        """End the loop after the current cycle on SIGTERM or SIGINT. End the process on a second signal.
 
         After the first signal, the main thread compiles nothing. The previous handlers are restored on exit.
         """

@@ -34,7 +34,7 @@ class ReconcileOptions:
     """Options that determine which commands the bridge may plan and when it gives up."""
 
     controlling: bool = True
-    """Whether to hold and start jobs; if False, all jobs are released."""
+    """Whether to hold and start jobs. If False, all jobs are released."""
     adopt: bool = True
     """Whether to hold pending jobs that are not held."""
     start_timeout_s: int = 15
@@ -96,7 +96,7 @@ def _reconcile_ended(entry: ManagedJobEntry | None, ended: EndedJob, now_s: int)
     if entry is None or entry.state is LedgerState.ENDED:
         return None
     if entry.state is LedgerState.HELD or (entry.state in _WAITING_STATES and ended.start_s <= entry.since_s):
-        return _reconcile_absent(entry, now_s)  # the end belongs to an earlier run; clocks may have stepped
+        return _reconcile_absent(entry, now_s)  # the end belongs to an earlier run, or a clock was set
     return make_transition(entry, LedgerState.ENDED, now_s, "ended", pinned=False)
 
 
@@ -161,7 +161,7 @@ def _reconcile_pending(
 
 
 def _keep_held(entry: ManagedJobEntry, found: LedgerTransition | None, now_s: int) -> LedgerTransition | None:
-    """Replace the release of a job that only the bridge can start with a transition that keeps it held."""
+    """Return a transition that keeps a job held, instead of its release, if only the bridge can start it."""
     then = entry if found is None else found.entry
     if then.state is not LedgerState.HANDING_BACK:
         return found
@@ -224,7 +224,7 @@ def _release_to_cluster(
 def _reconcile_unadopted(
     entry: ManagedJobEntry | None, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Manage a job that the submit plugin holds, or adopt a job that is not held if that is permitted."""
+    """Manage a job that the submit plugin holds. If permitted, adopt a job that is not held."""
     id, label = pending.job.id, pending.label
     leave = entry.leave if entry is not None and not _has_new_request(entry, pending.job) else ""
     if pending.hold is Hold.PLUGIN:
@@ -254,7 +254,7 @@ def _unpin_unmanaged_job(entry: ManagedJobEntry | None, pending: PendingJob, now
 
 
 def _leave_to_cluster(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Stop managing a job that the cluster holds until its request changes, and remove its pin."""
+    """Stop managing a job held by the cluster, until its request changes, and remove its pin."""
     reason = pending.obstacle.reason if pending.obstacle else "no reason given"
     left = make_unmanaged_fields(request_fingerprint(pending.job), f"the cluster holds it: {reason}")
     if pending.pinned:

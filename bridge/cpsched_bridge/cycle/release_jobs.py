@@ -101,7 +101,7 @@ def _record_release_intents(
         kept = ledger.list_entries(*(MANAGED_STATES - {LedgerState.HANDING_BACK}))
         intents = [make_transition(entry, LedgerState.HANDING_BACK, entry.since_s, why) for entry in kept]
         unread = [f"the cluster cannot be read, so the submit plugin may hold more jobs: {text}"]
-        if isinstance(error, CompilationCancelled):  # a simulated cluster that has not started
+        if isinstance(error, CompilationCancelled):  # from a simulated cluster before its start
             unread = []
         return [*unread, *_record_transitions(ledger, intents)], False
     return _record_transitions(ledger, transitions), others

@@ -21,7 +21,7 @@ Suspect = tuple[str, str]
 
 CAUSE_KINDS = ("user", "account", "partition", "QOS", "shape", "node")
 START_FAILED_REASON = "StartFailed"
-"""Reason for a failed start if the cluster gives no reason; it is not one of Slurm's reasons."""
+"""Reason for a failed start if the cluster gives no reason. Slurm does not use this reason."""
 _EVENT_KIND_BY_STATE = {LedgerState.ROLLING_BACK: "start_failed", LedgerState.GONE: "job_gone"}
 """Event kind of a transition, by the job's new state."""
 
@@ -49,7 +49,7 @@ class ObservedStartOutcomes:
     """The outcomes of starts in one observation."""
 
     began: dict[int, str] = field(default_factory=dict)
-    """Users of the jobs whose starts succeeded, by job id; these jobs run or have ended."""
+    """Users of the jobs whose starts succeeded, by job id. The jobs run or have ended."""
     failed: tuple[FailedStart, ...] = ()
 
 

@@ -67,7 +67,7 @@ class BridgeStartupSteps:
         return not pace.is_stopped
 
     def record_decision_wait(self, text: str, now_s: float) -> None:
-        """Record at monotonic time `now_s` what the next decision is waiting for; empty text means no wait."""
+        """Record at monotonic time `now_s` what the next decision is waiting for. Empty text means no wait."""
         if text and not self._waits_for:
             self._since_s = now_s
         self._waits_for, self._has_decided = text, self._has_decided or not text
@@ -89,7 +89,7 @@ class ThrottledProgressReporter:
     _told_s: float | None = None
 
     def __call__(self, text: str) -> None:
-        """Forward the current step if a message is due; empty text is always forwarded."""
+        """Forward the current step if a message is due. Empty text is always forwarded."""
         now_s = self.clock()
         if not text or self._told_s is None or now_s - self._told_s >= self.every_s:
             self._told_s = now_s if text else None

@@ -26,7 +26,7 @@ FALLBACK_PATH = "fallback"
 """Name of the fallback's decision path in the journal and the metrics."""
 
 _MAX_LISTED_VIOLATIONS = 3
-"""Maximum number of violations listed in a message; further violations are only counted."""
+"""Maximum number of violations listed in a message. Further violations are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
