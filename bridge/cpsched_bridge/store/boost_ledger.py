@@ -58,7 +58,7 @@ class BoostLedger:
 
     @classmethod
     def open_tolerant_read_only(cls, path: Path) -> BoostLedger:
-        """Return the boost ledger, or an empty one that reports why it is unreadable. Write nothing to disk."""
+        """Return the boost ledger, or an empty ledger that reports why it is unreadable. Write nothing to disk."""
         book = cls(path.with_name(path.name + ".none"))
         book._path = path
         with suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from cpsched_bridge.store.sqlite_files import OWNER_ONLY
 IDENTITY_FILE = "bridge-id"
 """Name of the file in the state directory."""
 _MAX_BYTES = 16_384
-"""Maximum size of the file in bytes; a path has at most 4,096 bytes."""
+"""Maximum size of the file in bytes. A path has at most 4,096 bytes."""
 
 
 def make_lease(state_dir: Path) -> Lease:

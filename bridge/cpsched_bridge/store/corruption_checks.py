@@ -40,11 +40,11 @@ DATE_RANGE_S = (-62_135_596_800, 253_402_300_799)
 
 
 class CorruptFileContent(ValueError):
-    """An error for invalid file content; the message states the reason."""
+    """An error for invalid file content. The message states the reason."""
 
 
 def is_corruption(error: BaseException) -> bool:
-    """Return whether an error means that a file is damaged; a full disk or a lock does not."""
+    """Return whether an error means that a file is damaged. A full disk or a lock is not damage."""
     if not isinstance(error, sqlite3.Error):  # an SQLite error that quotes the file's bytes fails to decode
         return isinstance(error, CorruptFileContent | UnicodeDecodeError)
     code = getattr(error, "sqlite_errorcode", None)

@@ -65,7 +65,7 @@ def read_age_s(path: Path) -> float | None:
     """Return the seconds since the last successful cycle, or None if there was none.
 
     The result is negative if the file's time is in the future. Use the time since boot if the file was written since
-    the last boot; otherwise, use the modification time. Raise `OSError` if the file is not accessible.
+    the last boot, and the modification time otherwise. Raise `OSError` if the file is not accessible.
     """
     try:
         wall_s = path.stat().st_mtime

@@ -66,7 +66,7 @@ MAX_SEGMENT_ROUNDS = 512
 """Maximum number of rounds per segment. This many changes are about as large as one full round."""
 
 MIN_EXPLAINED_ROUNDS = 600
-"""Minimum number of newest rounds whose explanations are retained; a replay can restore older ones."""
+"""Minimum number of newest rounds whose explanations are retained. A replay restores older explanations."""
 
 PRUNE_INTERVAL_ROUNDS = 64
 """Number of rounds between checks of the journal's age and size."""
@@ -76,7 +76,7 @@ _COUNT_TABLES = "select count(*) from sqlite_master where type = 'table'"
 class Journal(JournalReader):
     """The journal on disk, for reading and writing.
 
-    `max_mib` limits the size of the data and `keep_days` its age; the oldest rounds are deleted first. A `read_only`
+    `max_mib` limits the size of the data and `keep_days` its age. The oldest rounds are deleted first. A `read_only`
     journal may be read while a bridge writes to the file.
     """
 
@@ -96,7 +96,7 @@ class Journal(JournalReader):
         self._last, self._lost = 0 if read_only else self.last_round, False
         self._file = identify_file(path)
         self._asides: frozenset[UnscheduledJob] | None = None
-        """The unscheduled jobs as last written; None if unknown."""
+        """The unscheduled jobs as last written, or None if they are unknown."""
         self._labels: dict[int, str] = {}
         self._end_segment()
 
@@ -324,7 +324,7 @@ class Journal(JournalReader):
         self._write_in_transaction(write)
         self._asides = now
 
-    # ------------------------------------------------------------------------------------------------- forgetting
+    # ------------------------------------------------------------------------------------------------- pruning
 
     def prune(self, now_unix_s: float) -> int:
         """Delete the oldest segments until the data meets the limits. Return the number of deleted rounds."""

@@ -122,13 +122,13 @@ class JournalReader:
 
     @property
     def last_round(self) -> int:
-        """Number of the newest round, even if its journal was moved aside; 0 if there is none."""
+        """Number of the newest round, even if its journal was moved aside, or 0 if there is none."""
         query = """select max(coalesce((select max(round) from rounds), 0),
                               coalesce((select cast(value as integer) from facts where name = 'rounds_before'), 0))"""
         return self._query_round_number(query)
 
     def last_stored_round(self) -> int:
-        """Return the newest round in this file, which may have another format; 0 if there is none."""
+        """Return the newest round in this file, which may have another format, or 0 if there is none."""
         return self._query_round_number("select coalesce(max(round), 0) from rounds")
 
     def _query_round_number(self, query: str) -> int:
@@ -139,7 +139,7 @@ class JournalReader:
             return int(found)
 
     def list_rounds(self, limit: int | None = None, with_starts: bool = False) -> list[RoundSummary]:
-        """Return the newest `limit` rounds, oldest first; all rounds if `limit` is None."""
+        """Return the newest `limit` rounds, or all rounds if `limit` is None, oldest first."""
         where = "where starts > 0" if with_starts else ""
         bound = "" if limit is None else f"limit {limit:d}"
         columns = "round, now_s, at_unix_s, mode, queued, running, starts, path"

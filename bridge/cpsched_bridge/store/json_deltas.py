@@ -48,7 +48,7 @@ def compute_delta(before: Json, after: Json) -> Json:
 
 
 def apply_delta(before: Json, change: Json) -> Json:
-    """Return `before` with the delta `change` applied; `before` itself is not modified."""
+    """Return `before` with the delta `change` applied. `before` itself is not modified."""
     if change is None:
         return before
     kind = change[0]
@@ -105,7 +105,7 @@ def _compute_list_delta(before: list[Json], after: list[Json]) -> Json:
 
 
 def _are_plain(values: list[Json]) -> bool:
-    """Return whether all values are numbers or strings; `==` treats `true` as 1, even in nested values."""
+    """Return whether all values are numbers or strings. `==` treats `true` as 1, even in nested values."""
     return _PLAIN_TYPES.issuperset(map(type, values))
 
 

@@ -46,9 +46,9 @@ class LedgerState(StrEnum):
     HELD = "held"
     """The job is held by the bridge, or by the submit plugin for the bridge, and may be started."""
     STARTING = "starting"
-    """A start (pin and release) was sent or is about to be sent; the job is not running yet."""
+    """A start (pin and release) was sent or is about to be sent. The job is not running yet."""
     ROLLING_BACK = "rolling-back"
-    """The start failed; the job must be held again and its pin cleared."""
+    """The start failed. The job must be held again, and its pin must be cleared."""
     HANDING_BACK = "handing-back"
     """The job must be released to the cluster's own scheduler, without a pin."""
     FREE = "free"
@@ -64,7 +64,7 @@ class LedgerState(StrEnum):
 MANAGED_STATES = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}
 )
-"""States in which a job may have the bridge's hold or pin; `release-all` releases these jobs."""
+"""States in which a job may have the bridge's hold or pin. `release-all` releases these jobs."""
 
 CLOSED_STATES = frozenset({LedgerState.ENDED, LedgerState.GONE})
 
@@ -100,7 +100,7 @@ PERMITTED_TRANSITIONS: dict[LedgerState | None, frozenset[LedgerState]] = {
 
 
 Cause = Literal["", "released", "held_by_administrator"]
-"""Cause of the last transition if it affects the next transition; otherwise empty.
+"""Cause of the last transition, or "" if it does not affect the next transition.
 
 - `released`: the cluster answered the release command of a start whose pin and release are separate commands.
 - `held_by_administrator`: the hold was refused because an administrator held the job.
@@ -141,14 +141,14 @@ class ManagedJobEntry:
     nodes: tuple[tuple[str, int], ...] = ()
     """Nodes of the last start, as (node name, units) pairs."""
     leave: str = ""
-    """Why the job must not be adopted again; empty if it may be adopted."""
+    """Why the job must not be adopted again, or "" if it may be adopted."""
     label: str = ""
     """Label shown to users, such as "19_3"."""
     why: str = ""
     """Human-readable reason for the last transition."""
     cause: Cause = ""
     asked: str = ""
-    """Request to which `leave` applies, as a `request_fingerprint`; empty if it applies to any request."""
+    """Request to which `leave` applies, as a `request_fingerprint`, or "" if it applies to any request."""
     restore: str = ""
     """The last start's `StartOrder.restore`."""
 
@@ -243,7 +243,7 @@ class Ledger:
         self.unreported_events: list[CycleEvent] = []
         """Events about the file that have not been reported yet."""
         self.whole = True
-        """Whether the ledger is complete; False if the file was damaged or missing."""
+        """Whether the ledger is complete, because the file was neither damaged nor missing."""
         self._lost = False
         """Whether the file was moved aside and no new file has been created yet."""
         try:

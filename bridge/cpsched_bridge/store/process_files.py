@@ -42,7 +42,7 @@ class InstanceLock:
 
 
 _MAX_BYTES = 65_536
-"""Maximum number of bytes read from a small file, which may have been replaced by a large one."""
+"""Maximum number of bytes read from a small file, which may have been replaced by a large file."""
 _DEFAULT_REASON = "paused"
 """Reason for a pause if the file does not contain a reason."""
 
@@ -116,7 +116,7 @@ class StartupProgressFile:
         self._path = path
 
     def write_step(self, step: str) -> None:
-        """Write the current step; an empty step deletes the file. A disk error does not prevent the start-up."""
+        """Write the current step. An empty step deletes the file. A disk error does not prevent the start-up."""
         with contextlib.suppress(OSError):
             if not step:
                 self._path.unlink(missing_ok=True)

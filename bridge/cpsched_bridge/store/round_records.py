@@ -128,13 +128,13 @@ class RoundRecord:
     plan_digest: str = ""
     """Digest of the plan, computed by `plan_digest`."""
     memory: Json = None
-    """The dispatcher's memory before the decision; None if the dispatcher has none or does not export it."""
+    """The dispatcher's memory before the decision, or None if the dispatcher does not export any."""
     replayable: bool = True
     """Whether the record contains all inputs of the decision."""
     mode: str = ""
     at_unix_s: float = 0.0
     failure: str = ""
-    """The policy failure's name in snake case if this round has no decision; otherwise empty."""
+    """The policy failure's name in snake case, or "" if this round has a decision."""
     labels: Mapping[int, str] = field(default_factory=dict)
     """Labels of jobs as shown to users, by id, where they differ from the id."""
     outcomes: Sequence[tuple[str, Outcome]] = ()
@@ -279,7 +279,7 @@ def parse_wait(text: str) -> Wait:
 
 @lru_cache(maxsize=4096)
 def _parse_reason(text: str) -> PendingReason | str:
-    """Parse the reason for a wait. Earlier versions wrote sentences; an unknown sentence comes from a plug-in."""
+    """Parse the reason for a wait. Earlier versions wrote sentences. An unknown sentence comes from a plug-in."""
     if text.startswith("["):
         with suppress(ValueError):
             code, *arguments = json.loads(text)

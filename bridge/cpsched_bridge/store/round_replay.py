@@ -36,7 +36,7 @@ class ReplayedRound:
     waits: Mapping[int, Wait]
     differences: tuple[str, ...]
     skipped: str = ""
-    """Why the decision could not be repeated; empty if it was repeated."""
+    """Why the decision could not be repeated, or "" if it was repeated."""
 
     @property
     def is_same_decision(self) -> bool:

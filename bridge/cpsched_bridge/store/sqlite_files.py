@@ -1,4 +1,4 @@
-"""Create, open and check SQLite files, and move damaged ones aside."""
+"""Create, open and check SQLite files, and move damaged files aside."""
 
 from __future__ import annotations
 
