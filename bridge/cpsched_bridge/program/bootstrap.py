@@ -191,7 +191,7 @@ def plan_startup_steps(
     - Start the adapter's process, if it has one.
     - Compile the kernels in a separate process, so that the bridge can keep sending keep-alive calls. Depending on the
       settings, the policy's dispatcher later makes its decisions in that process.
-    - Load the kernels that the bridge needs. Compile those that the separate process could not compile or cache.
+    - Load the kernels that the bridge needs. Compile the kernels that the separate process did not compile or cache.
     """
     apart = IsolatedDispatcher(spec, compiles=kernel_warm_up.modules_with_kernels())
     if settings.policy.is_isolated:
@@ -243,7 +243,7 @@ def _log_startup_step(text: str) -> None:
 
 def _notify_systemd(systemd: SystemdNotifier, text: str) -> None:
     """Send a keep-alive to systemd, and extend its timeout by a step's maximum duration."""
-    systemd.notify(f"STATUS={text or 'begun'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
+    systemd.notify(f"STATUS={text or 'started'}", "WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={int(1e6 * STALL_TIMEOUT_S)}")
 
 
 @contextmanager
@@ -308,7 +308,7 @@ def run_in_background(name: str, work: Callable[[Event], None]) -> Iterator[None
 
 
 def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
-    """Load the forecasts' learned state. If the file is unreadable, log a warning; it is replaced later."""
+    """Load the forecasts' learned state. If the file is unreadable, log a warning."""
     try:
         kept = forecast_state_file.read_forecast_state(path)
         if kept is not None:

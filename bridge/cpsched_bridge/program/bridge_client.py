@@ -116,7 +116,7 @@ def _format_likely_start(row: Mapping[str, Any]) -> str:
 
 
 def print_queue(found: Sequence[Mapping[str, Any]], with_intervals: bool) -> None:
-    """Print one line per job; `with_intervals` adds the median start and its 50 % and 80 % intervals."""
+    """Print one line per job. `with_intervals` adds the median start and its 50 % and 80 % intervals."""
     out = terminal_views.make_console()
     if not found:
         out.print("No job is pending." if with_intervals else "No job is pending or running.")

@@ -54,13 +54,13 @@ MORNING_S = 5 * 3600
 """Approximate time in seconds from the opening to the last arrival."""
 MORNING_DAYS = 0.25
 MAX_RUN_TIME_S = 9000
-"""Maximum run time of a generated job in seconds; longer jobs would overload the machine."""
+"""Maximum run time of a generated job in seconds. Longer jobs would overload the machine."""
 _EXTRA_JOBS_FACTOR = 1.1
 """Factor for the number of generated jobs, because long jobs are dropped."""
 HEADER_LINES = 10
 """Number of lines above the starts in the live view, including the heading of the list."""
 START_COLUMNS = {"at": 11, "job": 7, "user": 8, "cores": 5, "nodes": 0, "waited": 11}
-"""Widths of the columns in the list of starts; `nodes` gets the rest of the line."""
+"""Widths of the columns in the list of starts. `nodes` gets the rest of the line."""
 WAIT_CHARS = 12
 TWIN = "Slurm's twin"
 NEXT_STEPS = """Try next:
@@ -120,7 +120,7 @@ def find_program_command() -> str:
 
 
 def compute_waits_s(site: MockCluster) -> list[int]:
-    """Return the waits in seconds of all jobs that have arrived; a pending job's wait is its wait so far."""
+    """Return the waits in seconds of all jobs that have arrived. A pending job's wait is its wait so far."""
     seen = site.observe()
     waits = [each.start_s - each.job.submit_s for each in seen.ended]
     waits += [each.start_s - each.job.submit_s for each in seen.running]
@@ -171,7 +171,7 @@ def make_demo_policy(dispatcher: str, limit_s: float) -> PolicySpec:
 
 
 def _make_http_server(watch: StatusApplication) -> HttpServer:
-    """Return a server for the metrics and the page, on the default port or else on any free port."""
+    """Return a server for the metrics and the page, on the default port or, if it is in use, on any free port."""
     settings, app = MetricsSettings(), watch.build_app()
     try:
         return HttpServer(app, settings.host, settings.port)

@@ -29,7 +29,7 @@ class DeploymentFile:
     """Purpose of the file, for the table in README.md."""
     mode: int = 0o644
     origin: str = ""
-    """Path in the repository; empty if it is `name` below `deploy`."""
+    """Path in the repository, or "" if it is `name` below `deploy`."""
 
     @property
     def source(self) -> str:
@@ -154,7 +154,7 @@ _URL = re.compile(r"https?://[^\s\"'\\#{}]+", re.ASCII)
 def write_files(folder: Path, force: bool = False, runbooks: str = "") -> Iterator[str]:
     """Write every file and a README.md below `folder`. Yield one line per file.
 
-    `runbooks` is the URL of the site's folder that contains OPERATE.md; alerts link to it. Files with the same content
+    `runbooks` is the URL of the site's folder that contains OPERATE.md. Alerts link to it. Files with the same content
     are not changed. Raise `SettingsError` before the first write if a file has different content and `force` is not
     set. Also raise `SettingsError` if a file cannot be written.
     """

@@ -37,7 +37,7 @@ class FinishedSchedule:
     title: str
     node_names: Sequence[str]
     bars: Sequence[GanttBar]
-    """Bars of the jobs that ran; `user` is empty if unknown."""
+    """Bars of the jobs that ran. An unknown `user` is empty."""
     from_s: int
     """Time of the first submission."""
 

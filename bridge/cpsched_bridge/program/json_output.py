@@ -101,7 +101,7 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
 
 
 def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = None) -> int:
-    """Return the id of the job with this id or label in the ledger or the journal; -1 if unknown."""
+    """Return the id of the job with this id or label in the ledger or the journal, or -1 if it is unknown."""
     if entry is not None:
         return entry.job_id
     named = {aside.label: aside.job_id for aside in journal.list_unscheduled_jobs()}
@@ -235,7 +235,7 @@ def list_events(settings: Settings, last: int, job: str, kind: str) -> list[Valu
 
 
 def collect_status(settings: Settings) -> Values:
-    """Return the values for `cpsched status --json`. Unreadable parts are null; `unreadable` lists errors."""
+    """Return the values for `cpsched status --json`. Unreadable parts are null, and `unreadable` lists errors."""
     begun = state_paths.startup_file(settings).read_step()
     found: Values = {
         "configured_mode": settings.mode,

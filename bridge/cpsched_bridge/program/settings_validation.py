@@ -1,6 +1,6 @@
 """Check settings against the environment: dispatchers, addresses, directories, and systemd.
 
-The settings models check each setting individually; the checks in this module need more facts. `cpsched bridge`,
+The settings models check each setting individually. The checks in this module need more facts. `cpsched bridge`,
 `cpsched config` and `cpsched doctor` run these checks.
 """
 
@@ -37,7 +37,7 @@ class DependentSetting(NamedTuple):
     """Returns whether the setting has an effect, given all settings and the adapter's options."""
     rule: str
     adapter: str = ""
-    """The adapter that has this option; empty for a setting that every adapter has."""
+    """The adapter that has this option, or "" for a setting that every adapter has."""
 
 
 DEPENDENT_SETTINGS: Sequence[DependentSetting] = (
@@ -86,7 +86,7 @@ on their own. Plug-ins check their options in their own models.
 
 
 def validate_settings(settings: Settings, spec: PolicySpec) -> None:
-    """Raise `InvalidSetting` for the first invalid setting; `spec` is the effective policy."""
+    """Raise `InvalidSetting` for the first invalid setting. `spec` is the effective policy."""
     check_goal_fits_dispatcher(settings)
     check_plugin_settings(DISPATCHERS, spec.dispatcher, spec.dispatcher_settings, "dispatcher")
     check_plugin_settings(PREDICTORS, spec.predictor, spec.predictor_settings, "predictor")
@@ -198,7 +198,7 @@ def check_state_dir(settings: Settings) -> None:
 
 
 def check_address(settings: Settings) -> None:
-    """Raise `InvalidSetting` if the address cannot be bound. An address in use is accepted; it may become free."""
+    """Raise `InvalidSetting` if the address cannot be bound. An address in use is accepted. It may become free."""
     if not (settings.metrics.enabled or settings.serves_page):
         return
     host, port = settings.metrics.host, settings.metrics.port

@@ -51,7 +51,7 @@ def query_estimates() -> list[str]:
 
 
 def _append(path: Path, rows: list[str]) -> None:
-    """Append the rows, as a gzip member if compressed. On failure, raise `InputError`; the file is unchanged."""
+    """Append the rows, as a gzip member if compressed. On failure, raise `InputError` and leave the file unchanged."""
     try:
         with path.open("ab", buffering=0) as file:
             end = file.tell()
