@@ -225,7 +225,7 @@ def queue(
         bool, typer.Option("--start", help="Show only pending jobs, with the 50 % and 80 % intervals of their starts.")
     ] = False,
     user: Annotated[str, typer.Option(help="Show this user's jobs; default: your own.")] = "",
-    everyone: Annotated[bool, typer.Option("--all", help="Show the jobs of all users that you may see.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Show all users' jobs that you may see.")] = False,
     url: Annotated[
         str, typer.Option(envvar="CPSCHED_URL", help="Address of the status page; default: from the settings file.")
     ] = "",
