@@ -14,7 +14,7 @@ from cpsched_bridge.ports import Backend, Observation, Outcome, QueueGate
 from cpsched_bridge.store.ledger import MANAGED_STATES, Ledger, LedgerState, LedgerTransition, make_transition
 
 
-def has_no_other_leader(seen: Observation) -> bool:
+def assume_single_leader(seen: Observation) -> bool:
     """Return False, which means that no other bridge is in control."""
     return False
 
@@ -38,7 +38,7 @@ def release_all_jobs(
     backend: Backend,
     ledger: Ledger,
     why: str,
-    other_in_control: Callable[[Observation], bool] = has_no_other_leader,
+    other_in_control: Callable[[Observation], bool] = assume_single_leader,
     attempts: int = 3,
     on_keep_alive: Callable[[], None] = lambda: None,
 ) -> list[str]:

@@ -99,9 +99,10 @@ def require_used_state_dir(settings: Settings) -> None:
         )
 
 
-_BRIDGE_FILES = frozenset(
-    ("ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite", "outlook")
-)
+_BRIDGE_FILES = frozenset({
+    "ledger.sqlite", "journal.sqlite", "lock", "heartbeat", "paused", "bridge-id", "advice.sqlite",
+    "preemptions.sqlite", "outlook",
+})  # fmt: skip
 
 
 def _make_unusable_error(folder: Path, why: str) -> SettingsError:

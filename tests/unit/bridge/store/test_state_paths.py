@@ -57,6 +57,13 @@ def test_empty_directory_is_unused_or_was_emptied(tmp_path):
         state_paths.require_used_state_dir(Settings(state_dir=tmp_path))
 
 
+@pytest.mark.parametrize("path", [state_paths.boost_ledger_path, state_paths.preemption_ledger_path])
+def test_directory_with_one_ledger_is_used(tmp_path, path):
+    settings = Settings(state_dir=tmp_path)
+    path(settings).touch()
+    state_paths.require_used_state_dir(settings)
+
+
 def test_reports_unreadable_directory(tmp_path):
     settings = Settings(state_dir=tmp_path)
     touch_file(settings.heartbeat_path)
