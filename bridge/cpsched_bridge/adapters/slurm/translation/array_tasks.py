@@ -1,6 +1,6 @@
-"""Translate the waiting tasks of an array record into jobs, and apply the array's task limit.
+"""Translate an array's waiting tasks into jobs, and apply the array's task limit.
 
-Example: `sbatch --array=0-99%8` has one record for its waiting tasks, of which at most eight may run at a time.
+One record represents all waiting tasks of an array such as `--array=0-99%8`, which may run at most eight at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TASK_LIMIT_REASON = PendingReason(PendingCode.ARRAY_LIMIT, ("tasks",))
 def list_job_numbers(record: Record) -> list[int]:
     """Return the numbers of the jobs that a pending record represents.
 
-    These are a single job or the waiting tasks of an array. The result is empty if the waiting tasks cannot be read.
+    For an array, these are the numbers of at most `MAX_PENDING_TASKS` waiting tasks, or none if they are unreadable.
     """
     if not record["array_id"] or not record["array_tasks_waiting"]:
         return [slurm_job_ids.job_id_of_record(record)]
@@ -32,7 +32,7 @@ def list_job_numbers(record: Record) -> list[int]:
 
 
 def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
-    """Return the number of tasks that occupy nodes, by array."""
+    """Return how many tasks of each array occupy nodes, by array number."""
     counts: dict[int, int] = {}
     for job in jobs:
         if job["array_id"] and job["state"] in slurm_states.OCCUPYING_STATES:
@@ -42,7 +42,7 @@ def count_active_tasks(jobs: Iterable[Record]) -> dict[int, int]:
 
 @dataclass(slots=True)
 class RememberedArrayTaskLimits:
-    """Limits on running tasks by array, remembered between readings.
+    """The limits on each array's running tasks, remembered between readings.
 
     Only the record of an array's waiting tasks contains the limit.
     """
@@ -50,7 +50,7 @@ class RememberedArrayTaskLimits:
     _most: dict[int, int] = field(default_factory=dict)
 
     def remaining_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
-        """Return how many more tasks of this record's array may run, or None if unlimited."""
+        """Return how many more tasks of the record's array may run; None if unlimited."""
         array = record["array_id"]
         if not array:
             return None

@@ -14,15 +14,15 @@ from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_place
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 NO_NODES_ASSIGNED = "None assigned"
-"""Node list of a job that never ran, as the accounting database records it."""
+"""The accounting database's node list for a job that never ran."""
 
 
 @dataclass(slots=True)
 class NewlyEndedJobReader:
-    """The ended jobs that have already been reported."""
+    """A reader that reports each ended job once."""
 
     _reported: set[tuple[int, int]] = field(default_factory=set)
-    """(job number, end time) of reported jobs that the controller still remembers."""
+    """The job numbers and end times of reported jobs that the controller still remembers."""
 
     def read(self, jobs: Sequence[Record], machine: SlurmNodeTable, known: Mapping[int, Job]) -> tuple[EndedJob, ...]:
         """Return the jobs that ran and ended since the last reading, sorted by end time.
@@ -43,9 +43,9 @@ def list_ended_jobs(jobs: Iterable[Record], machine: SlurmNodeTable, known: Mapp
 
 
 def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> list[EndedJob]:
-    """Return the jobs in the accounting database that ran and ended, sorted by end time.
+    """Return the jobs in accounting records that ran and ended, sorted by end time.
 
-    `past` contains records with the fields in `PAST_FIELDS`.
+    The records have the fields in `ENDED_JOB_FIELDS`.
     """
     return _translate_readable(
         lambda record: _translate_database_record(record, machine), filter(has_run_in_database, past)
@@ -53,9 +53,9 @@ def ended_jobs_from_sacct(past: Iterable[Record], machine: SlurmNodeTable) -> li
 
 
 def _has_run(record: Record) -> bool:
-    """Return whether an ended job ever ran.
+    """Return whether a job ran and has ended.
 
-    A job that was cancelled while pending has a start time (equal to its end), but no nodes.
+    A job that was cancelled while pending has a start time, which equals its end time, but no nodes.
     """
     over = record["state"] in slurm_states.ENDED_STATES and bool(record["start_time"]) and bool(record["end_time"])
     return over and bool(record["allocated_nodes"])
@@ -71,16 +71,16 @@ def _translate_ended_job(record: Record, machine: SlurmNodeTable, known: Mapping
 
 
 def has_run_in_database(record: Record) -> bool:
-    """Return whether a job in the accounting database ran and ended."""
+    """Return whether an accounting record shows a user's job that ran and ended."""
     start_s, end_s = record["start_time"], record["end_time"]
     placed = (record["nodelist"] or NO_NODES_ASSIGNED) != NO_NODES_ASSIGNED
     return bool(placed and start_s and end_s and end_s >= start_s and record["user_name"])
 
 
 def _translate_database_record(record: Record, machine: SlurmNodeTable) -> EndedJob:
-    """Return the ended job for a database record.
+    """Return the ended job in an accounting record.
 
-    Database records lack waiting array tasks, and sometimes the submit time.
+    Accounting records lack waiting array tasks, and sometimes the submit time.
     """
     record = {**record, "array_tasks_waiting": None, "submit_time": record["submit_time"] or record["start_time"]}
     job = translate_placed_job(
@@ -90,7 +90,7 @@ def _translate_database_record(record: Record, machine: SlurmNodeTable) -> Ended
 
 
 def _translate_readable(translate: Callable[[Record], EndedJob], records: Iterable[Record]) -> list[EndedJob]:
-    """Return the jobs of these records sorted by end time, omitting contradictory records."""
+    """Return the jobs in these records by end time, without unreadable records."""
     found = []
     for record in records:
         with contextlib.suppress(*UNREADABLE_FIELD_ERRORS):

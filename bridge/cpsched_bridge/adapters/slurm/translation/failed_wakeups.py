@@ -1,8 +1,8 @@
-"""Pause nodes that did not wake up, so that no job waits for the same node again and again.
+"""Pause nodes that did not wake up, so that jobs do not keep waiting for them.
 
 If a node does not respond within `ResumeTimeout`, Slurm marks it DOWN and POWERED_DOWN, and requeues its jobs
 (`do_power_work` in slurmctld/power_save.c). A node in this state accepts no jobs. The pause applies if the site returns
-such a node to service, for example with `ResumeFailProgram`, and the node is still powered down.
+the node to service, for example with `ResumeFailProgram`, while it is still powered down.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from cpsched_bridge.cycle.backoff import ExponentialBackoff
 from cpsched_bridge.ports import Outage
 
 WAKEUP_BACKOFF = ExponentialBackoff(300, 14_400)
-"""Pauses in seconds after consecutive failures of a node to wake up."""
+"""Lengths of a node's pauses after consecutive failures to wake up, in seconds."""
 NOT_WOKEN = "FAILED TO WAKE UP"
-"""Name of the outage of a paused node."""
+"""Name of a paused node's outage."""
 
 
 @dataclass(slots=True)
 class FailedWakeupTracker:
-    """The nodes that did not wake up at their last attempt. A restart loses them."""
+    """The nodes whose last attempt to wake up failed; a restart forgets them."""
 
     _waking: set[str] = field(default_factory=set)
     """The nodes that were powering up at the last reading."""
     _failures: dict[str, int] = field(default_factory=dict)
     """Consecutive failures by node."""
     _until_s: dict[str, int] = field(default_factory=dict)
-    """Cluster time at which the pause of a node ends."""
+    """Cluster time at which each node's pause ends."""
 
     def record(self, nodes: Iterable[Record], now_s: int) -> None:
         """Record the failures and successes that the node states of a reading show."""

@@ -2,7 +2,7 @@
 
 Slurm evaluates parentheses first, then `&` and `|` from left to right with equal precedence
 (`_foreach_valid_feature_counts` in slurmctld/node_scheduler.c). All nodes of a job with `[a|b]` must have the same
-alternative, so on a single node `[a|b]` means `a|b`. Counts such as `a*2` concern several nodes.
+feature of the two, so on a single node `[a|b]` means `a|b`. A count such as `a*2` applies to several nodes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CLOSING = {"(": ")", "[": "]"}
 
 
 def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: int, brackets: bool) -> BoolArray:
-    """Return a mask of the nodes that satisfy an expression, bool[N]; `brackets` permits brackets.
+    """Return a mask of the nodes that satisfy an expression, bool[N].
 
-    Raise `JobNotModelled` for counts, for other brackets, and for expressions that Slurm would reject.
+    Raise `JobNotModelled` for counts, for brackets unless `brackets` is True, and for expressions that Slurm rejects.
     """
     tokens = _TOKEN.findall(expression)
     if "".join(tokens) != expression:
@@ -35,7 +35,7 @@ def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: 
         mask = read_operand(rest, opening)
         while (sign := next(rest, "")) != _CLOSING.get(opening, ""):
             if sign not in ("|", "&") or (sign == "&" and opening == "["):
-                raise _not_modelled(expression, "an unsupported form")
+                raise _not_modelled(expression, "unsupported syntax")
             other = read_operand(rest, opening)
             mask = mask | other if sign == "|" else mask & other
         return mask
@@ -46,10 +46,10 @@ def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: 
             return features.get(token, none)
         if (token == "(" and opening != "(") or (token == "[" and not opening):
             return read_group(rest, token)
-        raise _not_modelled(expression, "an unsupported form")
+        raise _not_modelled(expression, "unsupported syntax")
 
     return read_group(iter(tokens), "")
 
 
 def _not_modelled(expression: str, what: str) -> JobNotModelled:
-    return JobNotModelled(f"requests features with {what}", f"requests features {expression!r}, with {what}")
+    return JobNotModelled(f"requests features with {what}", f"requests features {expression!r} with {what}")

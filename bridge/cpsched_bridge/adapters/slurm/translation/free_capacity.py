@@ -1,6 +1,6 @@
 """Compute which requests fit on the free nodes.
 
-The result for equal requests is computed once per reading.
+Results are cached for a reading, because many jobs have equal requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 @dataclass(slots=True)
 class FreeNodeCapacity:
-    """The nodes of a machine, their free amounts, int64[N, R], and the running jobs that will free nodes."""
+    """A machine's free amounts, int64[N, R], and the jobs that will release more."""
 
     machine: SlurmNodeTable
     free: IntArray
@@ -35,7 +35,7 @@ class FreeNodeCapacity:
         return self._found[request]
 
     def earliest_s(self, request: Request) -> int:
-        """Return when all units of a request fit if no other job starts; `NEVER` if they do not."""
+        """Return when all units of a request fit if no other job starts, or `NEVER`."""
         if self.fits(request):
             return self.now_s
         if request not in self._earliest_s:

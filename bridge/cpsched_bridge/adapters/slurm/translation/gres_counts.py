@@ -1,4 +1,4 @@
-"""Count generic resources (such as GPUs) by name, and by name and type."""
+"""Count generic resources, such as GPUs, by name, and by name and type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NO_CONSUME_SUFFIX = f":{NO_CONSUME}"
 
 
 def parse_gres_amounts(items: Mapping[str, int]) -> Amounts:
-    """Return counts by name and by name:type.
+    """Return counts of generic resources by name and by name:type.
 
-    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs do not use up are omitted; see
-    `parse_shared_amounts`.
+    Keys have the form "gres/gpu:a100", "gpu:a100" or "gres:gpu". Resources that jobs share (`parse_shared_amounts`) are
+    omitted.
     """
     found: Amounts = {}
     for key, count in items.items():

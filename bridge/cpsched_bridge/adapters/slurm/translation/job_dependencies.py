@@ -1,12 +1,12 @@
-"""Decide whether a job's dependencies are met, from the jobs in the same reading.
+"""Decide from the jobs in a reading whether a job's dependencies are met.
 
 Slurm checks the dependencies of held jobs once a minute and clears those that are met. A job held by the bridge would
 have to wait that long. The bridge therefore checks dependencies itself, by the rules of Slurm's `test_job_dependency`
 (slurmctld's job_scheduler.c). Slurm makes the final decision: it starts a released job only after its own check.
 
 A record lists dependencies by kind, as job ids with the state of each dependency: {"afterok": ["14_7(unfulfilled)"]}.
-It also indicates whether `singleton` is among them; this is None if the library does not report it. If a dependency has
-no other kind, it is `singleton`.
+Its `singleton` entry states whether this dependency exists, and is None if the library does not report it. If the
+record lists no job ids, the only dependency is `singleton`.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ SATISFACTION_RULES: Mapping[str, Callable[[Record, int, int], bool]] = {
 
 @dataclass(slots=True)
 class JobDependencyTargets:
-    """The jobs of one reading, on which other jobs may depend."""
+    """The jobs in one reading that other jobs may depend on."""
 
     jobs: Sequence[Record]
     now_s: int
     _by_number: dict[int, list[Record]] = field(default_factory=dict)
-    """Records by job or array number: the job's record, or the records of all tasks of the array."""
+    """Records by job or array number: the job's record, or all records of the array's tasks."""
     _by_task: dict[int, dict[int | None, list[Record]]] = field(default_factory=dict)
-    """Records by array and task number. Records in which several tasks wait are under None."""
+    """Records by array number and the task's job number. A record of several waiting tasks has the key None."""
     _cached_results: dict[tuple[str, object], bool] = field(default_factory=dict)
     """Results by kind and target, because many jobs may depend on the same jobs."""
     _single: dict[tuple[object, object], tuple[bool, float]] = field(default_factory=dict)
-    """By user and job name: whether a job has nodes, and the lowest number of a waiting job."""
+    """Whether a job has nodes, and the lowest number of a pending job, by user and job name."""
 
     def are_dependencies_met(self, record: Record) -> bool:
         """Return whether all dependencies of a pending record are met."""
@@ -80,12 +80,12 @@ class JobDependencyTargets:
             return False
         tests = [self._is_met_cached(kind, on, record) for kind in wanted for on in _to_iterable(wanted[kind])]
         any_will_do, single = wanted.get("satisfy") == "any", wanted.get("singleton")
-        if single or not tests or (single is None and not any_will_do):  # None: unknown, and Slurm checks it anyway
+        if single or not tests or (single is None and not any_will_do):  # None means unknown; Slurm checks it anyway
             tests.append(self._is_singleton_met(record))
         return any(tests) if any_will_do else all(tests)
 
     def unmet_reason(self, record: Record) -> PendingReason | None:
-        """Return why the dependencies of a pending record are not met, or None if they are."""
+        """Return why a pending record's dependencies are not met; None if they are."""
         if self.are_dependencies_met(record):
             return None
         wanted = record["dependencies"] if isinstance(record["dependencies"], dict) else {}
@@ -101,7 +101,7 @@ class JobDependencyTargets:
         return PendingReason(PendingCode.DEPENDS_ON, (names,)) if named else UNMET_DEPENDENCY_REASON
 
     def _is_met_cached(self, kind: str, on: object, record: Record) -> bool:
-        """Return the result of `_is_met`, cached for a reading if it does not depend on the job."""
+        """Return the result of `_is_met`, cached unless it depends on `record`."""
         if kind == "aftercorr":
             return self._is_met(kind, on, record)
         key = (kind, str(on))
@@ -110,7 +110,7 @@ class JobDependencyTargets:
         return self._cached_results[key]
 
     def _is_met(self, kind: str, on: object, record: Record) -> bool:
-        """Return whether one dependency is met, or False if it is unknown or failed."""
+        """Return whether one dependency is met; False if it is unknown or has failed."""
         read, happened = _DEPENDENCY.fullmatch(str(on)), SATISFACTION_RULES.get(kind)
         if read is None or happened is None or read["state"] == "failed":
             return False
@@ -149,7 +149,7 @@ class JobDependencyTargets:
         return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])
 
     def _is_singleton_met(self, record: Record) -> bool:
-        """Return whether no other job with the same name and user occupies nodes or waits ahead of this job."""
+        """Return whether no job with this user and name has nodes or waits ahead of it."""
         if not self._single:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])

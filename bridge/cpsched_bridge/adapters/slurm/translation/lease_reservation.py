@@ -1,8 +1,8 @@
-"""Read the lease of the controlling bridge from a reservation.
+"""Read the controlling bridge's lease from a reservation.
 
-Operators can create and change reservations, but users cannot. The reservation starts in ten years, so it does not keep
-jobs from any node. The reservation is identified by its name, and its comment contains the lease. slurmctld rejects a
-second reservation with the same name, so only one of two bridges can create it.
+Operators can create and change reservations, but users cannot. The reservation starts in the far future, so it blocks
+no job. The reservation is identified by its name, and its comment contains the lease. slurmctld rejects a second
+reservation with the same name, so only one of two bridges can create it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNKNOWN_OWNER = "the author of the comment on reservation"
 
 
 def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
-    """Return the lease among a reading's reservations, or None if there is none.
+    """Return the lease in a reading's reservations, or None if there is none.
 
     An unreadable comment yields a lease with an unknown owner.
     """
@@ -36,7 +36,7 @@ def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
 
 
 def find_lease_comment(reservations: Iterable[Record]) -> str | None:
-    """Return the comment of the lease reservation, or None if the reservation does not exist."""
+    """Return the lease reservation's comment, or None without such a reservation."""
     return next((each.get("comment") or "" for each in reservations if each["name"] == LEASE_RESERVATION_NAME), None)
 
 

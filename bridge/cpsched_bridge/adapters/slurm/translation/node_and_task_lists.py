@@ -1,4 +1,4 @@
-"""Parse Slurm's node lists, such as `n[1-3,07],gpu1`, and lists of array task indices.
+"""Parse Slurm's node lists, such as `n[1-3,07],gpu1`, and lists of task indices.
 
 `cpsched.parsing.hostlist` expands node lists.
 """
@@ -14,7 +14,7 @@ __all__ = ["expand_hostlist", "expand_if_valid", "format_ranges", "parse_task_ra
 
 
 def format_ranges(numbers: list[int]) -> str:
-    """Return numbers as ascending ranges: [1, 2, 3, 7] -> "1-3,7" (array tasks)."""
+    """Return numbers as ascending ranges, such as "1-3,7" for [1, 2, 3, 7]."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -26,9 +26,9 @@ def format_ranges(numbers: list[int]) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_task_ranges(waiting: str | None) -> tuple[range, ...]:
-    """Return an array's waiting tasks, such as "0-5,9" or "0-8:2" (every second task), as ranges.
+    """Return an array's waiting tasks as ranges, because there may be millions.
 
-    Raise `ValueError` for any other text. Tasks are not listed one by one, because an array may have millions of them.
+    `waiting` has a form such as "0-5,9" or "0-8:2" (every second task). Raise `ValueError` for any other form.
     """
     if not waiting:
         return ()

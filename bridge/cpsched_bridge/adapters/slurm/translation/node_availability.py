@@ -1,4 +1,4 @@
-"""Compute which of Slurm's nodes accept jobs now, and the free amounts on them."""
+"""Compute which nodes accept jobs now, and the free amounts on them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureC
 def mask_available_nodes(nodes: Sequence[Record], reservations: Iterable[SlurmReservation], now_s: int) -> BoolArray:
     """Return a mask of the nodes that accept jobs now, bool[N].
 
-    These nodes are up or powered down by Slurm, not drained, and not reserved as a whole. Slurm marks each node of an
-    active reservation, but the reservation's record contains more detail than the mark.
+    These nodes are up or powered down by Slurm, not drained, and not reserved as a whole. Slurm marks all nodes of an
+    active reservation, but only the reservation's record shows which nodes it holds as a whole.
     """
     active = [reservation for reservation in reservations if reservation.start_s <= now_s]
     closed_nodes = np.zeros(len(nodes), np.bool_)
@@ -45,9 +45,9 @@ def compute_reserved_amounts(
     inside: Mapping[str, Sequence[RunningJob]],
     now_s: int,
 ) -> IntArray:
-    """Return the amounts that active reservations hold and their jobs do not use, int64[N, R].
+    """Return the unused amounts of active reservations, int64[N, R].
 
-    `inside` maps each reservation to its running jobs.
+    `inside` maps the name of each reservation to its running jobs.
     """
     held = np.zeros_like(machine.capacity)
     for each in reservations:
@@ -59,7 +59,7 @@ def compute_reserved_amounts(
 def future_core_reservations(
     machine: SlurmNodeTable, reservations: Sequence[SlurmReservation], running: Sequence[RunningJob], now_s: int
 ) -> tuple[FutureCoreReservation, ...]:
-    """Return the future reservations of parts of nodes, with the capacity that each leaves free."""
+    """Return the future reservations of parts of nodes, with the capacity they leave."""
     found = []
     for each in reservations:
         if each.start_s > now_s and each.held is not None:
@@ -90,15 +90,15 @@ def compute_allocated_amounts(nodes: Sequence[Record], machine: SlurmNodeTable) 
 
 
 def _select_numeric_tres(tres: Mapping[str, object] | None) -> dict[str, int]:
-    """Return the numeric entries of an `allocated_tres` dict, in which "mem" may be text such as "4G"."""
+    """Return the integer entries of `allocated_tres`; "mem" may be text such as "4G"."""
     return {key: value for key, value in (tres or {}).items() if isinstance(value, int)}
 
 
 def compute_shared_gpus(jobs: Iterable[Record], machine: SlurmNodeTable) -> IntArray:
     """Return the GPUs that jobs with shares of GPUs may occupy, int64[N, R].
 
-    Slurm allocates all shares of a job on a node from one GPU, and does not report which. Each job counts as one GPU of
-    its nodes, although several jobs may share one.
+    Slurm allocates all of a job's shares on a node from one GPU, and does not report which GPU. Each job counts as
+    using one GPU on each of its nodes, although several jobs may share a GPU.
     """
     found = np.zeros_like(machine.capacity)
     if machine.shares_gpus(np.ones(len(machine.names), np.bool_)):
@@ -120,9 +120,9 @@ def _has_gpu_shares(job: Record) -> bool:
 
 
 def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -> BoolArray:
-    """Return a mask of the nodes whose allocation exceeds their capacity, bool[N]; they receive no jobs.
+    """Return a mask of the nodes whose allocation exceeds their capacity, bool[N].
 
-    This happens if a node's configuration shrinks while jobs run, or if memory is over-allocated.
+    A node's configuration may shrink while jobs run, or its memory may be over-allocated.
     """
     found: BoolArray = np.any(compute_allocated_amounts(nodes, machine) > machine.capacity, axis=1)
     return found
@@ -131,10 +131,10 @@ def mask_overcommitted_nodes(nodes: Sequence[Record], machine: SlurmNodeTable) -
 def mask_shared_nodes(
     jobs: Iterable[Record], partitions: Mapping[str, SlurmPartition], machine: SlurmNodeTable
 ) -> BoolArray:
-    """Return a mask of the nodes with jobs that may share their cores, bool[N].
+    """Return a mask of the nodes whose running jobs may share cores, bool[N].
 
-    Slurm starts no job of another partition there, unless that job may share cores, too. (`_is_node_busy` in
-    cons_tres/job_test.c.)
+    Slurm starts a job of another partition there only if that job may also share cores (`_is_node_busy` in
+    cons_tres/job_test.c).
     """
     found = np.zeros(len(machine.names), np.bool_)
     if any(partition.may_share_cores for partition in partitions.values()):
@@ -146,9 +146,9 @@ def mask_shared_nodes(
 
 
 def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> IntArray:
-    """Return the amounts that running jobs use according to their requests, int64[N, R].
+    """Return the amounts that running jobs use by their requests, int64[N, R].
 
-    An exclusive job uses all of its nodes.
+    An exclusive job uses the whole capacity of its nodes.
     """
     used = np.zeros_like(machine.capacity)
     for job in running:
@@ -161,13 +161,13 @@ def sum_running_requests(machine: SlurmNodeTable, running: Sequence[RunningJob])
 def compute_free_amounts(
     nodes: Sequence[Record], machine: SlurmNodeTable, running: Sequence[RunningJob], usable: BoolArray, held: IntArray
 ) -> IntArray:
-    """Return the free amounts, int64[N, R], which are 0 on nodes that are not `usable`.
+    """Return the free amounts, int64[N, R], which are 0 on nodes outside `usable`.
 
-    `held` is reserved, or blocked by shares of GPUs. The result is the smaller of the amounts from two sources:
+    `held` contains the amounts that are reserved or blocked by shares of GPUs. The used amount is the larger of the
+    amounts from two sources:
 
-    - The node records reflect how Slurm split jobs that it placed itself, and include jobs that are not modelled.
-    - The running jobs include generic resources that accounting does not track, and the complete nodes of exclusive
-      jobs.
+    - The node records reflect how Slurm split the jobs that it placed, and include jobs that are not modelled.
+    - The running jobs include the whole nodes of exclusive jobs, and generic resources that accounting does not track.
 
     As a result, free and running amounts together never exceed a node's capacity.
     """

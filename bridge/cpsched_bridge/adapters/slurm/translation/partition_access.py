@@ -1,10 +1,10 @@
-"""Decide which jobs may use a partition, based on its lists of accounts, QOS and Unix groups.
+"""Decide which jobs may use a partition by its lists of accounts, QOS and groups.
 
-If a list of allowed names is set, Slurm ignores the list of denied names. Unknown facts exclude no job; Slurm's own
-answer to a start then decides. These facts may be unknown:
+If a list of allowed names is set, Slurm ignores the list of denied names. A job is not excluded because of an unknown
+fact: Slurm then accepts or rejects its start. These facts may be unknown:
 
-- whether the controller checks accounts: since 23.02 it does so only if associations are enforced,
-- the parents of accounts: since 23.02 a partition that allows an account also allows its child accounts,
+- whether the controller checks accounts (since 23.02, only if associations are enforced),
+- the parents of accounts (since 23.02, a partition that allows an account also allows its child accounts),
 - the groups of a user who does not exist on this host,
 - the hosts from which a partition accepts jobs (`AllocNodes`), which the bridge does not read.
 """
@@ -20,19 +20,19 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import SlurmPartition
 
 _MAX_LISTED_NAMES = 5
-"""Maximum number of listed names in a reason."""
+"""Maximum number of names that a reason lists."""
 _CHILD_ACCOUNTS_SINCE = (23, 2)
 """First release in which a partition that allows an account also allows its child accounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAccessContext:
-    """Facts beyond the records of the job and the partition.
+    """Facts about access that neither the job's nor the partition's record contains.
 
     - `checks_accounts`: whether the controller checks accounts; None if unknown.
     - `includes_child_accounts`: whether an account includes its child accounts.
     - `above`: the parent of each account; None if unknown.
-    - `outside`: the groups that users are known not to belong to, by user.
+    - `outside`: the groups that each user is known not to belong to, by user.
     """
 
     checks_accounts: bool | None = None
@@ -42,7 +42,7 @@ class PartitionAccessContext:
 
 
 def parse_account_checks(config: Record) -> tuple[bool | None, bool]:
-    """Return `PartitionAccessContext.checks_accounts` and `.includes_child_accounts` for a configuration."""
+    """Return a configuration's `checks_accounts` and `includes_child_accounts`."""
     version, enforced = _parse_version(config.get("version")), config.get("accounting_storage_enforce")
     if version is not None and version < _CHILD_ACCOUNTS_SINCE:
         return True, False
@@ -60,7 +60,7 @@ def _parse_version(text: object) -> tuple[int, int] | None:
 def access_denied_reason(
     record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
 ) -> PendingReason | None:
-    """Return why a job may not use its partition, or None if it may or if that is unknown.
+    """Return why a job may not use its partition; None if it may or this is unknown.
 
     The reason begins with Slurm's name for it.
     """

@@ -5,8 +5,8 @@ The names are those of Slurm 22.05 to 26.05 (`src/common/job_state_reason.c`). T
 - A reason for one user's job makes only that user's jobs back off. A job may hit a limit on a whole QOS, account or
   partition because it requests too much, while other jobs would be accepted. Each user's own jobs are therefore tried.
 - If Slurm's reason shows that the job is not at fault, a start whose job does not run counts as failed.
-- A reason without a row concerns no group. The start counts as failed: only this job and similar jobs are retried less
-  often.
+- A reason that is not in the table concerns no group. The start counts as failed, so only this job and equivalent jobs
+  are retried less often.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class PendingReasonSubject(NamedTuple):
     label: str
     record: Record
     alike: BackoffGroupKey
-    """The backoff key of similar jobs."""
+    """The backoff key of equivalent jobs."""
 
 
 Group = Callable[[PendingReasonSubject], BackoffGroupKey]
-"""Returns the backoff key of one of the job's groups."""
+"""A function that returns the backoff key of one of a job's groups."""
 
 
 def make_job_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the job alone."""
+    """Return the job's own key."""
     return BackoffGroupKey("job", (job.label,))
 
 
 def make_array_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the job's array, or of the job if it is in no array."""
+    """Return the key of the job's array, or the job's own key if it has no array."""
     return BackoffGroupKey("array", (str(job.record["array_id"]),)) if job.record["array_id"] else make_job_key(job)
 
 
@@ -52,22 +52,22 @@ def make_equivalence_key(job: PendingReasonSubject) -> BackoffGroupKey:
 
 
 def make_association_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the user's jobs in the account."""
+    """Return the key of jobs with the same user and account."""
     return BackoffGroupKey("association", (_get_user(job), _get_text(job, "account")))
 
 
 def make_qos_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the user's jobs in the QOS."""
+    """Return the key of jobs with the same user and QOS."""
     return BackoffGroupKey("qos", (_get_text(job, "qos"), _get_user(job)))
 
 
 def make_partition_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the user's jobs in the partition."""
+    """Return the key of jobs with the same user and partition."""
     return BackoffGroupKey("partition", (_get_text(job, "partition"), _get_user(job)))
 
 
 def make_access_key(job: PendingReasonSubject) -> BackoffGroupKey:
-    """Return the key of the user's jobs with the same partition, account and QOS."""
+    """Return the key of jobs with the same user, partition, account and QOS."""
     return BackoffGroupKey(
         "access", (_get_text(job, "partition"), _get_user(job), _get_text(job, "account"), _get_text(job, "qos"))
     )
@@ -97,12 +97,12 @@ class PendingReasonMeaning:
     """The meaning of a reason for a job that was released and does not run.
 
     - `scope`: the jobs or users that the reason concerns, as text.
-    - `group`: the group that backs off; None if the reason concerns none of the user's jobs.
+    - `group`: returns the key of the group that backs off; None if the reason concerns none of the user's jobs.
     - `clears_on_end`: whether the reason may disappear when one of the group's jobs ends.
     - `transient`: whether Slurm may show the reason briefly after a release, until its scheduler has tried the job.
-    - `refused`: whether Slurm will not start the job on its nodes, so that the start counts as failed immediately.
-    - `lower_priority`: whether other jobs go first, so that a slow start does not indicate a broken cluster.
-    - `then`: the bridge's reaction, as a sentence.
+    - `refused`: whether Slurm refuses to start the job on its nodes. The start then counts as failed immediately.
+    - `lower_priority`: whether other jobs go first. A slow start then does not indicate a broken cluster.
+    - `then`: the bridge's reaction, as text.
     """
 
     scope: str
@@ -114,34 +114,34 @@ class PendingReasonMeaning:
     refused: bool = False
 
 
-_HELD_AGAIN_TEXT = "Held again immediately, without counting as a failure;"
+_HELD_AGAIN_TEXT = "The job is held again immediately, which does not count as a failed start."
 
-JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN_TEXT} retried after 2, 4, ... 120 s.")
+JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN_TEXT} It is retried after 2, 4, ... 120 s.")
 JOB_MOMENTARILY = PendingReasonMeaning(
-    "the job", make_job_key, "The same, but only if the reason lasts until the start's time limit.", transient=True
+    "the job", make_job_key, "The job is held again only if the reason lasts until the time limit.", transient=True
 )
 EQUIVALENT_JOBS = PendingReasonMeaning(
     "the job and equivalent jobs",
     make_equivalence_key,
-    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s.",
+    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s.",
 )
 ACCESS = PendingReasonMeaning(
-    "its user, with this account and QOS, in the partition", make_access_key,
-    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s.",
+    "its user's jobs with the same account, QOS and partition", make_access_key,
+    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s.",
 )  # fmt: skip
 PARTITION = PendingReasonMeaning(
     "the partition",
     make_partition_key,
-    f"{_HELD_AGAIN_TEXT} one job of each user of the partition is retried after 2, 4, ... 120 s.",
+    f"{_HELD_AGAIN_TEXT} One of each user's jobs in the partition is retried after 2, 4, ... 120 s.",
 )
 _RETRIED_WHEN_JOBS_END = (
-    f"{_HELD_AGAIN_TEXT} one of these jobs is retried after 2, 4, ... 120 s, and another whenever one of them ends."
+    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s, and another whenever one of them ends."
 )
 ARRAY = PendingReasonMeaning("the array", make_array_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
 ASSOCIATION = PendingReasonMeaning(
-    "its user in its account", make_association_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True
+    "its user's jobs in the account", make_association_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True
 )
-QOS = PendingReasonMeaning("its user in its QOS", make_qos_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
+QOS = PendingReasonMeaning("its user's jobs in the QOS", make_qos_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
 PRIORITY_ORDER = PendingReasonMeaning(
     "no job: other jobs go first", None,
     "If the job does not run within the time limit, this counts as a failed start of this job only.",
@@ -149,30 +149,30 @@ PRIORITY_ORDER = PendingReasonMeaning(
 )  # fmt: skip
 NODES = PendingReasonMeaning(
     "the chosen nodes", None,
-    "If the job does not run in time, this counts as a failed start of the job and of equivalent jobs, unless its "
-    "nodes are in use.",
+    "If the job does not run within the time limit, this counts as a failed start of the job and of equivalent jobs, "
+    "unless its nodes are in use.",
 )  # fmt: skip
 REFUSED_NODES = PendingReasonMeaning(
     "the chosen nodes", None,
-    "Held again immediately. This counts as a failed start of the job and of equivalent jobs, unless its nodes are in "
-    "use.",
+    "The job is held again immediately. This counts as a failed start of the job and of equivalent jobs, unless its "
+    "nodes are in use.",
     refused=True,
 )  # fmt: skip
 ALL_JOBS = PendingReasonMeaning(
-    "every job: Slurm itself", None,
+    "every job, because the cause is in Slurm", None,
     "If the job does not run within the time limit, this counts as a failed start of the job and of equivalent jobs. "
     "If starts of several users fail in this way and none of their starts succeeds, the bridge pauses.",
 )  # fmt: skip
 HELD = PendingReasonMeaning(
-    "the held job", None, "The kind of hold decides, not the reason: [safety](safety.md#how-a-hold-is-recognised)."
+    "the held job", None, "The reaction depends on the kind of hold: [safety](safety.md#how-a-hold-is-recognised)."
 )
 AFTER_RUN = PendingReasonMeaning(
     "no job: Slurm shows it for jobs that have run",
     None,
-    "Not expected for a waiting job; treated as if it concerned every job.",
+    "Slurm does not show it for a pending job. Otherwise, the bridge treats it as if it concerned every job.",
 )
 UNKNOWN = PendingReasonMeaning(
-    "unknown: a reason that is not in this table", None, "Treated as if it concerned every job."
+    "unknown: a reason that is not in this table", None, "The bridge treats it as if it concerned every job."
 )
 
 _NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
@@ -238,14 +238,14 @@ REASONS: dict[str, PendingReasonMeaning] = {
     **{name: meaning for meaning, names in _NAMES_BY_MEANING for name in names.split()},
     **dict.fromkeys(sorted(LAUNCH_FAILED_REASONS), JOB),
 }
-"""Every reason that Slurm can show, by name; for failed launches, Slurm shows a sentence."""
+"""Meanings of the reasons that Slurm can show, by name or, for a failed launch, by sentence."""
 
 REASON_FAMILIES: tuple[tuple[str, PendingReasonMeaning], ...] = (
     (r"(Assoc|QOS)(Max\w+Per(Job|Node)|Min)\w*", EQUIVALENT_JOBS),
     (r"Assoc\w+", ASSOCIATION),
     (r"(QOS|Max)\w+", QOS),
 )
-"""Meanings of limits that later Slurm releases may add, by pattern of the name; the first match counts."""
+"""Name patterns and meanings of limits that later Slurm releases may add. The first match counts."""
 
 SENTENCE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"Job's QOS not (known|permitted)", "QOSNotAllowed"),
@@ -261,7 +261,7 @@ SENTENCE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"burst.buffer/", "BurstBufferOperation"),
     (r"Job is at or exceeds ", "TimeLimit"),
 )
-"""Patterns for the beginnings of sentences that Slurm shows instead of a name, with the corresponding names."""
+"""Patterns for the beginnings of sentences that Slurm shows instead of a reason's name, with that name."""
 
 
 @lru_cache(maxsize=1024)
@@ -286,7 +286,7 @@ def get_reason_meaning(reason: str) -> PendingReasonMeaning:
 
 
 def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
-    """Return the reason of a pending job if it concerns the job or its user's jobs, otherwise None."""
+    """Return a pending job's reason if it concerns the job or its user's jobs."""
     reason = job.record["state_reason"] or ""
     meaning = get_reason_meaning(reason)
     if meaning.group is None:
@@ -295,5 +295,5 @@ def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
 
 
 def list_backoff_keys(job: PendingReasonSubject) -> tuple[BackoffGroupKey, ...]:
-    """Return the key of every group that a reason for this job may concern, without duplicates."""
+    """Return the distinct keys of all groups that a reason for this job may concern."""
     return tuple(dict.fromkeys(group(job) for group in BACKOFF_KEY_MAKERS))

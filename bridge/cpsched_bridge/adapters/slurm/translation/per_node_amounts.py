@@ -1,11 +1,11 @@
 """Split a Slurm job over nodes, in equal shares or task by task.
 
-- Equal shares on distinct nodes (`find_equal_split`): a start sets the nodes and one number of tasks per node. A fixed
-  number of nodes (`--nodes=k`) gives k shares. Otherwise the job gets the smallest number of shares that can hold it,
-  usually one. `--ntasks-per-node` gives shares of that many tasks, and Slurm leaves the last of them partly idle.
+- Equal shares on distinct nodes (`find_equal_split`): a start sets the nodes and the number of tasks on each. A fixed
+  number of nodes (`--nodes=k`) gives k shares. Otherwise, the job gets the smallest number of shares that can hold it,
+  usually one. With `--ntasks-per-node`, shares hold that many tasks, and the last shares may be partly idle.
 - Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm distributes the tasks as
-  `task_distribution` predicts. This applies to jobs that request amounts per task, so that a node's share is the sum of
-  its tasks.
+  `task_distribution` predicts. This applies to jobs that request amounts per task, because a node's share is then the
+  sum of its tasks.
 - Slurm places all other jobs.
 """
 
@@ -35,7 +35,7 @@ MAX_TRIED_NODES = 100_000
 class EqualJobSplit:
     """A split of a job into equal parts.
 
-    It contains the number of parts, the amounts of each part, and whether empty nodes could hold them.
+    It contains the number of parts, the amounts of each part, and whether empty nodes could hold all parts.
     """
 
     units: int
@@ -45,7 +45,7 @@ class EqualJobSplit:
 
 @dataclass(frozen=True, slots=True)
 class PossibleJobSplits:
-    """The splits of a job that fit the empty machine; at least one is set."""
+    """A job's possible splits on the empty machine, of which at least one is set."""
 
     equal: EqualJobSplit | None
     tasks: EqualJobSplit | None
@@ -59,9 +59,9 @@ def find_split_choices(
     most_nodes: int | None,
     most_memory_mib: int | None = None,
 ) -> PossibleJobSplits:
-    """Return how a pending job can be split within the given range of nodes and memory per node.
+    """Return how a pending job can be split within limits on nodes and their memory.
 
-    Raise `JobNotModelled`, or `JobNeverFits` if the machine is too small.
+    Raise `JobNeverFits` if the machine is too small, or `JobNotModelled` if no split is supported.
     """
     equal = tasks = None
     refused: JobNotModelled | None = None
@@ -103,9 +103,10 @@ def _require_fit(equal: EqualJobSplit, least_nodes: int, most_nodes: int | None)
 def find_equal_split(
     record: Record, machine: SlurmNodeTable, node_set: int, most_memory_mib: int | None = None
 ) -> EqualJobSplit:
-    """Return the smallest allowed number of equal shares, each of at most this memory, that can hold a pending job.
+    """Return the split of a pending job into the smallest number of equal shares.
 
-    If no number fits, the smallest is returned with `fit` False. Raise `JobNotModelled` if none is allowed.
+    Each share has at most `most_memory_mib`. If no allowed number of shares fits on the empty nodes, return the split
+    into the smallest number, with `fit` False. Raise `JobNotModelled` if no number is allowed.
     """
     tried = []
     for nodes in list_node_counts(record):
@@ -119,10 +120,10 @@ def find_equal_split(
 
 
 def list_node_counts(record: Record) -> list[int]:
-    """Return the allowed numbers of equal shares, at least one, in ascending order.
+    """Return the allowed numbers of equal shares in ascending order.
 
-    Raise `JobNotModelled` if there is none. Without --nodes, Slurm records the number of tasks as the maximum number of
-    nodes.
+    Raise `JobNotModelled` if no number is allowed. Without --nodes, Slurm records the number of tasks as the maximum
+    number of nodes.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     if tasks < 1:
@@ -155,8 +156,7 @@ def find_task_split(
 ) -> EqualJobSplit | None:
     """Return the tasks of a pending job as units that may share nodes.
 
-    Return None if Slurm's own split is unknown, because the job requests amounts per node or a number of nodes that
-    does not follow from its tasks.
+    Return None if Slurm's own split cannot be predicted, for example because the job requests amounts per node.
     """
     tasks, low, high = record["ntasks"], max(record["num_nodes"] or 1, least_nodes), record["max_nodes"]
     for_each_node = record["ntasks_per_node"] or record["memory_per_node"] is not None or record["gres_per_node"]
@@ -175,10 +175,9 @@ def find_task_split(
 
 
 def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
-    """Return the amounts of the largest of `nodes` shares, in the order of the machine's resources.
+    """Return the amounts of each of `nodes` shares, in the order of the resources.
 
-    Shares are equal, except that --ntasks-per-node makes the last ones smaller. Slurm allocates as much for those as
-    for the others.
+    With --ntasks-per-node, the last shares may have fewer tasks, but Slurm allocates the same amounts for them.
     """
     if machine.unequal_sockets:
         raise JobNotModelled("the sockets of the nodes differ, and Slurm allocates whole sockets")
@@ -206,7 +205,7 @@ def requested_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
 def _compute_gres_per_share(record: Record, machine: SlurmNodeTable, nodes: int, tasks: int) -> Amounts:
     """Return the generic resources of one share.
 
-    They are requested per node, per task, or for the whole job on its single node.
+    A job requests them per node, per task, or in total if it runs on a single node.
     """
     per_node = parse_gres_amounts(record["gres_per_node"] or {})
     per_task = gres_from_tres(record["tres_per_task"])
@@ -235,7 +234,7 @@ def requested_gres_per_share(record: Record) -> Amounts:
 
 
 def requested_shared_gres(record: Record, machine: SlurmNodeTable) -> Amounts:
-    """Return the maximum amounts of the requested resources that jobs share."""
+    """Return the maximum amounts requested of resources that jobs share."""
     asked = requested_gres_per_share(record) if machine.shared else {}
     return {name: count for name, count in asked.items() if name in machine.shared}
 
@@ -253,7 +252,7 @@ def _count_units_by_node(request: Request, machine: SlurmNodeTable, node_set: in
 def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> tuple[int, ...]:
     """Return one of `nodes` equal shares of a job's allocation, rounded up.
 
-    Slurm reports the totals over all nodes. A resource that is missing in a database record counts as not requested.
+    Slurm reports totals over all nodes. A resource that an accounting record lacks counts as not requested.
     """
     tres = record["allocated_tres"] or record.get("requested_tres") or {}
     gres = gres_from_tres(tres) or _get_requested_gres(record, nodes)
@@ -267,7 +266,7 @@ def allocated_per_node(record: Record, machine: SlurmNodeTable, nodes: int) -> t
 def _get_requested_gres(record: Record, nodes: int) -> Amounts:
     """Return the generic resources that the whole job requested.
 
-    They are used if accounting does not track the allocated ones.
+    These count if accounting does not track the allocated generic resources.
     """
     per_node = parse_gres_amounts(record.get("gres_per_node") or {})
     if per_node:

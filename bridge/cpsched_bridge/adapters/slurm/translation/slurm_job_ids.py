@@ -1,7 +1,7 @@
-"""Number jobs: use Slurm's job number, and compute a number for each array task.
+"""Use Slurm's number for a job, and compute a number for each array task.
 
 Slurm assigns a number to an array task only when the task starts or is changed. The computed number identifies the task
-until it ends, whether or not its record has been split off the array's.
+until it ends, even after its record has been split off from the array's record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cpsched_bridge.adapters.slurm.slurm_records import Record
 
 TASK_SHIFT = 32
-"""Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, and array indices 22."""
+"""Number of bits below the task index in a job number. Slurm's job ids have at most 26 bits, its task indices 22."""
 MAX_TASK_INDEX = 1 << 22
 
 
@@ -35,8 +35,8 @@ def format_job_id(job_id: int) -> str:
 def job_id_of_record(record: Record) -> int:
     """Return the number of a record that represents one job or one task.
 
-    pyslurm omits the index of task 0: an array's record without an index and without waiting tasks is task 0. An
-    impossible index is ignored, because the number must fit into int64.
+    pyslurm omits the index of task 0, so an array's record with neither an index nor waiting tasks represents task 0.
+    An impossible index is ignored, because the number must fit into int64.
     """
     array = record.get("array_id")
     if array and not (record.get("array_tasks_waiting") and record["state"] == "PENDING"):

@@ -1,14 +1,14 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
-- `translate_pending_job` reads a pending record. A start must match its decision exactly, node by node. The function
-  therefore raises `JobNotModelled` for a request that cannot be sent to Slurm exactly.
+- `translate_pending_job` reads a pending record. Slurm must start a job exactly as decided, node by node. The function
+  therefore raises `JobNotModelled` for a request for which Slurm might do otherwise.
 - `translate_placed_job` reads the record of a job that has or had nodes: a running job, an ended job, or a job in the
   accounting database.
-- `translate_unreadable_job` replaces a record with contradictory facts; its nodes count as in use for a year.
+- `translate_unreadable_job` handles contradictory facts: the job's nodes count as in use for a year.
 
 `per_node_amounts` splits amounts over nodes, and `layout_queries` reads a placed job's resources on each node. Other
 modules set three fields of a `Job`: `slurm_pending_jobs` sets `ineligible` for temporary reasons (begin time,
-dependency, a full array), and this adapter's `policy/priority_ranking.py` sets `tier` and `priority`.
+dependency, array task limit), and this adapter's `policy/priority_ranking.py` sets `tier` and `priority`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from cpsched_bridge.adapters.slurm.translation.unknown_nodes import describe_unk
 from cpsched_bridge.adapters.slurm.translation.unsupported_requests import JobNeverFits, require_supported
 
 UNLIMITED_WALLTIME_S = 365 * 86400
-"""Walltime in seconds of a job if neither the job nor its partition has a time limit."""
+"""Walltime of a job in seconds if neither the job nor its partition has a time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJobWithStartSettings:
     """A pending job, and the settings that its start sends in addition to the nodes.
 
-    If its units are tasks that may share nodes, a start also sets the number of its nodes.
+    If the job's units are tasks that may share nodes, a start also sets the number of nodes.
     """
 
     job: Job
@@ -67,11 +67,11 @@ def translate_pending_job(
     partition: SlurmPartition,
     conflicts: tuple[SlurmReservation, ...],
 ) -> SlurmJobWithStartSettings:
-    """Return a pending record as a job, or raise `JobNotModelled`.
+    """Return the job in a pending record, or raise `JobNotModelled`.
 
-    `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not times and
-    dependencies, which change. A job that does not fit the empty machine is left to Slurm instead of being marked
-    ineligible, because the bridge's model may be wrong.
+    `conflicts` are reservations that begin before the job would end. `ineligible` covers limits, but not begin times
+    and dependencies, which change. A job that does not fit on the empty machine is left to Slurm instead of being
+    marked ineligible, because the bridge's model may be wrong.
     """
     record = with_default_cpus_per_gpu(record, partition)
     require_supported(record)
@@ -122,12 +122,12 @@ def translate_pending_job(
 
 
 def with_default_cpus_per_gpu(record: Record, partition: SlurmPartition) -> Record:
-    """Return the record of a job to which `DefCpuPerGPU` applies with this number as `cpus_per_gpu`.
+    """Return the record, with `cpus_per_gpu` if `DefCpuPerGPU` applies to the job.
 
     Slurm applies it to jobs without `--cpus-per-task` (`_set_gpu_defaults` in cons_tres/job_test.c). Release 26.05
-    shows this option in `tres_per_task`. Earlier releases do not distinguish 1 from no number, and the job may get
-    fewer CPUs than planned. Once Slurm has tested a job, it shows the default as if the job had requested CPUs per GPU.
-    Only a request also changes the total number of CPUs.
+    shows this option in `tres_per_task`. Earlier releases do not distinguish a value of 1 from no option, so the job
+    may get fewer CPUs than planned. Once Slurm has tested a job, it shows the default as if the job had requested CPUs
+    per GPU. However, only a request changes the total number of CPUs.
     """
     tested = record["cpus_per_task"] is None and record["cpus"] == record["ntasks"]
     unset = (tested or record["cpus_per_task"] == 1) and "cpu" not in (record["tres_per_task"] or {})
@@ -137,7 +137,7 @@ def with_default_cpus_per_gpu(record: Record, partition: SlurmPartition) -> Reco
 
 
 def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None:
-    """Raise `JobNotModelled` if the partition leaves jobs that request these generic resources to Slurm."""
+    """Raise `JobNotModelled` if the partition leaves jobs with this `gres` to Slurm."""
     if partition.unmodelled:
         what = f"partition {partition.name}"
         raise JobNotModelled(what, f"{what}: {partition.unmodelled}")
@@ -146,7 +146,7 @@ def require_modelled_partition(partition: SlurmPartition, gres: Amounts) -> None
 
 
 def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """Return a job that has or had `nodes` nodes, as equal shares of its allocation."""
+    """Return a job that has or had `nodes` nodes, in equal shares of its allocation."""
     limit_min = record["time_limit"]
     walltime_s = limit_min * 60 if isinstance(limit_min, int) and limit_min > 0 else UNLIMITED_WALLTIME_S
     exclusive = record.get("resource_sharing") == "NO"
@@ -156,7 +156,7 @@ def translate_placed_job(record: Record, job_id: int, machine: SlurmNodeTable, n
 
 
 def translate_unreadable_job(record: Record, job_id: int, machine: SlurmNodeTable, nodes: int) -> Job:
-    """Return a job with contradictory facts that exclusively occupies its nodes for `UNLIMITED_WALLTIME_S`."""
+    """Return a job that occupies its nodes exclusively for `UNLIMITED_WALLTIME_S`."""
     amounts = machine.to_amount_vector(1, 0, {})
     assert amounts is not None
     request = Request(nodes, amounts, distinct=nodes > 1, exclusive=True)
@@ -209,7 +209,7 @@ def _requests_any(kinds: Collection[str], amounts: Sequence[int], machine: Slurm
 def get_walltime_s(record: Record, partition: SlurmPartition) -> int:
     """Return how many seconds a pending job may run.
 
-    This is its own limit, otherwise its partition's default, otherwise its partition's maximum.
+    The job's own limit comes first, then its partition's default, then its partition's maximum.
     """
     for minutes in (record["time_limit"], partition.default_time_min, partition.max_time_min):
         if minutes:
@@ -222,7 +222,7 @@ def find_allowed_node_set(
 ) -> int:
     """Return the row of the node set that a job may use.
 
-    It depends on the partition, features, shared resources, excluded nodes and reservations.
+    The node set depends on the partition, features, shared resources, memory, excluded nodes and reservations.
     """
     mask = partition.members
     parts = [NodeSetCondition("partition", partition.name)]
@@ -249,11 +249,11 @@ def find_allowed_node_set(
 
 
 def partition_limit_reason(partition: SlurmPartition, walltime_s: int) -> PendingReason | None:
-    """Return the partition's state or limit that blocks the job, or None if the job may run."""
+    """Return the partition's state or limit that blocks the job, or None."""
     if partition.state not in ("UP", "DRAIN"):
         name = "PartitionInactive" if partition.state == "INACTIVE" else "PartitionDown"
         return PendingReason(PendingCode.CLUSTER, (name, f"partition {partition.name} is {partition.state}"))
     if partition.max_time_min is not None and walltime_s > partition.max_time_min * 60:
-        what = f"its time limit exceeds that of partition {partition.name}"
+        what = f"its time limit exceeds the limit of partition {partition.name}"
         return PendingReason(PendingCode.CLUSTER, ("PartitionTimeLimit", what))
     return None

@@ -17,21 +17,21 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, is_unusable
 from cpsched_bridge.adapters.slurm.translation.gres_counts import Amounts, parse_gres_amounts, parse_shared_amounts
 
 GPU_SHARING_GRES = frozenset({"shard", "mps"})
-"""Generic resources that are shares of a GPU. A GPU with allocated shares is not allocated as a whole, and vice versa.
+"""Generic resources that are shares of a GPU.
 
-See "Sharding" in Slurm's gres.html.
+Slurm allocates a GPU either as a whole or in shares. See "Sharding" in Slurm's gres.html.
 """
 FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
 TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
-"""Topology plugins that reject no single node; topology/torus3d accepts only its own placements."""
+"""Topology plugins that accept every single node. topology/torus3d accepts only its own placements."""
 
 
 def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
-    """Return the topology plugin by topology name; empty if the plugin accepts any set of nodes.
+    """Return topology plugins by topology name; "" if every set of nodes is accepted.
 
-    The name "" is for partitions that name no topology. `named` contains the topologies of topology.yaml, the default
-    first. If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With
+    The name "" is for partitions that name no topology. `named` contains the topologies in topology.yaml, with the
+    default first. If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With
     TopoOptional, topology/tree decides only for jobs that request it.
     """
     parameters = config.get("topology_parameters") or ()
@@ -44,11 +44,11 @@ def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A topology; its plugin is empty if it accepts any set of nodes."""
+    """A topology, whose plugin is empty if every set of nodes is accepted."""
 
     plugin: str
     networks: tuple[str, ...] = ()
-    """The topmost switch above each node, or its block; empty if unknown."""
+    """The topmost switch above each node, or the node's block; empty if unknown."""
 
 
 class CoreLimit(NamedTuple):
@@ -68,21 +68,21 @@ UNKNOWN_TOPOLOGY = Topology("unknown")
 class SlurmNodeTable(ConfiguredNodeTable):
     """The nodes of the cluster as configured.
 
-    `from_records` builds a table; a later reading of the same configuration reuses it. Cores are Slurm's CPUs. Generic
-    resources follow the columns of cores and memory.
+    `from_records` builds a table, which later readings of the same configuration reuse. Cores are Slurm's CPUs. The
+    columns of generic resources follow the columns of cores and memory.
     """
 
     threads: int
-    """CPUs per core, or per socket if Slurm allocates whole sockets; requests are rounded up to a multiple."""
+    """CPUs per core, or per socket if Slurm allocates whole sockets. Requests are rounded up to a multiple of this."""
     features: dict[str, BoolArray]
     own_weights: IntArray
-    """`Weight` of each node, int64[N]; `weights` also contains the nodes' wake-up ranks."""
+    """`Weight` of each node, int64[N]; `weights` also includes the nodes' wake-up ranks."""
     counts_memory: bool
     """Whether Slurm allocates memory (CR_*_Memory)."""
     whole_nodes: bool
     """Whether Slurm allocates only whole nodes (select/linear)."""
     sockets: int
-    """Sockets per node if Slurm allocates whole sockets (CR_Socket) and all nodes have equal ones, otherwise 0."""
+    """Sockets per node if Slurm allocates whole sockets (CR_Socket) and all nodes' sockets are equal, otherwise 0."""
     unequal_sockets: bool
     """Whether Slurm allocates whole sockets, which differ between nodes or are partly unavailable."""
     spreads_shares: bool
@@ -90,7 +90,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     shared: dict[str, IntArray]
     """Amounts on each node, int64[N], of generic resources that jobs share (`no_consume`), by name."""
     topologies: Mapping[str, Topology] = field(default_factory=dict)
-    """Topologies by the name that partitions use, see `SlurmRecords.topologies`."""
+    """Topologies by the name that partitions use; see `SlurmRecords.topologies`."""
     core_limits: Mapping[str, CoreLimit] = field(default_factory=dict)
     """Limits on the total CPUs that a partition's jobs use on a node, by partition."""
 
@@ -108,7 +108,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     ) -> SlurmNodeTable:
         """Return `previous` if it still matches the nodes, otherwise a new table.
 
-        Names, capacities, features, topologies and limits must be the same.
+        Names, capacities, features, weights, topologies and limits must be the same.
         """
         limits = core_limits or {}
         names = tuple(node["name"] for node in nodes)
@@ -146,17 +146,17 @@ class SlurmNodeTable(ConfiguredNodeTable):
         )
 
     def rank_by_wakeup(self, ranks: Sequence[int]) -> None:
-        """Let a node of lower rank come before any node of higher rank; among equal ranks, weights decide."""
+        """Make `weights` order nodes by rank, and nodes of equal rank by `Weight`."""
         weights = self.own_weights + np.array(ranks, np.int64) * WEIGHT_RANGE
         if len(weights) and (self.weights is None or not np.array_equal(weights, self.weights)):
             self.weights, self._cluster = weights, None
 
     def topology(self, name: str | None) -> Topology:
-        """Return the topology of a partition; `name` is the topology that the partition names, if any."""
+        """Return the topology that a partition names, or the default topology."""
         return self.topologies.get(name or "", UNKNOWN_TOPOLOGY if name else Topology(""))
 
     def may_allocate_together(self, mask: BoolArray, topology: Topology) -> bool:
-        """Return whether Slurm accepts any combination of these nodes for one job.
+        """Return whether Slurm accepts every combination of these nodes for a job.
 
         According to measurements and the source of 22.05 to 26.05, topology/tree rejects nodes without a common switch,
         and topology/block rejects nodes that do not fill blocks. Nodes below one switch, or in one block, are never
@@ -168,10 +168,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
         return bool(topology.networks) and len(found) < 2 and "" not in found
 
     def shares_gpus(self, mask: BoolArray) -> bool:
-        """Return whether any of these nodes also allocates parts of GPUs.
-
-        Counts by resource do not show this.
-        """
+        """Return whether Slurm may allocate shares of GPUs on any of these nodes."""
         return any(
             name.partition(":")[0] in GPU_SHARING_GRES and self.capacity[mask, column].any()
             for column, name in enumerate(self.resources)
@@ -182,16 +179,16 @@ class SlurmNodeTable(ConfiguredNodeTable):
         return [column for column, name in enumerate(self.resources) if name.partition(":")[0] == "gpu"]
 
     def core_limit_column(self, partition: str | None) -> int | None:
-        """Return the column for the CPUs that a partition's jobs may use on a node; None if it sets no limit."""
+        """Return the column for a partition's limit on CPUs per node, or None."""
         name = core_limit_resource(partition or "")
         return self.resources.index(name) if name in self.resources else None
 
     def to_amount_vector(
         self, cpus: int, memory_mib: int, gres: Mapping[str, int], partition: str | None = None
     ) -> tuple[int, ...] | None:
-        """Return the amounts of a job in `partition` in the order of `resources`, without `shared` resources.
+        """Return a job's amounts in the order of `resources`, without `shared` resources.
 
-        Return None if the cluster does not have one of the generic resources.
+        Return None if the cluster lacks one of the generic resources.
         """
         if self.core_limit_column(partition) is not None:
             gres = {**gres, core_limit_resource(partition or ""): self.round_up_to_cores(cpus)}
@@ -207,7 +204,7 @@ class SlurmNodeTable(ConfiguredNodeTable):
     def mask_with_shared(self, gres: Amounts) -> BoolArray:
         """Return a mask of the nodes that have these `shared` resources, bool[N].
 
-        Raise `JobNotModelled` if jobs use up the resource on other nodes, or if some nodes have fewer than requested.
+        Raise `JobNotModelled` if jobs use up a resource on other nodes, or if some nodes have less than requested.
         """
         mask = np.ones(len(self.names), np.bool_)
         for name, count in gres.items():
@@ -215,12 +212,12 @@ class SlurmNodeTable(ConfiguredNodeTable):
                 have = self.shared[name]
                 if name in self.resources or (count > have[have > 0]).any():
                     what = f"requests {name}, which jobs share"
-                    raise JobNotModelled(what, f"{what} (no_consume), but whose amount differs between nodes")
+                    raise JobNotModelled(what, f"{what} (no_consume) and whose amount differs between nodes")
                 mask &= have > 0
         return mask
 
     def mask_with_memory_per_cpu(self, memory_mib: int) -> BoolArray:
-        """Return a mask of the nodes that have this memory for each of their CPUs, bool[N].
+        """Return a mask of the nodes that have this memory for each CPU, bool[N].
 
         `_job_count_bitmap` in select_linear.c multiplies a job's memory per CPU by all CPUs of the node.
         """
@@ -253,14 +250,14 @@ def _get_node_key(node: Record) -> tuple[object, ...]:
 
 
 def _get_socket_shape(node: Record) -> tuple[int, int]:
-    """Return the number of sockets and the CPUs of each; zeros if jobs cannot use all CPUs."""
+    """Return the sockets and the CPUs per socket; zeros if jobs cannot use all CPUs."""
     sockets = node.get("sockets") or 0
     cpus = (node.get("cores_per_socket") or 0) * (node["threads_per_core"] or 1)
     return (sockets, cpus) if sockets * cpus == (node["effective_cpus"] or 0) else (0, 0)
 
 
 def _get_weight(node: Record) -> int:
-    """Return the node's `Weight`, by default 1, as in slurm.conf."""
+    """Return the node's `Weight`, which is 1 by default, as in slurm.conf."""
     return 1 if node.get("weight") is None else min(max(0, int(node["weight"])), WEIGHT_RANGE - 1)
 
 
@@ -274,10 +271,10 @@ def _compute_capacities(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return the names of the resources, and their amounts by node, int64[N, R].
 
-    `MaxCPUsPerNode` limits the CPUs that all jobs of a partition use on a node, so it is a resource of its own.
+    `MaxCPUsPerNode` limits the CPUs that all jobs of a partition use on a node, so it is a separate resource.
 
-    A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0;
-    jobs that fit only on such nodes are left to Slurm.
+    A node with impossible amounts (such as more reserved memory than present) or with an unusable field has capacity 0.
+    Jobs that fit only on nodes with capacity 0 are left to Slurm.
     """
     gres = [parse_gres_amounts(node["configured_gres"] or {}) for node in nodes]
     for partition, limit in core_limits.items():
@@ -305,7 +302,7 @@ def _count_shared_gres(nodes: Sequence[Record]) -> dict[str, IntArray]:
 
 
 def _index_features(nodes: Sequence[Record]) -> dict[str, BoolArray]:
-    """Return masks of the nodes that have a feature, by feature."""
+    """Return a mask of the nodes with each feature, bool[N], by feature."""
     features: dict[str, BoolArray] = {}
     for row, node in enumerate(nodes):
         for feature in node["active_features"] or ():

@@ -1,7 +1,4 @@
-"""Translate one reading of plain Slurm records into an `Observation`.
-
-Each subject has its own module.
-"""
+"""Translate one reading of Slurm records into an `Observation`."""
 
 from __future__ import annotations
 
@@ -51,20 +48,20 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unus
 from cpsched_bridge.ports import Observation, Outage
 
 MAX_UNUSED_NODE_SETS = 100
-"""All node sets are dropped if unused sets outnumber used sets by more than this number."""
+"""All node sets are dropped if unused sets outnumber used sets by more than this."""
 
 
 @dataclass(slots=True)
 class SlurmTranslator:
-    """A translator of readings that keeps the state later readings need."""
+    """A translator of readings, with the state that later readings need."""
 
     counts_memory: bool = True
-    """Whether Slurm allocates memory at all (CR_*_Memory)."""
+    """Whether Slurm allocates memory (CR_*_Memory)."""
     accounts_checked: tuple[bool | None, bool] = (None, True)
     """Whether partitions check accounts, in the form that `partition_access.parse_account_checks` returns."""
     cluster_name: str = ""
     job_defaults: str | None = None
-    """slurm.conf's defaults for jobs that request GPUs, in partitions without their own `JobDefaults`."""
+    """slurm.conf's `JobDefaults` for jobs that request GPUs; partitions may override each of them."""
     whole_nodes: bool = False
     """Whether Slurm allocates only whole nodes (select/linear)."""
     spreads_shares: bool = False
@@ -82,7 +79,7 @@ class SlurmTranslator:
     _wakeups: FailedWakeupTracker = field(default_factory=FailedWakeupTracker)
     _ended: NewlyEndedJobReader = field(default_factory=NewlyEndedJobReader)
     _jobs: dict[int, Job] = field(default_factory=dict)
-    """Jobs as translated while pending or running, so that predictors learn from an ended job with the same request."""
+    """Jobs as translated while pending or running, so that an ended job keeps the same request for the predictors."""
 
     def observe(
         self,
@@ -94,7 +91,7 @@ class SlurmTranslator:
         """Return the observation for one reading.
 
         `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
-        known. `licenses` are those that the site's policy counts.
+        known. `licenses` are the licences that the site's policy counts.
         """
         machine, partitions = self.read_partitions(seen)
         reservations = translate_reservations(
@@ -170,13 +167,13 @@ class SlurmTranslator:
         return list_ended_jobs(seen.jobs, self._update_machine(seen), self._jobs)
 
     def translate_sacct_jobs(self, records: Sequence[Record], seen: SlurmRecords) -> list[EndedJob]:
-        """Return jobs from the accounting database, translated for the current machine, sorted by end time."""
+        """Return the ended jobs in accounting records, sorted by end time."""
         return ended_jobs_from_sacct(records, self._update_machine(seen))
 
     def _update_machine(self, seen: SlurmRecords) -> SlurmNodeTable:
-        """Return the machine as configured; a new machine clears earlier translations.
+        """Return the configured machine; if it is new, discard earlier translations.
 
-        Each list of excluded nodes that a user specifies is a node set. The sets of ended jobs must not accumulate.
+        Each list of excluded nodes adds a node set. To drop the sets of ended jobs, a new machine is built.
         """
         previous = None if self._has_too_many_node_sets() else self.machine
         limits = list_core_limits(seen.partitions)
@@ -227,7 +224,7 @@ class SlurmTranslator:
 
 
 def _group_by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob]) -> dict[str, list[RunningJob]]:
-    """Return the running jobs by the name of their reservation."""
+    """Return the running jobs by reservation name."""
     names = {
         slurm_job_ids.job_id_of_record(job): job["reservation"]
         for job in jobs
@@ -241,7 +238,7 @@ def _group_by_reservation(jobs: Sequence[Record], running: Sequence[RunningJob])
 
 
 def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservation], now_s: int) -> tuple[Outage, ...]:
-    """Return outages: reservations of whole nodes by start, then unavailable nodes.
+    """Return the reservations of whole nodes as outages, then the unavailable nodes.
 
     Unavailable nodes with the same state form one outage. Slurm also marks the nodes of an active maintenance
     reservation in their state. These nodes are reported once, as reserved.
@@ -263,6 +260,6 @@ def list_outages(nodes: Sequence[Record], reservations: Sequence[SlurmReservatio
 
 
 def _classify_outage(state: str) -> Literal["drained", "down"]:
-    """Return "drained" for a working node that is being drained, and "down" for any other."""
+    """Return "drained" if a working node is being drained, otherwise "down"."""
     base, *flags = state.split("+")
     return "drained" if base in slurm_states.USABLE_NODE_STATES and "DRAIN" in flags else "down"

@@ -1,4 +1,4 @@
-"""Translate Slurm's partitions: their nodes and limits."""
+"""Translate the nodes and limits of Slurm's partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.unusable_objects import make_unus
 
 @dataclass(slots=True)
 class SlurmPartition:
-    """The nodes and limits of a partition; a limit is None if not set."""
+    """A partition's nodes and limits. A limit that is not set is None."""
 
     name: str
     state: str
@@ -30,7 +30,7 @@ class SlurmPartition:
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
-    """Lower-case names, as for all accounts and QOS here, because Slurm ignores their case."""
+    """Account and QOS names are in lower case, because Slurm ignores their case."""
     allowed_groups: frozenset[str] | None = None
     topology: str | None = None
     """Name of the partition's own topology in topology.yaml."""
@@ -39,35 +39,35 @@ class SlurmPartition:
     job_defaults: str | None = None
     """Slurm's other defaults for jobs that request GPUs."""
     tier: int = 0
-    """Slurm tries the partitions of a job in descending order of this number."""
+    """`PriorityTier`. Slurm tries a job's partitions in descending order of their tiers."""
     max_memory_mib: int | None = None
     """Maximum memory of a job on a node, in MiB."""
     sharing: str = "NO"
-    """`OverSubscribe` in the form of `mark_shared_nodes`."""
+    """`OverSubscribe` in a record that `mark_shared_nodes` returned."""
 
     @property
     def may_share_cores(self) -> bool:
-        """Whether some jobs of the partition may share cores."""
+        """Whether jobs in the partition may share cores."""
         return self.sharing.startswith(("YES", "FORCE")) and self.sharing != ONE_JOB_PER_CORE
 
     def shares_cores(self, job: Record) -> bool:
-        """Return whether Slurm may give this job cores of other jobs, or other jobs its cores."""
+        """Return whether Slurm may let this job share cores with other jobs."""
         return self.may_share_cores and (job["resource_sharing"] == "YES" or not self.sharing.startswith("YES"))
 
 
 DEFAULT_CPUS_PER_GPU = "DefCpuPerGPU"
 ONE_JOB_PER_CORE = "FORCE:1"
-"""`OverSubscribe` of partitions in which only one job at a time uses a core."""
+"""`OverSubscribe` of a partition in which each core runs one job at a time."""
 ONE_JOB_PER_CORE_OVERLAPPING = "FORCE:1 AMONG OTHERS"
-"""The same, if other partitions use some of the nodes."""
+"""Replacement for `ONE_JOB_PER_CORE` if other partitions use some of the partition's nodes."""
 
 
 def mark_shared_nodes(table: Sequence[Record]) -> list[Record]:
-    """Return the records, marking each `FORCE:1` partition whose nodes other partitions also use.
+    """Return the records; mark `FORCE:1` partitions that share nodes with others.
 
-    Slurm starts no job of such a partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
-    also give it cores of jobs in partitions of lower tiers. (`_verify_node_state` and `_job_test` in
-    cons_tres/job_test.c.)
+    Slurm starts no job of a marked partition on a node that runs a job of a partition with `OverSubscribe=NO`. It may
+    start the job on cores that jobs in partitions of lower tiers use (`_verify_node_state` and `_job_test` in
+    cons_tres/job_test.c).
     """
     forced = [at for at, record in enumerate(table) if _get_oversubscribe(record) == ONE_JOB_PER_CORE]
     if not forced:
@@ -89,7 +89,7 @@ class CachingPartitionTranslator:
     def read(
         self, machine: SlurmNodeTable, table: Sequence[Record], job_defaults: str | None = None
     ) -> dict[str, SlurmPartition]:
-        """Return the partitions of one reading by name; `job_defaults` are those in slurm.conf."""
+        """Return a reading's partitions by name, with slurm.conf's `job_defaults`."""
         table = mark_shared_nodes(table)
         for record in table:
             known = self._known.get(record["name"])
@@ -103,7 +103,7 @@ class CachingPartitionTranslator:
 
 
 def translate_partition(record: Record, machine: SlurmNodeTable, job_defaults: str | None = None) -> SlurmPartition:
-    """Return one partition; each of slurm.conf's `job_defaults` applies if the partition does not set it."""
+    """Return a partition, which may override each of slurm.conf's `job_defaults`."""
     defaults = _parse_job_defaults(job_defaults) | _parse_job_defaults(record.get("job_defaults"))
     cpus_per_gpu = defaults.pop(DEFAULT_CPUS_PER_GPU, "0")
     if not cpus_per_gpu.isdecimal():
@@ -156,8 +156,8 @@ def _get_denied_names(record: Record, name: str) -> frozenset[str]:
 def why_unmodelled(record: Record) -> str | None:
     """Return why jobs in the partition are left to Slurm, or None if they are not.
 
-    `record` is a result of `mark_shared_nodes`. Without gang scheduling, `OverSubscribe=YES` concerns only the jobs
-    that request it.
+    `record` comes from `mark_shared_nodes`. Without gang scheduling, `OverSubscribe=YES` affects only the jobs that
+    request it.
     """
     if is_unusable(record):
         return make_unusable_object("partition", record).why
@@ -169,7 +169,7 @@ def why_unmodelled(record: Record) -> str | None:
     if _parse_limit(record["max_cpus_per_socket"]):
         return "it sets MaxCPUsPerSocket"
     if record["is_user_exclusive"]:
-        return "its nodes are exclusive to a user"
+        return "its nodes are exclusive to one user at a time"
     if record.get("is_topology_exclusive"):
         return "it gives each job exclusive parts of the topology"
     if record["requires_reservation"] or record["is_root_only"]:

@@ -1,6 +1,6 @@
 """Translate pending records into jobs to schedule, or into jobs left to Slurm.
 
-Each array task is a job.
+Each array task is a separate job.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cpsched_bridge.backoff_groups import equivalence_key
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
 SEVERAL_PARTITIONS_PATTERN = re.compile(rf"(?=.*,){SETTABLE_PARTITIONS_PATTERN}", re.ASCII)
-"""Pattern for the partition list of a job that names several."""
+"""Pattern for the partition list of a job that names several partitions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +62,13 @@ class PendingJobTranslationContext:
     pinned: Collection[int]
     """Jobs whose node list was set by the bridge."""
     guarded: bool
-    """Whether the submit plugin is loaded; otherwise its marks in a job's comment prove nothing."""
+    """Whether the submit plugin is loaded. Without it, marks in a job's comment prove nothing."""
     access_context: PartitionAccessContext
     room: FreeNodeCapacity
     """The capacity of the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
     licenses: Collection[str] = ()
-    """The licences whose number is known."""
+    """The licences whose total number is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class _CachedJobTranslation:
     partition: SlurmPartition | None
     conflicts: tuple[SlurmReservation, ...]
     asked: SlurmJobWithStartSettings | PendingReason
-    """The translated job, or the reason if the job is left to Slurm."""
+    """The translated job, or the reason why the job is left to Slurm."""
 
     def is_current(self, record: Record, partition: SlurmPartition, conflicts: tuple[SlurmReservation, ...]) -> bool:
-        """Return whether translating again would give the same result."""
+        """Return whether a new translation would give the same result."""
         return (
             self.partition is partition
             and [r.name for r in self.conflicts] == [r.name for r in conflicts]
@@ -99,11 +99,11 @@ class CachingPendingJobTranslator:
     """The modelled jobs of the last reading, by job number."""
     limits: array_tasks.RememberedArrayTaskLimits = field(default_factory=array_tasks.RememberedArrayTaskLimits)
     _known: dict[tuple[int, str], _CachedJobTranslation] = field(default_factory=dict)
-    """By job number and partition."""
+    """Translations by job number and partition."""
     _split_by_task: set[int] = field(default_factory=set)
     """Jobs last translated task by task, although they can also run in equal shares."""
     _last_partition: dict[int, str] = field(default_factory=dict)
-    """The partition in which a job that names several could last start immediately."""
+    """Partitions last chosen for an immediate start, by number of a job that names several partitions."""
 
     def read(
         self, jobs: Sequence[Record], context: PendingJobTranslationContext
@@ -167,12 +167,12 @@ class CachingPendingJobTranslator:
         return _magnetic_reservation_reason(record, asked, context) or asked
 
     def _choose_partition(self, record: Record, number: int, context: PendingJobTranslationContext) -> Record:
-        """Return the record of a job that names several partitions as if it named only the one to start in.
+        """Return the record with only the partition in which the job should start.
 
-        If the job could start immediately in several partitions, the one with the highest tier comes first. If the
-        dispatcher does not start it there, the next one follows at the next reading, because a reservation or a limit
-        may keep the job from the first one's free nodes. The job is left to Slurm if any of its partitions leaves its
-        jobs to Slurm.
+        If the job could start immediately in several partitions, the partition with the highest tier comes first. If
+        the dispatcher does not start the job there, the next reading chooses the next partition, because a reservation
+        or a limit may block the free nodes of the first. The job is left to Slurm if any of its partitions is not
+        modelled.
         """
         names = record["partition"].split(",")
         unknown = next((name for name in names if name not in context.partitions), None)
@@ -233,8 +233,8 @@ class CachingPendingJobTranslator:
     ) -> list[PendingJob]:
         """Return one pending job for each job number of a record.
 
-        All tasks of an array except the first `room` must wait. `wait` is another reason why the whole record must
-        currently wait.
+        The array's task limit permits only the first `room` tasks to start. `wait` is another reason why all jobs of
+        the record must currently wait.
         """
         found = []
         hold, pinned = slurm_states.hold_from_record(record, context.guarded), bool(record["required_nodes"])
@@ -260,10 +260,10 @@ class CachingPendingJobTranslator:
     def _choose_split(
         self, number: int, asked: SlurmJobWithStartSettings, hold: Hold, context: PendingJobTranslationContext
     ) -> SlurmJobWithStartSettings:
-        """Return the job in equal shares, or task by task if it can start now only in that form.
+        """Return the job split task by task if only this split can start now.
 
-        Equal shares keep a job on few nodes. A job whose start is in progress keeps its split. A job that the bridge
-        may not start is shown in equal shares.
+        Otherwise, return it in equal shares, which keep a job on few nodes. A job whose start is in progress keeps its
+        split.
         """
         by_task = asked.task_by_task
         if by_task is None:
@@ -276,7 +276,7 @@ class CachingPendingJobTranslator:
         return by_task if number in self._split_by_task else asked
 
     def get_modelled_jobs(self) -> dict[int, Job]:
-        """Return the requests of the modelled jobs in the last reading, by number."""
+        """Return the modelled jobs in the last reading, by job number."""
         return {number: asked.job for number, asked in self.asked.items()}
 
     def retain_jobs(self, numbers: set[int]) -> None:
@@ -296,7 +296,7 @@ class CachingPendingJobTranslator:
 
 
 def _earliest_s(asked: SlurmJobWithStartSettings, room: FreeNodeCapacity) -> int:
-    """Return when a job fits, in equal shares or task by task, if no other job starts."""
+    """Return when a job fits if no other job starts, in equal shares or task by task."""
     forms = asked, asked.task_by_task
     return min(room.earliest_s(each.job.request) for each in forms if each is not None)
 
@@ -319,7 +319,7 @@ def _translate_or_reason(
 def _magnetic_reservation_reason(
     record: Record, asked: SlurmJobWithStartSettings, context: PendingJobTranslationContext
 ) -> PendingReason | None:
-    """Return why Slurm must place a job that a magnetic reservation could take."""
+    """Return why Slurm must place a job that could run in a magnetic reservation."""
     span = context.now_s, context.now_s + asked.job.walltime_s
     members = context.partitions[record["partition"]].members
     request = asked.job.request
@@ -332,7 +332,7 @@ def _magnetic_reservation_reason(
 
 
 def _without_reserved_nodes(job: Job, context: PendingJobTranslationContext) -> Job:
-    """Return the job without the nodes on which it would use cores that are reserved for later."""
+    """Return the job without nodes on which it would use cores reserved for later."""
     met = [each for each in context.to_come if each.begins_during_job(context.now_s, job.walltime_s)]
     if not met:
         return job

@@ -1,17 +1,16 @@
-"""Translate Slurm's reservations: the resources they hold, and the jobs that may use them.
+"""Translate Slurm's reservations: which resources they hold, and for which jobs.
 
 The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`, `job_test_resv`,
 `_valid_job_access_resv`):
 
-- A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use them. A
-  job that requires whole nodes gets no node that is partly reserved.
-- MAINT, ALL_NODES and PART_NODES block starts regardless of the number of cores, so such a reservation closes its
-  nodes. A reservation with unreadable flags also closes them.
+- A reservation holds whole nodes, or some cores of nodes and possibly generic resources. Other jobs cannot use these
+  resources. A job that requires whole nodes gets no node that is partly reserved.
+- MAINT, ALL_NODES and PART_NODES block starts regardless of the number of cores. A reservation with one of these flags
+  therefore closes its nodes. A reservation with unreadable flags also closes its nodes.
 - IGNORE_JOBS, OVERLAP, REPLACE and STATIC determine how a reservation's nodes were chosen. FLEX determines which other
   resources the reservation's own jobs may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the
   moving start time.
-- A MAGNETIC reservation accepts jobs that do not name it. If Slurm could start such a job in the reservation now, the
-  job is left to Slurm.
+- A MAGNETIC reservation accepts jobs that do not name it. A job that Slurm could start there now is left to Slurm.
 - A reservation without nodes (ANY_NODES) holds licences. The site's policy does not count reserved licences.
 """
 
@@ -32,7 +31,7 @@ from cpsched_bridge.adapters.slurm.translation.partition_access import Partition
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 
 EXCLUSIVE_RESERVATION_FLAGS = frozenset({"MAINT", "ALL_NODES", "PART_NODES"})
-"""Flags of reservations on whose nodes no other job may start."""
+"""Flags of reservations that keep other jobs from starting on their nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +57,7 @@ class SlurmReservation:
 
     @property
     def is_magnetic(self) -> bool:
-        """Return whether jobs may use the reservation without naming it; unreadable flags may include MAGNETIC."""
+        """Return whether the reservation is magnetic; True if its flags are unreadable."""
         flags = self.record.get("flags", ())
         return flags is None or "MAGNETIC" in flags
 
@@ -66,7 +65,7 @@ class SlurmReservation:
 def translate_reservations(
     table: Iterable[Record], nodes: Sequence[Record], machine: SlurmNodeTable, now_s: int
 ) -> tuple[SlurmReservation, ...]:
-    """Return the reservations of nodes that have not ended, sorted by start.
+    """Return the current and future reservations of nodes, sorted by start time.
 
     A reservation with unreadable nodes excludes no node, because Slurm itself rejects starts on its nodes.
     """
@@ -103,10 +102,10 @@ def _count_cores(ids: str) -> int:
 
 
 def _add_memory_and_gres(held: IntArray, parts: BoolArray, tres: Mapping[str, int], machine: SlurmNodeTable) -> None:
-    """Add memory and generic resources, for which Slurm reports the totals over all nodes.
+    """Add memory and generic resources, of which Slurm reports only the totals.
 
     Memory is distributed in proportion to the cores. Slurm does not show which nodes provide the generic resources.
-    Each node may therefore have to provide all of them, of any type if none is named.
+    Each node is therefore assumed to provide all of them, of any type if no type is named.
     """
     cores = held[parts, CORES]
     if machine.counts_memory and cores.sum():
@@ -123,7 +122,7 @@ def conflicting_reservations(
 ) -> tuple[SlurmReservation, ...]:
     """Return the reservations of whole nodes that begin before a job ends.
 
-    The job would start now and end at `end_s`.
+    A job that starts now would end at `end_s`.
     """
     return tuple(r for r in reservations if now_s < r.start_s < end_s and r.members.any())
 
@@ -140,7 +139,7 @@ def find_magnetic_reservation(
     """Return the magnetic reservation in which Slurm could start a job now, or None.
 
     `span` is the job's start and end. Slurm does not start a job that would end after the reservation, unless the
-    reservation is FLEX. If it is unknown whether the job may use the reservation, Slurm decides.
+    reservation is FLEX. If it is unknown whether the job may use a reservation, the job counts as allowed.
     """
     now_s, end_s = span
     for each in reservations:
@@ -164,7 +163,7 @@ def _can_hold(reservation: SlurmReservation, request: Request, partition: BoolAr
 
 
 def may_use_reservation(reservation: Record, job: Record, access_context: PartitionAccessContext) -> bool:
-    """Return whether a job may use a reservation, as far as known."""
+    """Return whether a job may use a reservation; True if this is unknown."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
     if job["user_id"] == 0:
@@ -190,7 +189,7 @@ def _is_allow_list(names: Sequence[str] | None) -> bool:
 def _is_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
     """Return whether a list of names admits any of `mine`; an empty list admits all.
 
-    The list contains allowed names, or denied names with a leading "-".
+    The list contains either allowed names, or denied names with a leading "-".
     """
     if not names:
         return True
@@ -199,26 +198,26 @@ def _is_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
 
 
 def _may_be_in_groups(groups: Sequence[str] | None, user: str, access_context: PartitionAccessContext) -> bool:
-    """Return whether the user may be in one of the groups; True if no groups are set."""
+    """Return whether the user may be in one of the groups; True without groups."""
     return not groups or not set(groups) <= set(access_context.outside.get(user, ()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FutureCoreReservation:
-    """A future reservation of parts of nodes, and the capacity that it leaves for jobs that start earlier."""
+    """A future reservation of parts of nodes, and the capacity that it leaves."""
 
     name: str
     start_s: int
     parts: BoolArray
     room: IntArray
-    """Capacity minus the reserved amounts and the amounts of jobs that still run at the start, int64[N, R]."""
+    """Capacity minus the reserved amounts and those of jobs still running at the start, int64[N, R]."""
 
     def begins_during_job(self, now_s: int, walltime_s: int) -> bool:
-        """Return whether a job that starts now would still be running when the reservation begins."""
+        """Return whether a job started now would still be running at the start."""
         return now_s < self.start_s < now_s + walltime_s
 
     def mask_blocked_nodes(self, request: Request) -> BoolArray:
-        """Return a mask of the nodes on which the reservation leaves no room for a unit of a request, bool[N].
+        """Return a mask of the nodes on which no unit of a request would fit, bool[N].
 
         A job that requires whole nodes cannot use any node of the reservation.
         """

@@ -1,4 +1,4 @@
-"""Translate jobs that have nodes: where they run, and their allocation on each node.
+"""Translate jobs that have nodes, with their nodes and the allocation on each.
 
 Without a layout, only the total allocation of a job on several nodes is known. It is divided equally among the nodes.
 """
@@ -37,8 +37,8 @@ class CachingRunningJobTranslator:
     def read(self, seen: SlurmRecords, machine: SlurmNodeTable, known: MutableMapping[int, Job]) -> list[RunningJob]:
         """Return the jobs of one reading that occupy nodes.
 
-        `known` maps numbers to jobs as translated in earlier readings. A job whose allocation equals its request keeps
-        that translation. Any other job is added to `known`.
+        `known` maps job numbers to earlier translations. A job whose allocation equals its request keeps its
+        translation. The translation of any other job is added to `known`.
         """
         placed = (job for job in seen.jobs if job["state"] in slurm_states.OCCUPYING_STATES and job["allocated_nodes"])
         running = [
@@ -113,9 +113,9 @@ class CachingRunningJobTranslator:
 
 
 def _configuring_until_now(record: Record, running: RunningJob, seen: SlurmRecords) -> RunningJob:
-    """Return the job as if it started now, while its nodes are powering up.
+    """Return the job as if it started now if its nodes are still being configured.
 
-    Its time limit begins when they are up (`job_config_fini` in slurmctld/job_mgr.c).
+    Its time limit begins when the nodes are up (`job_config_fini` in slurmctld/job_mgr.c).
     """
     if record["state"] != slurm_states.CONFIGURING:
         return running
@@ -123,10 +123,10 @@ def _configuring_until_now(record: Record, running: RunningJob, seen: SlurmRecor
 
 
 def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJob]) -> list[RunningJob]:
-    """Return `running` without nodes whose capacity their jobs would exceed.
+    """Return the running jobs without the nodes whose capacity they would exceed.
 
-    If an equal share of a job's total exceeds a node's capacity, the job loses that node. No decision then relies on
-    resources that the job would release there.
+    Equal shares may exceed a node's capacity. Jobs on several nodes then lose that node, so no decision relies on
+    resources that they would release there.
     """
     used = sum_running_requests(machine, running)
     kept = list(running)
@@ -142,7 +142,7 @@ def drop_overcommitted_nodes(machine: SlurmNodeTable, running: Sequence[RunningJ
 
 
 def keep_returning_nodes(running: RunningJob, usable: BoolArray) -> RunningJob:
-    """Return the job without the nodes that will remain unusable when it ends, such as drained nodes."""
+    """Return the job without nodes that remain unusable when it ends (drained nodes)."""
     kept = tuple((node, units) for node, units in running.placement if usable[node])
     return running if len(kept) == len(running.placement) else RunningJob(running.job, running.start_s, kept)
 
@@ -166,9 +166,9 @@ def compute_amounts(record: Record, nodes: list[int], layout: Layout | None, mac
 
 
 def find_requested_placement(request: Request, amounts: Amounts, machine: SlurmNodeTable) -> Placement | None:
-    """Return where a job's units are if its allocation equals its request, otherwise None.
+    """Return where a job's units are, or None if it did not get what it requested.
 
-    A job that requires whole nodes only needs the requested number of nodes. A type of generic resource that was not
+    For a job that requires whole nodes, only the number of nodes must match. A type of generic resource that was not
     requested counts under its general name.
     """
     nodes = sorted(amounts)

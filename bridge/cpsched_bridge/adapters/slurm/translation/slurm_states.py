@@ -29,7 +29,7 @@ LAUNCH_FAILED_REASONS = frozenset(
         "slurm_cred_create failure, holding job.",
     }
 )
-"""Slurm's reasons for holding a job that a node could not launch: its prolog failed, or it is still running."""
+"""Slurm's reasons for holding a job that a node could not launch, for example because its prolog failed."""
 SLURM_HOLD_REASONS = LAUNCH_FAILED_REASONS | frozenset(
     {
         "BadConstraints",
@@ -41,18 +41,18 @@ SLURM_HOLD_REASONS = LAUNCH_FAILED_REASONS | frozenset(
 )
 """Reasons why Slurm itself holds a job (priority 0) until the cause is removed or the request is changed."""
 LASTING_HOLD_REASONS = SLURM_HOLD_REASONS - {"BadConstraints"}
-"""Holds that an administrator must lift. Slurm checks all other jobs again after a release."""
+"""Reasons for holds that an administrator must release. Slurm checks a job with another reason after its release."""
 
 PENDING = "PENDING"
 RUNNING = "RUNNING"
 SPECIAL_EXIT = "SPECIAL_EXIT"
-"""State of a job requeued and held by `scontrol requeuehold` or a site's exit code rule;
+"""State of a job that was requeued and held by `scontrol requeuehold State=SpecialExit` or RequeueExitHold.
 
-an administrator releases it.
+An administrator must release the job.
 """
 COMPLETED = "COMPLETED"
 CONFIGURING = "CONFIGURING"
-"""State of a job that has nodes but does not run yet, for example because they are powering up."""
+"""State of a job that has nodes but is not running yet, for example because they are powering up."""
 OCCUPYING_STATES = frozenset(
     {
         "RUNNING",
@@ -103,7 +103,7 @@ def classify_hold(
     """Return the kind of hold on a pending job, by the rule in `docs/safety.md`.
 
     The dead-man timer applies the same rule. Priority 0 means that the job is held. `guarded` means that the submit
-    plugin is loaded; without it, users can write its marks into a comment. A mark that permits a release counts only
+    plugin is loaded. Without it, users can write its marks into a comment. A mark that permits a release counts only
     if single spaces delimit it. A mark that forbids a release counts if any whitespace delimits it.
 
     - If the plugin saw the owner or another administrator set the hold, the hold must stay.
@@ -111,7 +111,7 @@ def classify_hold(
     - The admin comment, which users and operators cannot write, proves the plugin's hold. An administrator may have
       added a hold that the plugin did not see. Therefore, the comment must also contain the plugin's mark.
       Alternatively, the job must never have been requeued, and its reason must not be an administrator's hold.
-    - Otherwise, Slurm's reason shows whether the owner set the hold. If the owner did not, only the ledger counts.
+    - Otherwise, Slurm's reason shows whether the owner set the hold. If it does not, only the ledger counts.
     """
     if priority != 0:
         return Hold.NONE
@@ -140,7 +140,7 @@ def hold_from_record(record: Record, guarded: bool) -> Hold:
 
 
 def find_holder(record: Record) -> Holder:
-    """Return who holds the pending job of a record with `Hold.USER`."""
+    """Return who set the hold on a record's job with `Hold.USER`."""
     return Holder.ADMINISTRATOR if ADMIN_HELD_MARK in (record["comment"] or "").split() else Holder.OWNER
 
 
@@ -152,7 +152,7 @@ def is_pinned_by_bridge(record: Record, guarded: bool) -> bool:
     if not guarded and record["admin_comment"] != WAIT_MARK:
         return False
     comment = record["comment"] or ""
-    words = comment.split(" ") if PINNED_MARK in comment else ()  # fast for a comment with a thousand blanks
+    words = comment.split(" ") if PINNED_MARK in comment else ()  # avoid splitting a long comment
     return any(word.startswith(PINNED_MARK) and word.endswith(")") for word in words)
 
 
@@ -162,9 +162,9 @@ def strip_reserved_state(state: str) -> str:
 
 
 def compute_wakeup_rank(state: str) -> int:
-    """Return 0 for a node that is up, 1 for one that is powering up, and 2 for one that is powered down.
+    """Return 0 if a node is up, 1 if it is powering up, and 2 if it is powered down.
 
-    Slurm gives a job nodes of lower rank first, whatever their weights (`_set_sched_weight` in
+    Slurm gives a job nodes of lower rank first, regardless of their weights (`_set_sched_weight` in
     slurmctld/node_scheduler.c).
     """
     flags = state.upper().split("+")
@@ -188,9 +188,9 @@ def is_awake(state: str) -> bool:
 
 
 def node_takes_jobs(state: str) -> bool:
-    """Return whether a node in this state accepts jobs, such as "IDLE+PLANNED" or "IDLE+POWERED_DOWN".
+    """Return whether a node in this state, such as "IDLE+PLANNED", accepts jobs.
 
-    A node need not respond before it is up.
+    A node that is not up need not respond.
     """
     base, *flags = state.upper().split("+")
     asleep = {"NOT_RESPONDING", POWERED_DOWN, *BOOTING} if compute_wakeup_rank(state) else set()

@@ -1,9 +1,9 @@
-"""Predict how Slurm splits the jobs of one batch of starts whose tasks may share nodes.
+"""Predict how Slurm splits started jobs whose tasks may share nodes.
 
-A dispatcher places the tasks of such a job on nodes. Slurm accepts the nodes, but not the number of tasks on each: it
-computes that number from the free resources when it starts the job (`task_distribution`). Other starts on the same
-nodes may take effect before or after this one. A start is therefore sent only if the split is the same either way.
-Otherwise the job waits for a cycle, until the others run.
+A dispatcher places a job's tasks on nodes. Slurm accepts the nodes, but not the number of tasks on each: it computes
+that number from the free resources when it starts the job (`task_distribution`). Other starts on the same nodes may
+take effect before or after this start. A start is therefore sent only if the split is the same in both cases.
+Otherwise, the job waits until the other jobs are running, usually for one cycle.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def resolve_layouts(
 ) -> list[SentJobStart | str]:
     """Return each start as Slurm will execute it, or the reason why it must wait.
 
-    Earlier starts come first. `free` (int64[N, R]) is the capacity left by running jobs. `under_way` contains sent
-    starts that `free` does not include yet.
+    Starts are resolved in the given order. `free` (int64[N, R]) is the capacity left by running jobs. `under_way`
+    contains sent starts that `free` does not reflect yet.
     """
     rounds = _SentStarts(free, capacity)
     for each in under_way:
@@ -56,7 +56,7 @@ def defer_reservation_conflicts(
     capacity: IntArray,
     now_s: int,
 ) -> list[SentJobStart | str]:
-    """Return the starts; a start that would use cores reserved for later is replaced by a reason to wait."""
+    """Return each start, or why it must wait if its cores are reserved for later."""
     found = list(starts)
     for each in to_come:
         left = each.room.copy()
@@ -69,7 +69,7 @@ def defer_reservation_conflicts(
                 _subtract_start(left, start, capacity)
                 if (left[each.parts] < np.minimum(before[each.parts], 0)).any():
                     found[at], left = (
-                        f"other starts leave too little free for it outside reservation {each.name}",
+                        f"other starts leave too few resources for it outside reservation {each.name}",
                         before,
                     )
     return found
@@ -89,14 +89,14 @@ class _SentStarts:
         self._split: list[SentJobStart] = []
 
     def add(self, sent: SentJobStart, sign: int = 1) -> None:
-        """Add a sent start; if `sign` is -1, remove it."""
+        """Add a sent start, or remove it if `sign` is -1."""
         for node, amounts in amounts_used(sent.request, sent.placement, self._capacity).items():
             self._taken[node] += sign * amounts
         if is_split_by_slurm(sent.request):
             self._split = [*self._split, sent] if sign > 0 else self._split[:-1]
 
     def resolve(self, start: SentJobStart) -> SentJobStart | str:
-        """Return and add the start as Slurm will execute it, or return the reason why it must wait."""
+        """Add and return the start as Slurm will execute it, or return why it must wait."""
         found = self._predict_split(start) if is_split_by_slurm(start.request) else start
         if found is None:
             return NODES_TAKEN

@@ -1,4 +1,4 @@
-"""Compute the changes that a pin makes to a job's record, and the settings that restore them."""
+"""Compute what a pin changes in a job's record, and the settings that restore it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from cpsched_bridge.adapters.slurm.slurm_records import PARTITIONS_FIELD, Record
 
 @dataclass(frozen=True, slots=True)
 class StartPinSettings:
-    """The settings that a start sends with the nodes, so that Slurm splits the job as planned."""
+    """The settings that a start sends to make Slurm split the job as planned."""
 
     tasks_per_node: int
     """Number of tasks per node; 0 if Slurm does not need it."""
     node_count: int
-    """Exact number of nodes of the job; 0 if no other number is possible."""
+    """The job's exact number of nodes; 0 if no other number is possible."""
     restore: str
     """scontrol settings that restore the record fields changed by the pin; may be empty."""
     cpus_per_node: int = 0
     """Minimum CPUs per node to send with `tasks_per_node`; 0 if that is 0. See `EQUAL_SHARES_SINCE`."""
     cpus: int = 0
-    """CPUs of the job, which a change of the minimum CPUs per node would otherwise alter."""
+    """The job's CPUs, which a change to the minimum CPUs per node would otherwise alter."""
     num_nodes: str = ""
     """Number of nodes to send with these settings; empty for a single-node job without other settings."""
     restore_all: str = ""
-    """Settings that restore everything changed by a number of tasks per node or by settings sent with it."""
+    """Settings that restore everything changed by `tasks_per_node` and the settings sent with it."""
     most_nodes: int | None = None
-    """Maximum number of nodes that the job may be set to; None keeps its present number."""
+    """Maximum of the node range that a start sets; None if the range has only one number."""
     partitions: str = ""
-    """The partitions that the job names, if it names several; a start sets the planned one."""
+    """The partitions of a job that names several, of which a start sets only one; otherwise empty."""
 
     def format_node_count(self, count: int) -> str:
         """Return scontrol's text for `count` nodes, as a range.
 
-        In later releases, a single number would also become the maximum, which cannot be removed again. If the
-        record has no maximum, the range is open up to `most_nodes`.
+        In newer Slurm releases, a single number would also become the maximum, which cannot be removed again. If the
+        record has no maximum, the range extends to `most_nodes`.
         """
         return f"{count}-{count if self.most_nodes is None else max(count, self.most_nodes)}"
 
@@ -42,14 +42,14 @@ class StartPinSettings:
 EQUAL_SHARES_SINCE = (26, 5)
 """First release known to make equal shares from a number of tasks per node alone.
 
-Measured with only `TasksPerNode`: 22.05 split `-N2 -n4` into three processors and one, and gave `-n20` on two nodes 17
-processors. 24.11 ran only ten tasks of `-n20`, on one node. With the number of nodes, the minimum CPUs per node and the
-CPUs of the job, both releases split as requested. Releases in between were not tested, and receive all these settings.
+Measured with only `TasksPerNode`: 22.05 split `-N2 -n4` into three CPUs and one CPU, and allocated 17 CPUs to `-n20` on
+two nodes. 24.11 ran only ten tasks of `-n20`, on one node. With the number of nodes, the minimum CPUs per node and the
+job's CPUs, both releases split as requested. Releases in between were not tested and receive all of these settings.
 """
 
 
 def make_start_pins(record: Record, nodes: int, most_nodes: int | None) -> StartPinSettings:
-    """Return the settings that split a job into equal shares over `nodes` nodes, including CPUs."""
+    """Return the settings, with CPUs, that split a job equally over `nodes` nodes."""
     pins = replace(_make_equal_share_pins(record, nodes, most_nodes), partitions=record.get(PARTITIONS_FIELD, ""))
     if not pins.tasks_per_node:
         return pins
@@ -70,9 +70,9 @@ def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSett
 
 
 def _compute_open_maximum(record: Record, most_nodes: int | None) -> int | None:
-    """Return the maximum number of nodes of a job without a maximum: one node per task.
+    """Return the maximum number of nodes to set; None if the job has a maximum.
 
-    The partition may allow fewer.
+    This is one node per task, or fewer if the partition allows fewer.
     """
     if record["max_nodes"] is not None:
         return None
@@ -84,8 +84,8 @@ def _make_equal_share_pins(record: Record, nodes: int, most_nodes: int | None) -
     """Return the settings for equal shares, without the CPUs.
 
     If the owner set no maximum number of nodes, the record shows the number of tasks instead. Once a maximum is set,
-    Slurm applies it. The number of nodes is therefore restored only if the pin changes it, to at most `most_nodes`, the
-    limit of the job's partition. Otherwise Slurm would not start the job.
+    Slurm applies it. The number of nodes is therefore restored only if the pin changes it. The restored maximum is at
+    most `most_nodes`, the partition's limit, because Slurm would not start a job with a higher one.
     """
     tasks = record["ntasks"]
     low, high = record["num_nodes"] or 1, record["max_nodes"]
@@ -114,7 +114,7 @@ def format_restored_node_count(record: Record, most_nodes: int | None) -> str:
 
 
 def has_node_range(record: Record) -> bool:
-    """Return whether a job requests a range of nodes whose maximum is below its number of tasks."""
+    """Return whether a job requests a range of node counts below its number of tasks."""
     low, high = record["num_nodes"] or 1, record["max_nodes"]
     return high is not None and low < high < record["ntasks"]
 
@@ -122,8 +122,8 @@ def has_node_range(record: Record) -> bool:
 def to_unpinned(record: Record) -> Record:
     """Return a pinned record as its owner requested it.
 
-    A number of nodes that the tasks do not fill evenly was set by the bridge. This is known for pins by this process,
-    and inferred for pins by an earlier process.
+    If the tasks do not divide evenly among the nodes, a pin set the number of nodes. This rule is needed for the pins
+    of an earlier bridge process, whose original requests are unknown.
     """
     tasks, low, high = record["ntasks"], record["num_nodes"] or 1, record["max_nodes"]
     ours = low == high and tasks % low and not record["ntasks_per_node"]

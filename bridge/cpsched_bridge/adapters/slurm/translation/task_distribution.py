@@ -1,12 +1,12 @@
-"""Predict how Slurm distributes the tasks of a job over its node list.
+"""Predict how Slurm distributes a job's tasks over its node list.
 
-The job has a number of nodes and no other setting. The rules were measured on Slurm 26.05
+A start sets the number of nodes and no other setting. The rules were measured on Slurm 26.05
 (`tests/data/slurm/splits.json` contains requests and results). They are the same for CR_Core, CR_Core_Memory and
 CR_CPU_Memory, with and without CR_LLN and CR_Pack_Nodes:
 
-- Slurm uses every node of the list that it needs, in the order of its node table, and fills one after the other. The
+- Slurm uses every node in the list that it needs, in the order of its node table, and fills one after the other. The
   last node gets the remaining tasks.
-- Each node that the job does not need would get one task, so a list contains only needed nodes
+- A node that the job does not need would get one task, so a list contains only needed nodes
   (`find_required_positions`).
 - Without the number of nodes, Slurm may skip nodes or add others. If a task has several CPUs, it may also fill nodes in
   a different order.
@@ -27,8 +27,8 @@ def is_split_by_slurm(request: Request) -> bool:
 def find_required_positions(tasks: int, room: Sequence[int]) -> list[int]:
     """Return the ascending positions of the needed nodes in a node list.
 
-    The smallest unneeded nodes are removed first. `room` is how many of the `tasks` fit on each node. The result is
-    empty if the nodes together cannot hold all tasks.
+    The smallest unneeded nodes are removed first. `room` contains the number of tasks that fit on each node. The result
+    is empty if the nodes together cannot hold all tasks.
     """
     spare = sum(room) - tasks
     if spare < 0:

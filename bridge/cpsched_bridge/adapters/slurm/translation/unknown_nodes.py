@@ -19,9 +19,9 @@ MAX_LISTED_NODES = 3
 
 
 def describe_unknown_nodes(field: str, record: Record, machine: SlurmNodeTable) -> str | None:
-    """Return a description of the unknown nodes in one of a record's `NODE_LIST_VERBS`, or None if all nodes exist.
+    """Describe the unknown nodes in `field`, or return None if all nodes exist.
 
-    Raise `ValueError` if the list cannot be read.
+    `field` is one of `NODE_LIST_VERBS`. Raise `ValueError` if the list cannot be read.
     """
     if not record[field]:
         return None

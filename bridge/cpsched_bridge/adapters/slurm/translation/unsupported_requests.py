@@ -1,7 +1,7 @@
 """Detect requests that only Slurm can place.
 
 The bridge leaves such jobs to Slurm and reports why. Slurm's fields are named as in
-`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons for a pending job, such as `Licenses`, are rows of
+`cpsched_bridge.adapters.slurm.slurm_records`. Slurm's own reasons for a pending job, such as `Licenses`, are in
 `pending_reasons`.
 """
 
@@ -25,33 +25,33 @@ NOT_MODELLED_FIELDS = {
     "requires_contiguous_nodes": "requests contiguous nodes",
     "requires_node_reboot": "requests a reboot of its nodes",
     "spreads_over_nodes": "requests to be spread over nodes",
-    "required_switches": "requests a number of switches",
-    "segment_size": "requests segments of the topology",
+    "required_switches": "requests a maximum number of switches",
+    "segment_size": "requests topology segments",
     "cores_reserved_for_system": "requests core specialisation",
     "threads_reserved_for_system": "requests core specialisation",
-    "boards_per_node": "requests a layout of boards",
-    "sockets_per_board": "requests a layout of sockets",
-    "sockets_per_node": "requests a layout of sockets",
-    "cores_per_socket": "requests a layout of sockets",
-    "threads_per_core": "requests a layout of threads",
+    "boards_per_node": "requests a number of boards per node",
+    "sockets_per_board": "requests a number of sockets per board",
+    "sockets_per_node": "requests a number of sockets per node",
+    "cores_per_socket": "requests a number of cores per socket",
+    "threads_per_core": "requests a number of threads per core",
     "ntasks_per_board": "requests a number of tasks per board",
     "ntasks_per_socket": "requests a number of tasks per socket",
     "ntasks_per_core": "requests a number of tasks per core",
     "ntasks_per_gpu": "requests a number of tasks per GPU",
     "tres_per_socket": "requests resources per socket",
     "temporary_disk_per_node": "requests local disk",
-    "cluster_constraints": "requests other clusters",
+    "cluster_constraints": "requests cluster features",
     "mcs_label": "uses multi-category security",
     "is_cronjob": "is a scrontab job",
 }
-"""Fields that leave a job to Slurm if they are set, with the reason."""
+"""Fields that cause a job to be left to Slurm if they are set, with the reason."""
 
 
 _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
 def requested_licenses(record: Record) -> dict[str, int] | None:
-    """Return how many of each licence a job requests; None if it requests alternatives or licences of single nodes."""
+    """Return a job's requested licences; None for alternatives and node licences."""
     found: dict[str, int] = {}
     for text in record.get("licenses") or ():
         match = _LICENSE.fullmatch(text)
@@ -62,7 +62,7 @@ def requested_licenses(record: Record) -> dict[str, int] | None:
 
 
 def uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
-    """Return why a job is left to Slurm because of its licences; None if all of them are `known`."""
+    """Return why a job's licences leave it to Slurm; None if all of them are `known`."""
     asked = requested_licenses(record)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
@@ -72,7 +72,7 @@ def uncounted_licenses_reason(record: Record, known: Collection[str]) -> Pending
 
 
 class JobNeverFits(JobNotModelled):
-    """An error for a job that does not fit on the empty machine, according to the bridge's model."""
+    """An error for a job that does not fit on the empty machine as modelled."""
 
 
 def require_supported(record: Record) -> None:
@@ -85,4 +85,4 @@ def require_supported(record: Record) -> None:
     if record["cpus_per_task"] is None:
         raise JobNotModelled("requests CPUs per GPU")
     if record["resource_sharing"] not in ("OK", "NO", "YES", None):
-        raise JobNotModelled(f"requests nodes shared by {str(record['resource_sharing']).lower()}")
+        raise JobNotModelled(f"requests nodes that are exclusive per {str(record['resource_sharing']).lower()}")

@@ -10,9 +10,9 @@ from cpsched_bridge.ports import ObjectKind, UnusableObject
 
 
 def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
-    """Return the first unusable field of a node, partition or reservation as an `UnusableObject`.
+    """Return a node, partition or reservation with its first unusable field.
 
-    Raise `ValueError` if the record has none.
+    Raise `ValueError` if the record has no unusable field.
     """
     for reason in ("unreadable", "unknown"):
         for name, detail in (record.get(reason) or {}).items():
@@ -21,9 +21,9 @@ def make_unusable_object(kind: ObjectKind, record: Record) -> UnusableObject:
 
 
 def list_unusable_objects(seen: SlurmRecords) -> Iterator[UnusableObject]:
-    """Return all unusable objects of a reading.
+    """Yield all unusable objects in a reading.
 
-    Among jobs, only pending ones count, because others keep running.
+    Only pending jobs count, because running jobs keep running.
     """
     tables: tuple[tuple[ObjectKind, Sequence[Record]], ...] = (
         ("node", seen.nodes),

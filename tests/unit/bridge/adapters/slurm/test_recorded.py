@@ -105,7 +105,7 @@ LEFT = {
     "min_cpus": "more CPUs than its tasks use",
     "mem_all_of_node": "all of a node's memory",
     "cpus_per_gpu": "per GPU",
-    "exclusive_user": "nodes shared by user",
+    "exclusive_user": "nodes that are exclusive per user",
     "features_matching_or": "features",
     "features_counted": "features",
     "nodelist": "owner chose",

@@ -30,7 +30,7 @@ def share(scene: Scene, *past: dict[str, Any]) -> UnmanagedShare:
         ({}, None),
         ({"constraints": "a&b"}, None),
         ({"constraints": "a|b"}, None),
-        ({"constraints": ["[a*2]"]}, "requests features '[a*2]', with counts"),
+        ({"constraints": ["[a*2]"]}, "requests features '[a*2]' with counts"),
         ({"reservation": "maint"}, "requests a reservation"),
         ({"allocated_tres": {"cpu": 2, "license/matlab": 1}}, None),
         ({"partition": "gone"}, "unknown partition gone"),
@@ -62,7 +62,7 @@ def test_shares_count_jobs_and_node_hours_of_started_jobs() -> None:
     assert check.detail == (
         "at least 66.7 % of jobs, 75.0 % of node-hours, from 3 jobs of the last 7 days: "
         "requests a reservation (33.3 % of jobs, 50.0 % of node-hours); "
-        "requests features 'a*2', with counts (33.3 % of jobs, 25.0 % of node-hours)"
+        "requests features 'a*2' with counts (33.3 % of jobs, 25.0 % of node-hours)"
     )
     assert (check.ok, check.required, check.mode) == (False, False, "control")
     assert share(Scene(), ended()).check(2.5).detail == "none known, from 1 job of the last 2.5 days"

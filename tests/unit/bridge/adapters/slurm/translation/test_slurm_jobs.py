@@ -93,7 +93,7 @@ def test_unlimited_walltime_is_one_year() -> None:
         ({"state": "DOWN"}, 60, "PartitionDown: partition main is DOWN"),
         ({"state": "INACTIVE"}, 60, "PartitionInactive: partition main is INACTIVE"),
         ({"max_time_min": 10}, 600, None),
-        ({"max_time_min": 10}, 601, "PartitionTimeLimit: its time limit exceeds that of partition main"),
+        ({"max_time_min": 10}, 601, "PartitionTimeLimit: its time limit exceeds the limit of partition main"),
     ],
 )
 def test_partition_limits_apply_at_boundary(partition: dict[str, Any], walltime_s: int, reason: str | None) -> None:

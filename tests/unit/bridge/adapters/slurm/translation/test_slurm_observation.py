@@ -306,7 +306,7 @@ def test_task_with_invalid_index_has_record_id(index: int) -> None:
     [
         ({"oversubscribe": "FORCE:2"}, "its nodes are oversubscribed (FORCE:2)"),
         ({"max_cpus_per_socket": 4}, "it sets MaxCPUsPerSocket"),
-        ({"is_user_exclusive": True}, "its nodes are exclusive to a user"),
+        ({"is_user_exclusive": True}, "its nodes are exclusive to one user at a time"),
         ({"requires_reservation": True}, "it is closed to ordinary jobs"),
         ({"is_root_only": True}, "it is closed to ordinary jobs"),
         ({"nodes": "n[1-"}, "nodes cannot be read: node list 'n[1-': brackets do not match"),

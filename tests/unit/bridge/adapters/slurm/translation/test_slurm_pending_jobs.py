@@ -86,11 +86,11 @@ def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
         ({"licenses": ["matlab:1|ansys:1"]}, "requests alternative licenses"),
         ({"licenses": ["matlab(n1):1"]}, "requests alternative licenses"),
         ({"preferred_features": "fast"}, "prefers features"),
-        ({"constraints": ["a*2&b*2"]}, "requests features 'a*2&b*2', with counts"),
-        ({"constraints": ["[a*1&b*1]"]}, "requests features '[a*1&b*1]', with counts"),
+        ({"constraints": ["a*2&b*2"]}, "requests features 'a*2&b*2' with counts"),
+        ({"constraints": ["[a*1&b*1]"]}, "requests features '[a*1&b*1]' with counts"),
         (
             {"constraints": ["[a|b]"], "max_nodes": 2, "ntasks": 2},
-            "requests features '[a|b]', with brackets on several nodes",
+            "requests features '[a|b]' with brackets on several nodes",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_request_reason_precedes_other_reasons() -> None:
         scene.rows["jobs"][0] = {**one().job("first"), **throttled, **facts}
         return [words(p.job.ineligible) for p in observe(scene).pending]
 
-    beyond = "PartitionTimeLimit: its time limit exceeds that of partition main"
+    beyond = "PartitionTimeLimit: its time limit exceeds the limit of partition main"
     assert reasons() == [None, words(array_tasks.TASK_LIMIT_REASON)]
     assert {(text or "").partition(" is ")[0] for text in reasons(**late(scene))} == {"its begin time"}
     assert reasons(**late(scene, 0)) == [None, words(array_tasks.TASK_LIMIT_REASON)]

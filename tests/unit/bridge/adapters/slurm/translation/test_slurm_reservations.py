@@ -196,7 +196,7 @@ def test_starts_of_one_round_cannot_share_reserved_cores() -> None:
     assert translator.machine is not None
     long, short = (SentJobStart(Request(1, (3, 100, 0)), ((1, 1),), walltime_s) for walltime_s in (3600, 1800))
     whole = SentJobStart(Request(1, (3, 100, 0), exclusive=True), ((1, 1),), 3600)
-    told = "other starts leave too little free for it outside reservation r"
+    told = "other starts leave too few resources for it outside reservation r"
 
     def kept(*starts: SentJobStart, under_way: tuple[SentJobStart, ...] = ()) -> list[SentJobStart | str]:
         capacity = translator.machine.capacity if translator.machine else None
