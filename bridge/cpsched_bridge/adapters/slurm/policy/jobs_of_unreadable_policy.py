@@ -1,4 +1,4 @@
-"""Leave jobs that depend on unreadable policy objects to Slurm, which can read them."""
+"""Leave to Slurm the jobs that depend on unreadable policy objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cpsched_bridge.ports import Hold, Observation, PendingJob, UnmanagedJob, Un
 
 
 def without_unreadable_jobs(seen: Observation, policy_snapshot: SitePolicySnapshot) -> Observation:
-    """Return the observation, with jobs that depend on unusable policy objects left to Slurm.
+    """Leave to Slurm the jobs that depend on unusable policy objects.
 
-    The objects are associations, QOS and partitions. The observation lists them.
+    The objects are associations, QOS and partitions. The returned observation lists them.
     """
     unusable = policy_snapshot.trouble.list_objects()
     if not unusable:

@@ -1,4 +1,4 @@
-"""Decide when to read a site's policy, and which data to keep if no answer arrives."""
+"""Decide when to read a site's policy, and which data to keep on failure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from cpsched_bridge.adapters.slurm.policy.policy_queries import (
 )
 
 MAX_READ_INTERVAL_S = 300.0
-"""Maximum interval between readings in seconds: Slurm's default of PriorityCalcPeriod."""
+"""Maximum interval between readings in seconds, which is Slurm's default of PriorityCalcPeriod."""
 RETRY_S = 30.0
-"""Seconds after which a failed reading is repeated."""
+"""Maximum time in seconds after which a failed reading is repeated."""
 
 
 @dataclass(slots=True)
 class PeriodicSitePolicyReader:
-    """A cache of the last snapshot of a site's policy, which is renewed every `PriorityCalcPeriod`.
+    """A cache of the last policy snapshot, which it keeps if a reading fails.
 
-    A failed reading keeps the last snapshot. Each failure and each recovery is reported once.
+    It is renewed after `PriorityCalcPeriod`, or earlier after `MAX_READ_INTERVAL_S`. Changes in failures are reported.
     """
 
     asking: SitePolicyQuery
     clock: Callable[[], float]
-    """Returns a monotonic time in seconds."""
+    """A function that returns a monotonic time in seconds."""
     policy_snapshot: SitePolicySnapshot | None = None
     version: int = 0
-    """Number that increases with every new snapshot."""
+    """A number that increases with each changed snapshot."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Reasons why the last reading lacked answers, by name of the answer."""
+    """Reasons why the last reading lacked answers, by answer name."""
     _due_s: float | None = None
     _asked: bool = False
     _texts: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class PeriodicSitePolicyReader:
             self._asked = True
 
     def poll(self) -> list[str]:
-        """Start a reading if it is due, collect available answers, and return messages to log.
+        """Start a reading if due, collect available answers, and return messages to log.
 
         The first call waits for the answers until their deadline. Later calls never wait.
         """
@@ -62,7 +62,7 @@ class PeriodicSitePolicyReader:
         return self._make_snapshot(found)
 
     def _make_snapshot(self, found: SitePolicyCommandOutput) -> list[str]:
-        """Create a new snapshot, using the previous answer for a missing one. Return messages to log."""
+        """Parse answers, with previous ones for missing ones; return messages to log."""
         failures = dict(found.failures)
         texts = self._texts | dict(found.texts)
         try:
@@ -84,7 +84,7 @@ class PeriodicSitePolicyReader:
         return changes
 
     def close(self) -> None:
-        """Stop a running reading."""
+        """Stop any running reading."""
         self.asking.close()
 
 

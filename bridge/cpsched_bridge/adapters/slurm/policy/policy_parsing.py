@@ -3,8 +3,8 @@
 The output format is the same from Slurm 22.05 to 26.05.
 
 slurmctld enforces the state of the association manager (`scontrol show assoc_mgr`), which contains inherited limits and
-decayed usage. That state lacks the flags and factors of QOS, and the per-user limits of a QOS that has not been used
-yet; `sacctmgr` prints these. Fair-share factors come from `sshare`, because the state shows only two decimals.
+decayed usage. The flags and factors of QOS, and the per-user limits of a QOS that has not been used yet, come from
+`sacctmgr`, because the state lacks them. Fair-share factors come from `sshare`, because the state shows two decimals.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_QUOTED_CHARS = 80
 """Maximum length of a value quoted in a message."""
 _CONFIG_LINE = re.compile(r"(\w+)\s*= ?(.*)")
 _USED_AMOUNT = re.compile(r"([^=]+)=[^=(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
-"""Pattern of a resource in `GrpTRESMins=cpu=100(40),mem=N(0)`: the name, and the usage in parentheses."""
+"""Pattern for a resource in `GrpTRESMins=cpu=100(40),mem=N(0)`. The groups are its name and its usage."""
 _USED_WALL = re.compile(r"[^(]*\((\d+(?:\.\d+)?)\)", re.ASCII)
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/]*)=")
@@ -63,7 +63,7 @@ QOS_FORMAT = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionPriorityProperties:
-    """The properties of a partition that affect the order of jobs."""
+    """The properties of a partition that affect job order and preemption."""
 
     tier: int = 1
     factor: int = 1
@@ -72,14 +72,14 @@ class PartitionPriorityProperties:
     """Amount of each trackable resource in the partition."""
     preempt_mode: PreemptMode | None = None
     grace_s: int = 0
-    """How long a preempted job continues (`GraceTime`)."""
+    """How long a preempted job continues to run, in seconds (`GraceTime`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePolicyObjects:
-    """The unusable objects of a site's policy; Slurm schedules the jobs that depend on them.
+    """The unusable objects of a site's policy, whose jobs are left to Slurm.
 
-    - `associations`: by index; the associations below an unusable one are also unusable.
+    - `associations`: by index. All associations below an unusable association are also unusable.
     - `orphans`: associations without a known parent account, by account and user.
     - `qos`, `partitions`: by name.
     """
@@ -90,14 +90,14 @@ class UnreadablePolicyObjects:
     partitions: Mapping[str, UnusableObject] = field(default_factory=dict)
 
     def list_objects(self) -> tuple[UnusableObject, ...]:
-        """Return all unusable objects without duplicates."""
+        """Return all unusable objects."""
         parts = (self.associations, self.orphans, self.qos, self.partitions)
         return tuple(each for part in parts for each in part.values())
 
     def find_for_job(
         self, user: str, account: str, partition: str, qos: str, site: SiteLimitPolicy
     ) -> UnusableObject | None:
-        """Return the unusable object that causes a job to be left to Slurm, or None."""
+        """Return the first unusable object that a job depends on, or None."""
         found = self.partitions.get(partition)
         names = (qos, site.partition_qos.get(partition, "")) if self.qos else ()
         found = found or next((self.qos[name] for name in names if name in self.qos), None)
@@ -116,10 +116,10 @@ class SitePolicySnapshot:
 
     - `fair_share`: the fair-share factor by association index.
     - `unmodelled`: descriptions of configured limits that are not modelled.
-    - `period_s`: the interval at which Slurm recomputes priorities.
+    - `period_s`: the interval at which Slurm recomputes priorities, in seconds.
     - `trouble`: the unusable objects.
     - `preemption`: which jobs may preempt which; None if Slurm preempts no job.
-    - `exempt_s`: how long jobs run before Slurm may preempt them, if their QOS does not specify it.
+    - `exempt_s`: how long jobs run before Slurm may preempt them, in seconds; a QOS may override it.
     - `victim_order`: the order in which Slurm preempts jobs; None if `PreemptParameters` has an unsupported option.
     """
 
@@ -137,16 +137,16 @@ class SitePolicySnapshot:
 
     @property
     def highest_factor(self) -> int:
-        """Return the largest priority factor of any partition."""
+        """Return the highest priority factor among the partitions."""
         return max((each.factor for each in self.partitions.values()), default=1)
 
 
 class UnreadablePolicyOutput(CpschedError):
-    """An error for an answer that does not have the format of a Slurm command."""
+    """An error for output that does not have the command's usual format."""
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Return the required settings from `scontrol show config`; missing settings are empty."""
+    """Return the settings in `CONFIG_NAMES`; a missing setting is empty."""
     found = dict.fromkeys(CONFIG_NAMES, "")
     for line in text.splitlines():
         match = _CONFIG_LINE.fullmatch(line.strip())
@@ -246,9 +246,9 @@ def _parse_tres_or_empty(text: str) -> dict[str, int]:
 
 
 def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list[str], dict[str, UnusableObject]]:
-    """Return the QOS from `sacctmgr -P show qos`, the unmodelled limits, and the unusable QOS.
+    """Return the QOS, the unmodelled limits, and the unusable QOS.
 
-    Limits are parsed only if Slurm enforces them.
+    `text` is the output of `sacctmgr -P show qos`. Limits are parsed only if Slurm enforces them.
     """
     found: dict[str, Qos] = {}
     unknown: list[str] = []
@@ -305,7 +305,7 @@ def parse_preemption(
 
 
 def parse_victim_order(text: str) -> VictimOrder | None:
-    """Return the order in a `PreemptParameters` value; None if it has an option that is not supported."""
+    """Return the order in `PreemptParameters`; None if an option is not supported."""
     words = dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
     count = words.pop("reorder_count", "1")
     order = VictimOrder("youngest_first" in words, "strict_order" in words, _parse_count_or_zero(count))
@@ -332,9 +332,9 @@ class _AssociationManagerState:
 
 
 def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _AssociationManagerState:
-    """Return the associations and usage from `scontrol -o show assoc_mgr flags=assoc,qos`.
+    """Return the association manager's state, with associations and usage.
 
-    Limits are parsed only if Slurm enforces them.
+    `text` is the output of `scontrol -o show assoc_mgr flags=assoc,qos`. Limits are parsed only if Slurm enforces them.
     """
     lines = text.split("\n")
     rows = [_parse_pairs_before_limits(line) for line in lines if line.startswith("ClusterName=")]
@@ -369,7 +369,7 @@ def parse_assoc_mgr(text: str, limits_hold: bool = True) -> _AssociationManagerS
 
 @dataclass(slots=True)
 class _UsageCollector:
-    """A collector of the usage in each row, and of the unreadable rows."""
+    """A collector of each row's usage, and of the unreadable rows."""
 
     limits_hold: bool
     associations: dict[int, UnusableObject] = field(default_factory=dict)
@@ -405,10 +405,10 @@ class _UsageCollector:
 
 
 def _sort_parents_first(rows: Sequence[dict[str, str]]) -> tuple[list[dict[str, str]], list[int], list[dict[str, str]]]:
-    """Return the associations, each after its parent; the parents; and the orphans.
+    """Return the associations sorted parents first, their parents, and the orphans.
 
-    An account names its parent; a user's parent is the account. Parents are indices. Without a root, the result is
-    empty.
+    An account names its parent, and a user's parent is the user's account. Parents are indices; the root has -1. If
+    there is no root, every association is an orphan.
     """
     below: dict[str, list[dict[str, str]]] = {}
     for row in rows:
@@ -440,7 +440,7 @@ def _make_orphan_object(row: Mapping[str, str]) -> UnusableObject:
 
 
 def _parse_pairs_before_limits(line: str) -> dict[str, str]:
-    """Return the NAME=VALUE pairs of a line up to its first limit in braces."""
+    """Return a line's NAME=VALUE pairs before its account limits or its comment."""
     return _parse_pairs(line.partition("Account Limits=")[0].partition("Comment=")[0])
 
 
@@ -449,7 +449,7 @@ def _get_user_name(row: Mapping[str, str]) -> str:
 
 
 def _strip_number(word: str) -> str:
-    """Return a name without the number in parentheses that Slurm appends."""
+    """Return a name without the parenthesised number that Slurm appends."""
     return word.rpartition("(")[0] if word.endswith(")") else word
 
 
@@ -488,7 +488,7 @@ def _parse_used_wall(text: str) -> float:
 
 
 def parse_shares(text: str, ids: Mapping[int, int]) -> tuple[dict[int, float], dict[int, str]]:
-    """Return the fair-share factors by association index, and the unreadable ones.
+    """Return the fair-share factors and the unreadable ones, by association index.
 
     `text` is the output of `sshare -a --json` or of `sshare -a -P -o ID,FairShare`. Raise `UnreadablePolicyOutput` for
     any other text.
@@ -531,21 +531,21 @@ def _parse_json_share(row: Any) -> tuple[int, float | str]:
 
 
 def _parse_json_number(value: object) -> float:
-    """Return a number. Newer Slurm releases wrap it in an object that also states whether it is set."""
+    """Return a number, which newer releases wrap in an object with a `set` flag."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0
     return 0.0 if value is None else float(value)  # type: ignore[arg-type]  # raises if it is not a number
 
 
 OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
-"""Names of the answers that `parse_site_policy` uses."""
+"""Names of the answers that `parse_site_policy` reads in addition to `licenses`."""
 
 
 def parse_licenses(text: str) -> dict[str, int]:
     """Return how many of each licence jobs may hold, from `scontrol -o show license`.
 
-    Reserved licences, and those that other clusters hold, are not counted. Licences tied to particular nodes (those
-    with a `Mode`) are omitted.
+    Licences that are reserved or that other clusters hold do not count. Licences tied to particular nodes, which have a
+    `Mode`, are omitted.
     """
     found: dict[str, int] = {}
     odd = set[str]()
@@ -560,10 +560,10 @@ def parse_licenses(text: str) -> dict[str, int]:
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """Return the policy in these answers, whose names are in `OUTPUT_NAMES`.
+    """Return the policy in these answers, by name in `OUTPUT_NAMES` or "licenses".
 
-    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no answer for `state`), there are no limits
-    and no shares.
+    Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no answer for `state`), there are neither
+    limits nor shares.
     """
     config = parse_config(texts["config"])
     partitions, odd_partitions = parse_partitions(texts["partitions"])

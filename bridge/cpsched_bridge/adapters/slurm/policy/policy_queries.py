@@ -1,4 +1,4 @@
-"""Run the commands that print a site's policy, alongside the cycle.
+"""Run the commands that print a site's policy in the background.
 
 All commands share one deadline. Only `collect_output(wait=True)` waits for them, because a slow accounting database
 must not delay a cycle.
@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, Sequence[Sequence[str]]] = {
     "qos": (("sacctmgr", "-P", "show", "qos", f"format={','.join(f'{name}%1000' for name in QOS_FORMAT)}"),),
     "shares": (("sshare", "-a", "--json"), ("sshare", "-a", "-P", "-o", "ID,FairShare")),
 }
-"""Commands by the name of their answer, best first; a fallback follows a command that some sites lack."""
+"""Commands by answer name. If some sites lack a command, a fallback follows it."""
 DEADLINE_S = 10.0
 """Time limit in seconds for all commands together; after that, the last known policy is used."""
 REQUIRED_OUTPUTS = ("config", "partitions")
@@ -37,21 +37,21 @@ REQUIRED_OUTPUTS = ("config", "partitions")
 
 @dataclass(frozen=True, slots=True)
 class SitePolicyCommandOutput:
-    """The output of the commands, and the reason for each missing answer."""
+    """The commands' output, and the reason for each missing answer."""
 
     texts: Mapping[str, str]
     failures: Mapping[str, str]
 
 
 class SitePolicyQuery(Protocol):
-    """A query that runs its commands alongside the cycle."""
+    """A query that runs its commands in the background."""
 
     def start(self) -> None:
         """Start the commands unless they are already running."""
         ...
 
     def collect_output(self, wait: bool = False) -> SitePolicyCommandOutput | None:
-        """Return all answers once every command has ended, otherwise None.
+        """Return all answers if every command has ended, otherwise None.
 
         With `wait`, wait for the commands until the deadline.
         """
@@ -75,12 +75,12 @@ def _count_nothing(command: Sequence[str]) -> float:
 
 @dataclass(slots=True)
 class SitePolicyCommandQuery(SitePolicyQuery):
-    """A query that runs Slurm's commands as processes, with `deadline_s` for all of them together."""
+    """A query that runs Slurm's commands as processes with a common deadline."""
 
     deadline_s: float = DEADLINE_S
     commands: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=lambda: COMMANDS)
     counted: Callable[[Sequence[str]], float] = _count_nothing
-    """Counts the calls of a command that is starting, and returns the extra seconds that it may take."""
+    """A function that counts a starting command's calls, and returns the extra seconds that it may take."""
     _running: dict[str, _RunningCommand] = field(default_factory=dict)
     _tried: dict[str, int] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class SitePolicyCommandQuery(SitePolicyQuery):
         return self.counted(command)
 
     def _collect_answer(self, name: str) -> None:
-        """Collect the answer of a command that has ended; if it failed, start its fallback."""
+        """Collect the answer of an ended command; if it failed, start its fallback."""
         status = self._running[name].process.poll()
         if status is None:
             return

@@ -1,13 +1,13 @@
-"""Leave jobs that can start only by preemption to Slurm, which stops other jobs for them.
+"""Leave to Slurm the jobs that can start only by preemption.
 
 Dispatchers see only idle capacity. A job that may preempt is left to Slurm if it does not fit into idle capacity, but
-would fit if Slurm stopped jobs for it. It stays with Slurm until it runs, and the capacity that it will take is not
+would fit if Slurm stopped other jobs. It stays with Slurm until it runs, and the capacity that it will take is not
 available to other jobs. The bridge does not hold a job that may preempt, because Slurm may already be stopping jobs for
 it.
 
-If the bridge chooses victims (`PreemptionOptions`), the observation also contains preemption offers for the held jobs
-among these. The bridge does not stop jobs that have a grace time in Slurm, because scontrol and scancel do not grant
-it.
+If the bridge chooses victims (`PreemptionOptions`), the observation also contains a preemption offer for each of these
+jobs that is held. The bridge does not stop jobs that have a grace time in Slurm, because scontrol and scancel do not
+grant it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from cpsched_bridge.ports import (
 WITHHELD_S = 300
 """How long capacity is kept for a job that Slurm starts by preemption, in seconds.
 
-This covers grace times and a cycle of Slurm's backfill. After that, Slurm probably does not start the job at all.
+This covers grace times and a cycle of Slurm's backfill. After that, Slurm probably will not start the job.
 """
 
 
 @dataclass(slots=True)
 class PreemptorsLeftToSlurm:
-    """The jobs left to Slurm because they may preempt, and since when."""
+    """The jobs left to Slurm because they may preempt, and when each was first left."""
 
     _since_s: dict[int, int] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class PreemptorsLeftToSlurm:
         policy_snapshot: SitePolicySnapshot,
         options: PreemptionOptions | None = None,
     ) -> Observation:
-        """Return the observation with these jobs left to Slurm and without the capacity that they will take."""
+        """Return the observation without these jobs and the capacity that they will take."""
         rules = policy_snapshot.preemption
         if rules is None:
             return seen
@@ -97,14 +97,14 @@ class PreemptorsLeftToSlurm:
 
 @dataclass(frozen=True, slots=True)
 class _VictimPool:
-    """What Slurm's rules say about the running jobs: price, mode, rank and order."""
+    """The price, mode and rank of each job that may be preempted, and Slurm's order."""
 
     prices: Mapping[int, PreemptibleJob]
     modes: Mapping[int, VictimMode]
     """Modes of the jobs that are not spared."""
     ranks: Mapping[int, int]
     spared: frozenset[int]
-    """The jobs that the bridge does not stop: with a grace time, in a reservation, or part of a larger job."""
+    """The jobs that the bridge does not stop, for example jobs with a grace time or in a reservation."""
     order: VictimOrder
 
     @classmethod
@@ -116,7 +116,7 @@ class _VictimPool:
         rules: PreemptionRules,
         order: VictimOrder,
     ) -> _VictimPool:
-        """Return the pool of all jobs that some class may preempt."""
+        """Return the pool of all running jobs that may be preempted."""
         prices, ranks = dict[int, PreemptibleJob](), dict[int, int]()
         modes, spared = dict[int, VictimMode](), set[int]()
         known, by_qos = slurm_job_ids.index_running_records(records), rules.kind == "qos"
@@ -151,9 +151,9 @@ class _PreemptionOffers:
     offers: list[PreemptionOffer] = field(default_factory=list)
 
     def offer_under_way(self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts) -> bool:
-        """Offer a preemption under way and reserve its nodes. Return whether this is one whose job is still held.
+        """Offer a held job's preemption under way, and return whether there is one.
 
-        Of its victims, offer those that still run and that Slurm may stop.
+        Reserve the preemption's nodes. Offer only the victims that are still running and that Slurm may stop.
         """
         under_way = self.options.under_way.get(pending.job.id)
         if under_way is None or pending.hold is Hold.NONE:
@@ -170,7 +170,7 @@ class _PreemptionOffers:
     def offer_new(
         self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
     ) -> PreemptionPlan | None:
-        """Offer the cheapest preemption of these jobs for a held job, and return it; None if there is none."""
+        """Offer and return the cheapest preemption for a held job, or return None."""
         if pending.hold is Hold.NONE:
             return None
         jobs = sorted(stopped, key=lambda each: (each.job.submit_s, each.job.id))
@@ -192,7 +192,7 @@ class _PreemptionOffers:
         self.offers.append(PreemptionOffer(pending, placement, victims, trial.free.copy()))
 
     def reserve(self, trial: FreeAmounts) -> None:
-        """Subtract the amounts of the preemptions under way."""
+        """Subtract the amounts of preemptions under way from `trial`."""
         for each in self.offers:
             if each.pending.job.id in self.options.under_way:
                 trial.take(each.pending.job.request, each.placement)
@@ -215,7 +215,7 @@ class _PreemptorSearch:
     """Placements of the jobs to leave to Slurm, by job number."""
 
     def search(self) -> Iterator[PendingJob]:
-        """Yield the jobs to leave, by tier and priority. Each takes the capacity that it needs from the later ones."""
+        """Yield the jobs to leave to Slurm, which take capacity by tier and priority."""
         trial, given = FreeAmounts(self.seen.cluster, self.seen.free), set[int]()
         order = sorted(self.seen.pending, key=lambda each: (-each.job.tier, -each.job.priority))
         under_way = set[int]()
@@ -290,7 +290,7 @@ def _find_preemptible_jobs(
 def _list_preemptor_classes(
     seen: Observation, records: Sequence[Record], rules: PreemptionRules
 ) -> Iterator[tuple[RunningJob, int | None, tuple[str, ...]]]:
-    """Yield the running jobs that Slurm may preempt: job, last checkpoint, and the classes whose jobs may stop it."""
+    """Yield each preemptible job, its last checkpoint, and the classes of preemptors."""
     known, classes = slurm_job_ids.index_running_records(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
         if (record := known.get(running.job.id)) is None:

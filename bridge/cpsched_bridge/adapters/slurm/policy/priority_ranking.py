@@ -1,4 +1,4 @@
-"""Rank pending jobs as Slurm would without holds, and apply the site's limits."""
+"""Rank pending jobs as Slurm would if they were not held, and apply limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cpsched_bridge.adapters.slurm.translation.unsupported_requests import reque
 from cpsched_bridge.ports import Observation, PendingJob
 
 COUNTED_STATES = slurm_states.OCCUPYING_STATES - {"COMPLETING", "STAGE_OUT", "REQUEUED"}
-"""States in which Slurm counts a job against its limits until it ends, even if its nodes are not free yet."""
+"""States in which Slurm counts a job against limits. An ended job does not count even if its nodes are still busy."""
 _DEFAULT_PARTITION = PartitionPriorityProperties()
 
 
@@ -46,7 +46,7 @@ def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[s
 
 @dataclass(slots=True)
 class JobEligibleTimes:
-    """A record of when each job's dependencies were met, which is when its age starts to grow."""
+    """A record of when each job's dependencies were met and its age started to grow."""
 
     _waiting: set[int] = field(default_factory=set)
     _free_since_s: dict[int, int] = field(default_factory=dict)
@@ -67,14 +67,14 @@ class JobEligibleTimes:
             del self._free_since_s[number]
 
     def get_eligible_s(self, number: int) -> int:
-        """Return when the job's dependencies were met, in Unix seconds; 0 if it was never seen with dependencies."""
+        """Return when the job's dependencies were met, in Unix seconds; 0 if unknown."""
         return self._free_since_s.get(number, 0)
 
 
 def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, clearances: JobEligibleTimes) -> int:
     """Return when a job's age starts to grow, in Unix seconds.
 
-    This is Slurm's own time if it has one, otherwise the time from which the job would accrue age without a hold.
+    This is Slurm's own time if Slurm has one, otherwise the time from which the job would accrue age without a hold.
     """
     own = record.get("accrue_time")
     if record.get("priority") and own:
@@ -137,7 +137,7 @@ def compute_priority_points(
 
 
 def job_limit_attributes(record: Record, job: Job, tres: Mapping[str, int], limit_min: int) -> JobLimitAttributes:
-    """Return the attributes of a job that limits apply to."""
+    """Return the attributes of a job to which limits apply."""
     return JobLimitAttributes(
         job.user, job.account, job.queue, record["qos"] or "", tuple(sorted(tres.items())), limit_min
     )
@@ -149,7 +149,7 @@ RANKED_PER_CYCLE = 250
 
 @dataclass(slots=True)
 class RankedJobs:
-    """The jobs, ranked at one time according to one snapshot of the site's policy.
+    """Jobs ranked at one time by one snapshot of the site's policy.
 
     - `known`: each pending job as observed, and the same job with its rank, by job number.
     - `standings`: the limits that apply to each pending job, by job number.
@@ -163,7 +163,7 @@ class RankedJobs:
 
     @classmethod
     def for_policy(cls, policy_snapshot: SitePolicySnapshot) -> RankedJobs:
-        """Return a ranking without jobs for this snapshot."""
+        """Return an empty ranking for this snapshot."""
         return cls(policy_snapshot, JobLimitTable(policy_snapshot.site, policy_snapshot.spent))
 
     def find_stale_jobs(self, pending: Sequence[PendingJob]) -> list[PendingJob]:
@@ -211,7 +211,7 @@ class RankedJobs:
         return found
 
     def compute_counter_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
-        """Return the usage of every counter by running jobs, whether modelled or not."""
+        """Return the running jobs' usage of every counter, whether modelled or not."""
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
@@ -232,7 +232,7 @@ class RankedJobs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorityRankingInput:
-    """The input of a ranking: the queue, its records by number, the machine and the time."""
+    """The input to a ranking: the queue, its records, the machine and the time."""
 
     pending: Sequence[PendingJob]
     by_number: Mapping[int, Record]
@@ -256,14 +256,14 @@ class PriorityRanker:
     _due_s: int = 0
 
     def set_policy(self, policy_snapshot: SitePolicySnapshot) -> None:
-        """Switch to another snapshot once all jobs are ranked according to it; immediately if no job is ranked."""
+        """Switch to a snapshot when all jobs are ranked by it, or at once without jobs."""
         if self._now.known:
             self._next = RankedJobs.for_policy(policy_snapshot)
         else:
             self._now = RankedJobs.for_policy(policy_snapshot)
 
     def apply_ranking(self, seen: Observation, records: Sequence[Record], machine: ClusterSize) -> Observation:
-        """Return the observation with ranked jobs, their limits, and the usage counted against these limits."""
+        """Return the observation with ranked jobs, their limits, and the counted usage."""
         waiting = [record for record in records if record["state"] == slurm_states.PENDING]
         self.clearances.record_reading(waiting, seen.now_s)
         by_number = {number: record for record in waiting for number in array_tasks.list_job_numbers(record)}
@@ -292,7 +292,7 @@ class PriorityRanker:
 
 
 def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
-    """Return the amounts that the job will hold; with exclusive nodes, these include all of their processors."""
+    """Return the amounts that the job will hold, with all CPUs of exclusive nodes."""
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))
@@ -300,7 +300,7 @@ def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> d
 
 
 def _build_running_attributes(record: Record, now_s: int) -> JobLimitAttributes:
-    """Return the limit attributes of a running job; if `now_s` is set, for its remaining time."""
+    """Return a running job's limit attributes; if `now_s` is set, for the time left."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])

@@ -1,4 +1,4 @@
-"""Compare computed priorities with those from `sprio`, for jobs that are not held."""
+"""Compare computed priorities with those in `sprio` for jobs that are not held."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = {
     "priority": "Y", "age": "A", "association": "B", "fair_share": "F", "job_size": "J", "partition": "P", "qos": "Q",
     "nice": "N", "site": "S", "tres": "T",
 }  # fmt: skip
-"""The compared columns with sprio's letter for each. TRES is last, because it may consist of several fields or none."""
+"""Compared columns with sprio's letters. TRES is last, because it may consist of several fields or none."""
 _LETTERS = ("i", *COLUMNS.values())
 COMMAND = ("sprio", "-h", "-o", " ".join("%T" if letter == "T" else f"%.30{letter}" for letter in _LETTERS))
 
@@ -55,9 +55,9 @@ class SprioComparison:
 
 
 def parse_sprio(text: str) -> dict[int, dict[str, float]]:
-    """Return the values in the output of `COMMAND` by job number, for jobs with a single priority.
+    """Return each job's values in the output of `COMMAND`, by job number.
 
-    A job that names several partitions or QOS has several priorities.
+    Jobs that name several partitions or QOS are omitted, because they have several priorities.
     """
     found: dict[int, dict[str, float]] = {}
     several = set()
@@ -82,7 +82,7 @@ def _parse_float(text: str) -> float:
 
 
 def _sum_points(words: Sequence[str]) -> float:
-    """Return the sum of the points of all resources, as in `cpu=10.00,gres/gpu=30.00`."""
+    """Return the sum of the points in words such as `cpu=10.00,gres/gpu=30.00`."""
     return sum(_parse_float(part.rpartition("=")[2]) for word in words for part in word.split(","))
 
 
@@ -95,7 +95,7 @@ def compare_with_sprio(
 ) -> SprioComparison:
     """Return a comparison of the jobs that `sprio` shows.
 
-    Age may differ by its growth in one period. Fractions are truncated.
+    The age factor may differ by its growth in one period. Fractions are truncated.
     """
     jobs = [
         record

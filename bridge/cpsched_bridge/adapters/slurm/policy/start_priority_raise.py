@@ -1,6 +1,6 @@
-"""Compute the boost that places a started job above unmanaged jobs in Slurm's order.
+"""Compute boosts that place started jobs above unmanaged jobs in Slurm's order.
 
-If a pending job that is not held gets no nodes, it blocks every job below it until Slurm's next pass, even pinned jobs.
+If a pending job that is not held gets no nodes, it blocks all jobs below it, even pinned ones, until Slurm's next pass.
 This affects all partitions that share its nodes. Slurm sorts by tier before priority, so a boost has no effect against
 a job in a higher tier.
 """
@@ -14,14 +14,14 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
 
 BLOCKING_REASONS = frozenset({"", "None", "Priority", "Resources"})
-"""Reasons of jobs that Slurm has tried or will try to start. A job with any other reason does not block others."""
+"""Reasons for which Slurm has tried or will try to start a job. A job with any other reason does not block others."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
 def compute_start_boosts(
     starts: Mapping[int, tuple[Record, int]], seen: SlurmRecords, policy_snapshot: SitePolicySnapshot, most: int
 ) -> dict[int, int]:
-    """Return the boost in points by job number, for starts that need from 1 to `most` points.
+    """Return the boost, by job number, of each start that needs 1 to `most` points.
 
     `starts` contains records of held jobs, each with its computed priority. Unless the site configures otherwise, a
     release resets a job's age, so the points include the full weight of age.
@@ -54,7 +54,7 @@ def compute_start_boosts(
 
 
 def _may_block_others(record: Record) -> bool:
-    """Return whether a job may block others: it is neither held nor restricted to chosen nodes."""
+    """Return whether a job may block others; it is not held and has no node list."""
     return (
         record["state"] == slurm_states.PENDING
         and bool(record["priority"])
