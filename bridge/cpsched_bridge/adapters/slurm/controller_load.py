@@ -1,4 +1,4 @@
-"""Monitor slurmctld's load with `sdiag`, alongside the cycle."""
+"""Monitor slurmctld's load with `sdiag` in the background."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ COMMAND = ("sdiag",)
 OUTPUT_NAME = "sdiag"
 """Name of the command's output."""
 QUERY_INTERVAL_S = 15.0
-"""Interval between queries while slurmctld is not busy; otherwise each cycle queries it."""
+"""Interval between queries in seconds while slurmctld is not busy. While it is busy, each cycle queries it."""
 
 BUSY_REQUESTS = 100
-"""Number of simultaneous requests at which slurmctld is busy: users begin to wait for commands."""
+"""Number of concurrent requests at which slurmctld counts as busy, because users begin to wait for commands."""
 BUSY_MESSAGES = 1000
-"""Number of queued messages to nodes at which slurmctld is busy."""
+"""Number of messages queued for nodes at which slurmctld counts as busy."""
 
 _HEADER_END = "\nJobs submitted:"
 _THREADS = re.compile(r"^Server thread count:\s+(\d{1,9})\b", re.MULTILINE)
@@ -30,13 +30,13 @@ class ControllerLoad:
     """The current load on slurmctld."""
 
     requests: int
-    """Calls that are in progress (`Server thread count`) or queued (`queued`, in releases that report it)."""
+    """Calls in progress (`Server thread count`) and queued calls (`queued`, in releases that report it)."""
     messages: int
     """Messages queued for nodes (`Agent queue size`)."""
 
 
 def parse_load(text: str) -> ControllerLoad | None:
-    """Return the load in the output of `sdiag`, or None if the text is not such output.
+    """Return the load in the output of `sdiag`, or None if its form is unexpected.
 
     User names appear only after the parsed part.
     """
@@ -51,20 +51,20 @@ def parse_load(text: str) -> ControllerLoad | None:
 
 @dataclass(slots=True)
 class ControllerLoadMonitor:
-    """A monitor that reports when slurmctld is too busy for the usual number of calls."""
+    """A monitor that reports when slurmctld is too busy for the usual calls."""
 
     asking: SitePolicyQuery
     clock: Callable[[], float]
     busy: str = ""
-    """Why slurmctld counts as busy according to the last output; empty if not busy.
+    """Why slurmctld counts as busy according to the last output; empty if it is not busy.
 
-    Missing output changes nothing.
+    Missing output does not change this value.
     """
     _asked: bool = False
     _due_s: float = field(default=float("-inf"))
 
     def poll(self) -> str:
-        """Collect an available answer, start the next query if it is due, and return `busy`.
+        """Collect an available answer, start a query if it is due, and return `busy`.
 
         This method never waits.
         """
@@ -87,5 +87,5 @@ class ControllerLoadMonitor:
         return ""
 
     def close(self) -> None:
-        """Stop a running query."""
+        """Stop any running query."""
         self.asking.close()

@@ -1,4 +1,4 @@
-"""Check a reading for nodes, partitions and reservations that affect how jobs are managed."""
+"""Check for nodes, partitions and reservations that affect how jobs are managed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cpsched_bridge.ports import Check
 MAX_LISTED_ITEMS = 5
 """Maximum number of nodes or jobs that a check lists."""
 TEMPORARY_NODE_FLAGS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
-"""State flags of temporary nodes: cloud nodes, nodes created by `scontrol create`, and nodes registered by slurmd."""
+"""State flags of cloud nodes, of nodes created by `scontrol create`, and of nodes that slurmd registers dynamically."""
 
 
 def run_node_checks(records: SlurmRecords) -> list[Check]:
-    """Return the node checks for one reading; control mode requires none of them."""
+    """Return the node checks of one reading, none of which control mode requires."""
     found = [
         check_dynamic_nodes(records.nodes),
         check_sleeping_nodes(records.nodes),
@@ -32,22 +32,22 @@ def run_node_checks(records: SlurmRecords) -> list[Check]:
 
 
 def check_dynamic_nodes(nodes: Iterable[Record]) -> Check:
-    """Report dynamic nodes. If one disappears, restarting slurmctld ends the jobs pinned to it."""
+    """Report dynamic nodes, because jobs pinned to a removed node may end."""
     names = _list_flagged_nodes(nodes, TEMPORARY_NODE_FLAGS)
     return Check(
         "dynamic nodes",
         not names,
         f"dynamic or cloud nodes: {_abbreviate_names(names)}" if names else "no dynamic or cloud nodes",
-        "before deleting such a node or removing it from slurm.conf, drain it and wait until no job "
-        "lists it as a node. Otherwise Slurm ends these jobs (see the safety page)",
+        "before deleting a node or removing it from slurm.conf, drain it and wait until no job lists it. Otherwise, "
+        "Slurm ends the jobs that list it (see the safety page)",
         required=False,
     )
 
 
 def check_sleeping_nodes(nodes: Iterable[Record]) -> Check:
-    """Show the nodes that Slurm has powered down, or is powering up."""
+    """Show the nodes that Slurm has powered down or is powering up."""
     names = [node["name"] for node in nodes if slurm_states.compute_wakeup_rank(node["state"])]
-    found = f"powered down or powering up: {_abbreviate_names(names)}; used only if no other nodes are free"
+    found = f"powered down or powering up: {_abbreviate_names(names)}; jobs use them only if no other nodes are free"
     return Check("power saving", True, found if names else "no nodes are powered down", required=False)
 
 
@@ -61,7 +61,7 @@ def check_node_weights(nodes: Iterable[Record]) -> Check:
 
 
 def check_partition_settings(partitions: Sequence[Record]) -> Check:
-    """Report partitions with a setting that leaves all of their jobs to Slurm, such as `OverSubscribe=FORCE`."""
+    """Report partitions whose settings cause all of their jobs to be left to Slurm."""
     table = mark_shared_nodes(partitions)
     left = [f"{record['name']}: {why}" for record in table if (why := why_unmodelled(record)) is not None]
     return Check(
@@ -104,14 +104,14 @@ def check_node_lists(records: SlurmRecords) -> Check:
         not found,
         f"unknown nodes: {_abbreviate_names(found, '; ')}" if found else "pending jobs list only known nodes",
         "restore the node in slurm.conf (State=FUTURE is enough) until the job has ended or its node list has "
-        "been changed. Slurm rejects changes to such a job. If the job requests the node, "
-        "Slurm ends it when slurmctld restarts",
+        "been changed. While the node is missing, Slurm rejects changes to the job. If the job requests the node, "
+        "Slurm ends the job when slurmctld restarts",
         required=False,
     )
 
 
 def _describe_missing_nodes(record: Record, known: set[str]) -> str:
-    """Return a description of the missing nodes in a pending job's node lists, or "" if there are none."""
+    """Describe the missing nodes in a pending job's node lists; "" if all exist."""
     if record["state"] != slurm_states.PENDING:
         return ""
     lists = ((verb, node_and_task_lists.expand_if_valid(record[field])) for field, verb in NODE_LIST_VERBS.items())
@@ -130,5 +130,5 @@ def _list_flagged_nodes(nodes: Iterable[Record], flags: frozenset[str]) -> list[
 
 
 def _abbreviate_names(names: list[str], between: str = ", ") -> str:
-    """Return the first of `names` joined by `between`, followed by the number of omitted names."""
+    """Return the first names joined by `between`, with the number of omitted names."""
     return abbreviate(names, MAX_LISTED_ITEMS, between)

@@ -4,8 +4,8 @@
 
 - `sprio` shows it for jobs that are not held. `squeue` and `scontrol show job` never show it.
 - It takes effect immediately, survives a restart of slurmctld, a hold and a requeue, and defaults to 0.
-- If `Priority` as a whole has been set, Slurm accepts a site factor without effect, and `sprio` shows 0.
-- The pending tasks in one array record have a common value. A task that is split off keeps it.
+- If an operator has set the job's `Priority`, Slurm accepts a site factor but ignores it, and `sprio` shows 0.
+- The pending tasks in one array record share one value. A task that is split off keeps it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SiteFactorBoostAccess:
         return [build_queue_rank(record, rows.get(number), tiers) for number, record in self._records.items()]
 
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
-        """Set the site factors of jobs from the last `read_ranks`, after reading each one. Return the outcomes."""
+        """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
         outcomes: list[Outcome] = []
         with self.dialogue(self.deadline_s) as dialogue:
             for at in range(0, len(advice), MAX_BATCH):
@@ -96,7 +96,7 @@ class SiteFactorBoostAccess:
 
 
 def build_queue_rank(record: Record, row: Row | None, tiers: Mapping[str, int]) -> QueueRank:
-    """Return the rank of a pending record, given its `sprio` row, if any."""
+    """Return a pending record's rank from its `sprio` row, which held jobs lack."""
     numbers, array = tuple(array_tasks.list_job_numbers(record)), int(record["array_id"] or 0)
     label = (
         str(array) if len(numbers) > 1 else slurm_job_ids.format_job_id(numbers[0]) if numbers else str(record["id"])

@@ -1,4 +1,4 @@
-"""Implement the backend for a real Slurm cluster with a transport and a translator."""
+"""Implement the backend for a Slurm cluster with a transport and a translator."""
 
 from __future__ import annotations
 
@@ -67,31 +67,31 @@ from cpsched_bridge.ports import (
 )
 
 CLEAR_NODE_LIST = "ReqNodeList="
-"""scontrol's setting for no node list; an empty list sent by pyslurm would change nothing."""
+"""scontrol's setting that clears a node list; an empty list sent by pyslurm would change nothing."""
 Command = Callable[[Sequence[Record]], Sequence[CommandReply]]
 
 BATCH_SIZE = 100
 """Maximum number of orders in one transport call, so that its deadline covers a bounded amount of work."""
 HISTORY_S = 7 * 86_400
-"""How far back ended jobs are read at startup; a week also covers users who submit only on certain days."""
+"""How far back ended jobs are read at startup, in seconds. A week covers users who submit only on certain days."""
 ACCOUNTING_WAIT_S = 120.0
-"""Maximum time that `cpsched doctor --accounting` waits for the accounting database."""
+"""Maximum time that `cpsched doctor --accounting` waits for the accounting database, in seconds."""
 MAX_FAULTY_ORDERS = 5
-"""Maximum number of faulty orders in a batch; if more orders fail, the failure counts as general."""
+"""Number of faulty orders after which a batch is no longer split to find more of them."""
 
 
 class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountingChecks):
     """A backend that schedules the jobs of one Slurm controller.
 
-    A start pins a job to a list of nodes. If Slurm would distribute equal shares differently, the start also sets a
-    number of tasks per node. This also fixes the number of nodes. For a job that is placed task by task, the start sets
-    the number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin restores the
-    record fields that the pin changed.
+    A start pins a job to a list of nodes. If Slurm might not distribute equal shares as planned, the start also sets a
+    number of tasks per node, which fixes the number of nodes. For a job that is placed task by task, the start sets the
+    number of nodes, and Slurm distributes the tasks as `resolve_layouts` predicts. Clearing the pin restores the record
+    fields that the pin changed.
     """
 
     scheduler_interval_s = 60.0  # `sched_interval` of SchedulerParameters
     history_missing = False
-    """Whether the last `history` was incomplete because the accounting database did not answer."""
+    """Whether the last `read_history` was incomplete because the accounting database did not answer."""
     preemption_options: PreemptionOptions | None = None
 
     def __init__(
@@ -114,7 +114,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._translator: SlurmTranslator | None = None
         self._config: Record = {}
         self._restores: dict[int, str] = {}
-        """The bridge's pins: by job number, the scontrol settings that restore what the pin changed."""
+        """The scontrol settings that restore what the bridge's pins changed, by job number."""
         self._under_way: dict[int, SentJobStart] = {}
         """Starts sent by the bridge, by job number, until the job is observed running or held again."""
 
@@ -168,7 +168,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
-        """Return the ended jobs in the accounting database, or those that slurmctld remembers if the query fails."""
+        """Return ended jobs from the accounting database, or if it fails, from slurmctld."""
         translator = self._get_translator()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -210,7 +210,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return bool(pins.tasks_per_node) and parse_release(str(self._config["version"])) < EQUAL_SHARES_SINCE
 
     def _format_restore(self, order: StartOrder) -> str:
-        """Return the scontrol settings that undo the start's changes to the job's record, except its nice value."""
+        """Return scontrol settings that undo a start's changes, except to the nice value."""
         pins = self._get_pins(order)
         restore = pins.restore_all if self._sets_cpus_per_node(pins) else pins.restore
         return f"Partition={pins.partitions} {restore}".rstrip() if pins.partitions else restore
@@ -245,7 +245,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return self._send_orders("start", sent)
 
     def _compute_raised_nices(self, orders: Sequence[StartOrder]) -> dict[int, tuple[int, int]]:
-        """Return the original and the raised nice value by job number, for jobs ranked below unmanaged ones."""
+        """Return the original and the new nice value of each job to boost, by job number."""
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         if (
             not self._most_boost
@@ -273,7 +273,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def release(self, job_ids: Sequence[int]) -> Sequence[Outcome]:
-        """Release jobs; before the first observation, treat every node list of these jobs as a pin."""
+        """Release jobs; before the first observation, treat their node lists as pins."""
         if self._translator is None:
             self._restores.update(dict.fromkeys(job_ids, ""))
         return self._send_and_clear_pins("release", job_ids)
@@ -296,7 +296,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def read_ranks(self) -> Sequence[QueueRank]:
-        """Return the ranks of the jobs in the last observation, with fresh `sprio` values."""
+        """Return the ranks of the last observation's jobs from current `sprio` values."""
         seen = self._seen or self._transport.read()
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         partitions = {} if policy_snapshot is None else policy_snapshot.partitions
@@ -311,7 +311,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        """Write the lease into a reservation in the far future, which operators may create."""
+        """Write the lease into a far-future reservation, which operators may create."""
         seen = (
             None
             if expected is None or self._seen is None
@@ -326,7 +326,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     @override
     def run_checks(self) -> Sequence[Check]:
         if self._policy is not None:
-            self._policy.start_reading()  # The policy commands run in the background meanwhile.
+            self._policy.start_reading()  # The policy commands run during the calls below.
         try:
             facts = self._transport.gather_facts()
         except BackendStarting:
@@ -348,7 +348,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def accounting_checks(self, days: float) -> Sequence[Check]:
-        """Wait for the accounting database for at most `ACCOUNTING_WAIT_S`."""
+        """Return the accounting check; wait for it at most `ACCOUNTING_WAIT_S`."""
         seen, until_s = self._transport.read(), time.monotonic() + ACCOUNTING_WAIT_S
         machine, partitions = self._get_translator().read_partitions(seen)
         while True:
@@ -363,7 +363,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             time.sleep(1.0)
 
     def _run_policy_checks(self, records: SlurmRecords) -> list[Check]:
-        """Read the site's policy and return its checks. This may wait, because only the doctor calls it."""
+        """Return checks of the site's policy; wait for it, as only the doctor calls this."""
         if self._policy is None:
             return []
         if self._policy.policy_snapshot is None:
@@ -383,7 +383,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         self._transport.close()
 
     def _within_policy(self, seen: Observation, records: SlurmRecords, notes: tuple[str, ...]) -> Observation:
-        """Return the observation with the site's priorities and limits applied, if the policy has been read."""
+        """Return the observation with the site's priorities and limits, if known."""
         if self._policy is None:
             return seen
         if self._policy.policy_snapshot is None:
@@ -400,7 +400,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return dataclasses.replace(ranked, notes=notes) if notes else ranked
 
     def _get_translator(self) -> SlurmTranslator:
-        """Return the translator; on first use, create it from the controller's configuration."""
+        """Return the translator, which is created on first use from the configuration."""
         if self._translator is None:
             self._config = self._transport.read_config()
             text = " ".join(self._config["select_type_parameters"] or ()).upper()
@@ -419,12 +419,12 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return self._translator
 
     def _get_account_parents(self) -> Mapping[str, str] | None:
-        """Return the parent of each account, or None if the policy was never read."""
+        """Return the parent of each account, or None if no policy has been read."""
         policy_snapshot = self._policy.policy_snapshot if self._policy is not None else None
         return None if policy_snapshot is None else policy_snapshot.site.accounts.parent_by_account
 
     def _send_and_clear_pins(self, kind: OrderKind, job_ids: Sequence[int]) -> list[Outcome]:
-        """Send a command that also clears the bridge's pins. Return the outcomes."""
+        """Send a command that also clears the bridge's pins, and return the outcomes."""
         outcomes = self._send_orders(
             kind, [{"job": job_id, "clear": self._get_unpin_settings(job_id)} for job_id in job_ids]
         )
@@ -434,7 +434,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
         return outcomes
 
     def _get_unpin_settings(self, job_id: int) -> str:
-        """Return the scontrol settings that clear the bridge's pin on a job, or "" if it has none."""
+        """Return the scontrol settings that clear the bridge's pin on a job, if any."""
         if job_id not in self._restores:
             return ""
         return f"{CLEAR_NODE_LIST} {self._restores[job_id]}".rstrip()
@@ -442,7 +442,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
     def _send_orders(self, kind: OrderKind, orders: Sequence[Record]) -> list[Outcome]:
         """Send orders in batches and return their outcomes.
 
-        Raise if the first batch fails. Later failures become outcomes.
+        Raise `BackendError` if the first batch fails. Later failures become outcomes.
         """
         outcomes: list[Outcome] = []
         for at in range(0, len(orders), BATCH_SIZE):
@@ -461,18 +461,18 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
 
 def _suggest_remedy(error: BackendError) -> str:
-    """Return advice for the operator about a failed reading."""
+    """Return advice to the operator about a failed reading."""
     if isinstance(error, AnswerNotUnderstood):
-        return "run the command again; if its output is complete, report it with the version of Slurm"
+        return "run the command again; if its output is complete, report it with Slurm's version"
     return "start slurmctld, or correct slurm.conf and munge on this host"
 
 
 def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:
-    """Send orders and return their outcomes; if a batch is rejected as a whole, fail only the faulty orders.
+    """Send orders and return their outcomes, so that a faulty order fails no others.
 
-    A crash of the child process counts as a rejection. Each half is sent again until the faulty orders are found;
-    sending an order twice is safe. If every order fails, the failure is general and is raised. A call that times out is
-    not repeated.
+    If a batch is rejected as a whole, each half is sent again until the faulty orders are found. Sending an order twice
+    is safe. A crash of the child process counts as a rejection. If `MAX_FAULTY_ORDERS` orders fail and none succeeds,
+    the failure is general and is raised. A call that times out is not repeated.
     """
     culprits: list[BackendError] = []
 

@@ -1,4 +1,4 @@
-"""Check a Slurm cluster for the requirements of control mode."""
+"""Check whether a Slurm cluster meets the requirements of control mode."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cpsched_bridge.ports import Check, UnusableObject
 
 CLOCK_TOLERANCE_S = 3
 MIN_MIN_JOB_AGE_S = 60
-"""Minimum `MinJobAge`:
+"""Minimum `MinJobAge` in seconds.
 
-below it, slurmctld might forget an ended job between two readings of a bridge that backs off.
+Below it, slurmctld might forget an ended job between two readings of a bridge that backs off.
 """
 DEEP_QUEUE_JOBS = 1000
 LINEAR = "select/linear"
 """The node selection plugin that gives each job whole nodes."""
 PREEMPT_TYPES = ("preempt/qos", "preempt/partition_prio")
 MAX_READING_S, MAX_READING_CALLS = 60, 8
-"""Maximum duration of a reading in seconds, after which the dead-man timer acts, and maximum number of its calls."""
+"""Maximum duration in seconds of a reading, after which the dead-man timer acts, and maximum number of its calls."""
 MAX_LISTED_ITEMS = 5
 """Maximum number of jobs, limits or partitions that a check lists."""
 
@@ -35,7 +35,7 @@ MAX_LISTED_ITEMS = 5
 def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy: bool = True) -> list[Check]:
     """Return all checks of the facts from `SlurmTransport.gather_facts`.
 
-    - `transport_text`: the transport and the reason for choosing it.
+    - `transport_text`: the transport and the reason for the choice.
     - `reads_policy`: whether `options.site_policy` is set.
     """
     config = facts["config"]
@@ -67,9 +67,9 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
 def run_policy_checks(
     policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
 ) -> list[Check]:
-    """Return checks that the site's policy is readable and yields the priorities that `sprio` shows.
+    """Return the checks of the site's policy, and of its priorities against `sprio`.
 
-    `shown` is the output of `sprio`; None if it failed.
+    `shown` is the output of `sprio`, or None if the command failed.
     """
     found = [check_policy_reading(policy_snapshot, failures)]
     if policy_snapshot is not None:
@@ -89,7 +89,7 @@ def run_policy_checks(
 
 
 def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
-    """Report objects with an unusable field; only these objects are omitted from the plan."""
+    """Report objects that the plan omits, because they have an unusable field."""
     ok = not unusable
     return Check(
         "objects",
@@ -106,7 +106,7 @@ def check_usable_objects(unusable: Sequence[UnusableObject]) -> Check:
 def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str]) -> Check:
     """Check that the site's policy can be read.
 
-    Without accounting, a cluster has no shares and limits, and the check still passes.
+    Without accounting, a cluster has neither shares nor limits, and the check still passes.
     """
     if policy_snapshot is None:
         why = "; ".join(failures.values()) or "no response"
@@ -130,14 +130,14 @@ def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: M
 
 
 def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot) -> Check:
-    """Check that Slurm's priorities for jobs that are not held match the computed ones."""
+    """Check that the computed priorities of jobs that are not held equal Slurm's."""
     if policy_snapshot.rules.kind == "basic":
         return Check("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
     if compared is None:
         remedy = "allow the bridge's user to run sprio on this host"
         return Check("priorities", False, "not compared: sprio did not answer", remedy, required=False)
     different = compared.differences
-    detail = f"equal to sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} not held"
+    detail = f"equal to sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'unheld job')}"
     if not compared.jobs:
         detail = "not compared: every pending job is held or names several partitions"
     if different:
@@ -154,7 +154,7 @@ def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePoli
 def check_unmodelled_limits(policy_snapshot: SitePolicySnapshot) -> Check:
     """Report limits that are not modelled.
 
-    Slurm rejects a start that exceeds one, and the job keeps waiting.
+    Slurm rejects a start that exceeds such a limit, and the job keeps waiting.
     """
     odd = policy_snapshot.unmodelled
     return Check(
@@ -232,7 +232,7 @@ def check_accounting(facts: Mapping[str, Any]) -> Check:
 
 
 def check_versions(facts: Mapping[str, Any]) -> Check:
-    """Check that neither the clients nor the client library are newer than the controller."""
+    """Check that the clients on this host are not newer than the controller."""
     controller, clients = str(facts["config"]["version"] or ""), str(facts["clients"] or "")
     pyslurm = facts.get("pyslurm")
     ok = not clients or not controller or parse_release(clients) <= parse_release(controller)
@@ -248,8 +248,8 @@ def check_versions(facts: Mapping[str, Any]) -> Check:
 def check_call_limit(limit: Mapping[str, float], by_pyslurm: bool) -> Check:
     """Check whether slurmctld's call limit (`rl_enable`) slows the bridge down.
 
-    A reading needs up to 8 calls and a start 1 to 4. pyslurm does not respect the limit: its calls sleep until their
-    deadline and are then killed before they finish.
+    A reading needs up to 8 calls, and a start needs 1 to 4. pyslurm does not respect the limit: its calls sleep until
+    their deadline and are then killed.
     """
     remedy = (
         "run the bridge and the dead-man timer as SlurmUser, which is exempt. Alternatively, raise rl_bucket_size and "
@@ -271,7 +271,7 @@ def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
-    """Check that both of Slurm's scheduling loops are enabled; otherwise released jobs never start."""
+    """Check that both of Slurm's scheduling loops are enabled to start released jobs."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
     return Check(
@@ -283,7 +283,7 @@ def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Check:
-    """Check that preemption is off, or that preempted jobs end or wait again and the bridge reads who may preempt."""
+    """Check that preemption is off, or that the bridge supports its mode and rules."""
     kind, mode = config["preempt_type"], str(config["preempt_mode"] or "OFF").upper()
     words = {word.strip() for word in mode.split(",")}
     off = words == {"OFF"}
@@ -295,14 +295,14 @@ def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Ch
 
 
 def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> Check:
-    """Check that no QOS or partition suspends preempted jobs, and that the preempting QOS could be read."""
+    """Check that preempted jobs are not suspended, and that the QOS could be read."""
     suspended = sorted(name for name in rules.classes if rules.preemptors_of(name) and rules.mode_of(name) == "suspend")
     if suspended:
         detail = f"{rules.kind} {abbreviate(suspended, MAX_LISTED_ITEMS)}: PreemptMode=SUSPEND"
         return Check("preempted jobs", False, detail, "set PreemptMode=REQUEUE or CANCEL there", mode="control")
     if rules.kind == "qos" and "qos" in failures:
         remedy = "allow the bridge's user to run sacctmgr show qos on this host"
-        return Check("preempted jobs", False, f"QOSes cannot be read: {failures['qos']}", remedy, mode="control")
+        return Check("preempted jobs", False, f"QOS cannot be read: {failures['qos']}", remedy, mode="control")
     names = [name for name in sorted(rules.classes) if rules.preemptors_of(name)]
     return Check(
         "preempted jobs",
@@ -343,7 +343,7 @@ def check_topology(facts: Mapping[str, Any]) -> Check:
 
 
 def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
-    """Check that accounting tracks every GPU type.
+    """Check that accounting tracks every type of generic resource.
 
     pyslurm shows GPUs requested with --gpus only if accounting tracks them.
     """
@@ -359,7 +359,7 @@ def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
 
 
 def check_clocks(ahead_s: int) -> Check:
-    """Check that the clocks agree; begin times, reservations and waits use the controller's clock."""
+    """Check that this host's clock agrees with slurmctld's, which determines times."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
         "clocks",
@@ -388,7 +388,7 @@ def check_submit_plugin(config: Mapping[str, Any]) -> Check:
 
 
 def check_backfill(config: Mapping[str, Any]) -> Check:
-    """Check that Slurm uses backfill, because its own scheduler takes over when the bridge pauses."""
+    """Check that Slurm, which takes over when the bridge pauses, uses backfill."""
     ok = config["scheduler_type"] == "sched/backfill"
     return Check("fallback", ok, str(config["scheduler_type"]), "set SchedulerType=sched/backfill", required=False)
 
@@ -429,6 +429,6 @@ def check_site_factor(config: Mapping[str, Any]) -> Check:
     plugin = config["priority_site_factor_plugin"]
     ok = not plugin or str(plugin).endswith("/none")
     remedy = (
-        "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts; or use another mode"
+        "remove PrioritySiteFactorPlugin from slurm.conf, because the plugin overwrites boosts, or use another mode"
     )
     return Check("site factor", ok, "no plugin sets it" if ok else f"set by {plugin}", remedy, mode="advise")

@@ -22,11 +22,11 @@ from cpsched_bridge.settings import Section
 
 SELECTED_BY_OPTION = "selected by options.transport"
 DEFAULT_DECISION_LIMIT_S = 0.1
-"""Default time limit of a decision for a Slurm cluster, in seconds."""
+"""Default time limit for a decision on a Slurm cluster, in seconds."""
 
 
 class Options(Section):
-    """The options in the Slurm adapter's section of the settings file; slurm.conf defines everything else."""
+    """The Slurm adapter's options; slurm.conf defines everything else."""
 
     transport: Literal["auto", "pyslurm", "cli"] = Field(
         default="auto",

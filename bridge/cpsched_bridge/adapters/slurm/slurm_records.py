@@ -16,7 +16,7 @@ Record = dict[str, Any]
 Layout = Sequence[Sequence[Any]]
 """A job's allocation on its nodes: [nodes, CPUs, memory in MiB, {generic resource: count}] for each part.
 
-All nodes of a part (a hostlist) have the same amounts, which are per node.
+The nodes are a hostlist. The amounts are per node, and are the same on all nodes of a part.
 """
 
 
@@ -40,7 +40,7 @@ class SlurmRecords:
     outside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Groups, by user, that partitions allow and that the user is known not to belong to."""
     topologies: Mapping[str, Record] = field(default_factory=dict)
-    """Topology records from `make_topology_record`, by the name that partitions use; "" if they name none."""
+    """Topology records from `make_topology_record`, by the name that partitions use ("" if they name no topology)."""
 
 
 COMMON_JOB_FIELDS = (
@@ -126,10 +126,10 @@ PLACED_JOB_FIELDS = ("allocated_nodes", "allocated_tres", "requested_tres", "res
 """Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")
-"""Fields that list the unusable fields of a node, partition or reservation, as text by field; None if all are usable.
+"""Fields that describe the unusable fields of a node, partition or reservation, by field; None if all are usable.
 
 - `unreadable`: fields of this record that could not be read and are therefore None.
-- `unknown`: Slurm fields that the adapter does not list, or whose values it does not list.
+- `unknown`: Slurm fields whose names or values the adapter does not list.
 """
 
 NEVER_S = 0x7FFFFFFF
@@ -251,16 +251,16 @@ ENDED_JOB_FIELDS = (
 
 
 def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
-    """Return the record of a topology.
+    """Return a topology's record.
 
     - `plugin`: the topology plugin; empty if it accepts every set of nodes.
-    - `networks`: the topmost switch or the block above each node, by node; empty if unknown.
+    - `networks`: the topmost switch above each node, or the node's block, by node; empty if unknown.
     """
     return {"plugin": plugin, "networks": dict(networks)}
 
 
 PARTITIONS_FIELD = "partitions"
-"""Field that `in_partition` adds to a job's record: the partitions that the job names, if it names several."""
+"""Field that `in_partition` adds to the record of a job that names several partitions: these partitions."""
 
 
 SETTABLE_PARTITIONS_PATTERN = r"[\w.+@-]+(?:,[\w.+@-]+)*"
@@ -268,7 +268,7 @@ SETTABLE_PARTITIONS_PATTERN = r"[\w.+@-]+(?:,[\w.+@-]+)*"
 
 
 def in_partition(record: Record, name: str) -> Record:
-    """Return a pending job's record as if the job named only this one of its partitions."""
+    """Return a pending job's record as if `name` were the job's only partition."""
     if record["partition"] == name:
         return record
     return {**record, "partition": name, PARTITIONS_FIELD: record["partition"]}
@@ -285,10 +285,10 @@ def to_closed_node(record: Record) -> Record:
 
 
 def to_closed_reservation(record: Record) -> Record:
-    """Return a reservation's record in which unreadable fields are replaced by the most restrictive values.
+    """Return a reservation's record with the strictest values for unreadable fields.
 
-    With an unreadable start or end, the reservation counts as already begun or as never ending. With any unusable
-    field, its flags count as unreadable.
+    If its start or end is unreadable, the reservation counts as already begun or as never ending. If any field is
+    unusable, its flags count as unreadable.
     """
     unread = record.get("unreadable") or {}
     if not (unread or record.get("unknown")):

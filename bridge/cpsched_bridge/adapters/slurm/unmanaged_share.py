@@ -1,4 +1,4 @@
-"""Compute the share of a site's ended jobs that the bridge would have left to Slurm.
+"""Compute the share of ended jobs that the bridge would have left to Slurm.
 
 The accounting database does not record every request: task layouts, `--nodelist`, `--switches` and `--oversubscribe`
 are missing. The share is therefore a lower bound.
@@ -36,7 +36,7 @@ MAX_LISTED_REASONS = 5
 
 @dataclass(slots=True)
 class JobAmount:
-    """A number of jobs, and the node-seconds that they used."""
+    """A number of jobs, and their node-seconds."""
 
     jobs: int = 0
     node_s: int = 0
@@ -47,14 +47,14 @@ class JobAmount:
         self.node_s += max(1, record["num_nodes"] or 1) * (record["end_time"] - record["start_time"])
 
     def format_shares(self, total: JobAmount) -> str:
-        """Return the shares of the jobs and of the node-hours."""
+        """Return the shares of jobs and node-hours as text."""
         hours = self.node_s / max(1, total.node_s)
         return f"{format_percent(self.jobs / total.jobs, 1)} of jobs, {format_percent(hours, 1)} of node-hours"
 
 
 @dataclass(frozen=True, slots=True)
 class UnmanagedShare:
-    """The jobs that ran, and the subset that the bridge would have left to Slurm, by reason."""
+    """All jobs that ran, and the jobs that the bridge would have left to Slurm."""
 
     total: JobAmount = field(default_factory=JobAmount)
     left: dict[str, JobAmount] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class UnmanagedShare:
     def of(
         cls, past: Iterable[Record], machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]
     ) -> UnmanagedShare:
-        """Return the share for the accounting database's jobs, `past`, which have the fields in `PAST_FIELDS`."""
+        """Return the share for accounting records with the fields in `ENDED_JOB_FIELDS`."""
         found = cls()
         for record in filter(has_run_in_database, past):
             found.total.add(record)
@@ -73,7 +73,7 @@ class UnmanagedShare:
 
     def check(self, days: float) -> Check:
         """Return the share as a line of `cpsched doctor`."""
-        what = f"{format_count(self.total.jobs, 'job')} of the last {days:g} days"
+        what = f"{format_count(self.total.jobs, 'job')} in the last {days:g} days"
         by_hours = sorted(self.left.items(), key=lambda each: (-each[1].node_s, each[0]))
         whys = [f"{why} ({amount.format_shares(self.total)})" for why, amount in by_hours]
         left = self.left.values()
@@ -81,9 +81,9 @@ class UnmanagedShare:
         return Check(
             "accounting share",
             not self.left,
-            f"at least {every.format_shares(self.total)}, from {what}: {abbreviate(whys, MAX_LISTED_REASONS, '; ')}"
+            f"at least {every.format_shares(self.total)}, among {what}: {abbreviate(whys, MAX_LISTED_REASONS, '; ')}"
             if self.left
-            else f"none known, from {what}",
+            else f"none known among {what}",
             "no action needed: Slurm starts these jobs. The page on managed jobs lists the reasons",
             required=False,
             mode="control",
@@ -91,7 +91,7 @@ class UnmanagedShare:
 
 
 def why_left(record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]) -> str | None:
-    """Return why the bridge would have left an ended job to Slurm, by the rules for pending jobs; None if not known."""
+    """Return why the bridge would have left an ended job to Slurm; None if unknown."""
     partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)
     tres, words = record["allocated_tres"] or {}, record["constraints"] or []
     asked = {

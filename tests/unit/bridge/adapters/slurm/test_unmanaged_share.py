@@ -60,10 +60,10 @@ def test_shares_count_jobs_and_node_hours_of_started_jobs() -> None:
     ]
     check = share(Scene(), *past).check(7)
     assert check.detail == (
-        "at least 66.7 % of jobs, 75.0 % of node-hours, from 3 jobs of the last 7 days: "
+        "at least 66.7 % of jobs, 75.0 % of node-hours, among 3 jobs in the last 7 days: "
         "requests a reservation (33.3 % of jobs, 50.0 % of node-hours); "
         "requests features 'a*2' with counts (33.3 % of jobs, 25.0 % of node-hours)"
     )
     assert (check.ok, check.required, check.mode) == (False, False, "control")
-    assert share(Scene(), ended()).check(2.5).detail == "none known, from 1 job of the last 2.5 days"
+    assert share(Scene(), ended()).check(2.5).detail == "none known among 1 job in the last 2.5 days"
     assert share(Scene()).check(1).ok
