@@ -1,4 +1,4 @@
-"""Code that the adapters for real clusters share; it is independent of any particular scheduler.
+"""Provide code that the adapters for real clusters share, for any scheduler.
 
 - `parallel_commands`: runs programs in parallel with one deadline.
 - `node_table`: represents nodes, capacities and node sets as a `Cluster`.

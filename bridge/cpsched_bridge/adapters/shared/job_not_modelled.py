@@ -7,7 +7,7 @@ from cpsched.model import PendingCode, PendingReason
 
 
 class JobNotModelled(Exception):
-    """An error for a job that cannot be managed, with a general and a detailed reason."""
+    """An error for a job that cannot be modelled, with a general and a full reason."""
 
     def __init__(self, what: str, full: str = "") -> None:
         super().__init__(full or what)
@@ -25,4 +25,4 @@ def unreadable_reason(error: object) -> PendingReason:
 
 
 UNREADABLE_FIELD_ERRORS = (ValueError, TypeError, ArithmeticError)
-"""Exceptions that the translation of an unreadable field may raise, for example if a limit is out of range."""
+"""Exceptions that the translation of an unreadable field may raise, for example for a limit that is out of range."""

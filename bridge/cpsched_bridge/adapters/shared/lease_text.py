@@ -1,4 +1,4 @@
-"""Format and parse the lease of the bridge in control."""
+"""Format and parse the controlling bridge's lease."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def format_lease(lease: Lease) -> str:
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """Return the lease in `text`. Malformed text becomes a lease whose location begins with `unknown`."""
+    """Return the lease in `text`; malformed text becomes a location after `unknown`."""
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

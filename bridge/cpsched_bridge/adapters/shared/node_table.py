@@ -1,4 +1,4 @@
-"""Translate a real cluster's nodes into a `Cluster` in which equal node sets share one row."""
+"""Translate nodes into a `Cluster` in which equal node sets share one row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cpsched.model import BoolArray, Cluster, IntArray, NodeSetCondition
 CORES = 0
 MEMORY = 1
 FIRST_OTHER_RESOURCE = 2
-"""Columns of a node table's capacity. Other resources begin at column `FIRST_OTHER_RESOURCE`."""
+"""Columns of a node table's capacity; other resources begin at `FIRST_OTHER_RESOURCE`."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class ConfiguredNodeTable:
     """A table of the nodes as configured, valid while readings show the same `key`."""
 
     key: object
-    """Facts from the node records with which this table was built."""
+    """The facts from the node records that this table was built from."""
     names: tuple[str, ...]
     index: dict[str, int]
     resources: tuple[str, ...]
@@ -47,7 +47,7 @@ class ConfiguredNodeTable:
         return mask
 
     def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition) -> int:
-        """Return the row of the node set `mask`, which is the intersection of `parts`. Add the set if it is new."""
+        """Return the row of node set `mask`, the intersection of `parts`; add a new set."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
@@ -62,7 +62,7 @@ class ConfiguredNodeTable:
         return self._set_parts[row]
 
     def build_cluster(self) -> Cluster:
-        """Return the cluster with all node sets. Until a set is added, return the same object."""
+        """Return the cluster, which is the same object until a node set is added."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(

@@ -1,8 +1,8 @@
-"""Run programs in parallel with one deadline, and return all answers or raise a `BackendError`.
+"""Run programs in parallel with one deadline, and return all answers or fail.
 
 An answer is valid if its program exited, the adapter's `ExitInterpreter` reports no error, and the output has at most
 `MAX_OUTPUT_BYTES`. Programs are killed at the deadline and when the bridge dies. Optionally, the deadline limits the
-time without output instead: each output extends it, up to a final deadline.
+time without output instead: any output extends it, up to a final deadline.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class _RunningProgram:
 
 
 class ParallelCommands:
-    """A set of programs that run in parallel. `commands` maps the name of an answer to its program.
+    """A set of programs that run in parallel.
 
-    `environment` is their environment, and `typed` is their standard input, by the same names. If `most_s` exceeds
-    `deadline_s`, the programs may print nothing for `deadline_s` seconds and take `most_s` seconds in total. The
-    constructor raises `CommandRefused` if a program cannot be run.
+    `commands` maps the name of each answer to its program, and `typed` maps it to the program's standard input. If
+    `most_s` exceeds `deadline_s`, the programs may print nothing for `deadline_s` seconds, and take `most_s` seconds in
+    total. The constructor raises `CommandRefused` if a program cannot be run.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ParallelCommands:
         return _RunningProgram(process)
 
     def wait_for_outputs(self, wait_s: float) -> bool:
-        """Wait at most `wait_s` seconds. Return whether `collect_outputs` can return immediately."""
+        """Wait at most `wait_s` seconds; return whether `collect_outputs` would not wait."""
         waits_until_s = time.monotonic() + wait_s
         while self._running and self._error is None:
             left_s = min(waits_until_s, self._until_s) - time.monotonic()
@@ -109,7 +109,7 @@ class ParallelCommands:
         return self._error is not None or not self._running
 
     def collect_outputs(self) -> dict[str, str]:
-        """Wait at most until the deadline, and return all answers by name, with invalid UTF-8 escaped.
+        """Return all answers by name, with invalid UTF-8 escaped, by the deadline.
 
         - Raise `BackendUnavailable` if the controller was not reached, or if an answer is damaged.
         - Raise `BackendTimeout` if the deadline passes first.
@@ -144,7 +144,7 @@ class ParallelCommands:
             running.printed.append(chunk)
         if size > MAX_OUTPUT_BYTES:
             command = " ".join(self._commands[key.data][:3])
-            self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes: killed")
+            self._error = BackendUnavailable(f"{command}: printed more than {MAX_OUTPUT_BYTES} bytes; killed")
 
     def _read_exit_codes(self) -> None:
         """Interpret the exit statuses of programs that have closed both outputs."""
@@ -174,5 +174,5 @@ class ParallelCommands:
 
 
 def format_complaint(complaint: str, status: int) -> str:
-    """Return error output as one line for display, or the exit status if the output is empty."""
+    """Return error output as one line, or the exit status if the output is empty."""
     return "; ".join(line.strip() for line in complaint.splitlines() if line.strip()) or f"exit status {status}"
