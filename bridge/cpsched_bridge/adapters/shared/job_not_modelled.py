@@ -7,7 +7,7 @@ from cpsched.model import PendingCode, PendingReason
 
 
 class JobNotModelled(Exception):
-    """An error for a job that cannot be modelled, with a general and a full reason."""
+    """An error for a job that is not modelled, with a general and a detailed reason."""
 
     def __init__(self, what: str, full: str = "") -> None:
         super().__init__(full or what)

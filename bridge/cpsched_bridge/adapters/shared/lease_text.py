@@ -15,7 +15,7 @@ def format_lease(lease: Lease) -> str:
 
 
 def parse_lease(text: str, unknown: str) -> Lease:
-    """Return the lease in `text`; malformed text becomes a location after `unknown`."""
+    """Return the lease in `text`; if malformed, the lease's location quotes the text."""
     found = dict(parse_qsl(text))
     try:
         return Lease(found["bridge"], found["run"], int(found["beat"]), escape_controls(found["on"]))

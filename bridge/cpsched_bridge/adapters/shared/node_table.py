@@ -47,7 +47,7 @@ class ConfiguredNodeTable:
         return mask
 
     def intern_node_set(self, mask: BoolArray, *parts: NodeSetCondition) -> int:
-        """Return the row of node set `mask`, the intersection of `parts`; add a new set."""
+        """Return the row of `mask`, the intersection of `parts`, and add it if it is new."""
         content = mask.tobytes()
         row = self._sets.get(content)
         if row is None:
@@ -62,7 +62,7 @@ class ConfiguredNodeTable:
         return self._set_parts[row]
 
     def build_cluster(self) -> Cluster:
-        """Return the cluster, which is the same object until a node set is added."""
+        """Return the cluster, which is the same object until the table changes."""
         if self._cluster is None:
             names = tuple(" & ".join(map(str, parts)) for parts in self._set_parts)
             self._cluster = Cluster(

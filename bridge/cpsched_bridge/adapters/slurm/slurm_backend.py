@@ -168,7 +168,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def read_history(self) -> Sequence[EndedJob]:
-        """Return ended jobs from the accounting database, or if it fails, from slurmctld."""
+        """Return ended jobs from the accounting database or, if it fails, slurmctld."""
         translator = self._get_translator()
         seen = self._transport.read()
         if not self._config.get("accounting_storage_type"):
@@ -348,7 +348,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
 
     @override
     def accounting_checks(self, days: float) -> Sequence[Check]:
-        """Return the accounting check; wait for it at most `ACCOUNTING_WAIT_S`."""
+        """Return the accounting check, waiting at most `ACCOUNTING_WAIT_S` for data."""
         seen, until_s = self._transport.read(), time.monotonic() + ACCOUNTING_WAIT_S
         machine, partitions = self._get_translator().read_partitions(seen)
         while True:
@@ -363,7 +363,7 @@ class SlurmBackend(Backend, SupportsBoost, SupportsPreemption, SupportsAccountin
             time.sleep(1.0)
 
     def _run_policy_checks(self, records: SlurmRecords) -> list[Check]:
-        """Return checks of the site's policy; wait for it, as only the doctor calls this."""
+        """Return checks of the site's policy. Only the doctor calls this, so it may wait."""
         if self._policy is None:
             return []
         if self._policy.policy_snapshot is None:
@@ -468,7 +468,7 @@ def _suggest_remedy(error: BackendError) -> str:
 
 
 def _send_isolating_failures(command: Command, orders: Sequence[Record]) -> list[Outcome]:
-    """Send orders and return their outcomes, so that a faulty order fails no others.
+    """Send orders and return their outcomes; a faulty order does not fail the others.
 
     If a batch is rejected as a whole, each half is sent again until the faulty orders are found. Sending an order twice
     is safe. A crash of the child process counts as a rejection. If `MAX_FAULTY_ORDERS` orders fail and none succeeds,

@@ -67,7 +67,7 @@ def run_checks(facts: Mapping[str, Any], transport_text: str = "", reads_policy:
 def run_policy_checks(
     policy_snapshot: SitePolicySnapshot | None, failures: Mapping[str, str], shown: str | None, records: SlurmRecords
 ) -> list[Check]:
-    """Return the checks of the site's policy, and of its priorities against `sprio`.
+    """Return checks of the site's policy and a comparison of priorities with `sprio`.
 
     `shown` is the output of `sprio`, or None if the command failed.
     """
@@ -130,14 +130,14 @@ def check_policy_reading(policy_snapshot: SitePolicySnapshot | None, failures: M
 
 
 def check_priorities(compared: SprioComparison | None, policy_snapshot: SitePolicySnapshot) -> Check:
-    """Check that the computed priorities of jobs that are not held equal Slurm's."""
+    """Check that the computed priorities of jobs without a hold equal Slurm's."""
     if policy_snapshot.rules.kind == "basic":
         return Check("priorities", True, "priority/basic: jobs are ordered by arrival", required=False)
     if compared is None:
         remedy = "allow the bridge's user to run sprio on this host"
         return Check("priorities", False, "not compared: sprio did not answer", remedy, required=False)
     different = compared.differences
-    detail = f"equal to sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'unheld job')}"
+    detail = f"as in sprio for {compared.jobs - len(different)} of {format_count(compared.jobs, 'job')} without a hold"
     if not compared.jobs:
         detail = "not compared: every pending job is held or names several partitions"
     if different:
@@ -271,7 +271,7 @@ def check_job_shrink(parameters: Mapping[str, Any]) -> Check:
 
 
 def check_scheduler_intervals(parameters: Mapping[str, Any]) -> Check:
-    """Check that both of Slurm's scheduling loops are enabled to start released jobs."""
+    """Check that both of Slurm's scheduling loops, which start jobs, are enabled."""
     main, backfill_s = parameters.get("sched_interval", 60), parameters.get("bf_interval", 30)
     off = [name for name, value in (("sched_interval", main), ("bf_interval", backfill_s)) if str(value) == "-1"]
     return Check(
@@ -359,7 +359,7 @@ def check_gpu_tracking(config: Mapping[str, Any]) -> Check:
 
 
 def check_clocks(ahead_s: int) -> Check:
-    """Check that this host's clock agrees with slurmctld's, which determines times."""
+    """Check that this host's clock agrees with slurmctld's, which the bridge uses."""
     ok = abs(ahead_s) <= CLOCK_TOLERANCE_S
     return Check(
         "clocks",

@@ -23,7 +23,7 @@ RETRY_S = 30.0
 class PeriodicSitePolicyReader:
     """A cache of the last policy snapshot, which it keeps if a reading fails.
 
-    It is renewed after `PriorityCalcPeriod`, or earlier after `MAX_READ_INTERVAL_S`. Changes in failures are reported.
+    It is renewed every `PriorityCalcPeriod`, at least every `MAX_READ_INTERVAL_S`. Changes in failures are reported.
     """
 
     asking: SitePolicyQuery

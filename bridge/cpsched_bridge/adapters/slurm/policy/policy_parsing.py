@@ -560,7 +560,7 @@ def parse_licenses(text: str) -> dict[str, int]:
 
 
 def parse_site_policy(texts: Mapping[str, str]) -> SitePolicySnapshot:
-    """Return the policy in these answers, by name in `OUTPUT_NAMES` or "licenses".
+    """Return the policy in these answers, named as in `OUTPUT_NAMES`, or "licenses".
 
     Raise `UnreadablePolicyOutput` or `InvalidValue`. Without accounting (no answer for `state`), there are neither
     limits nor shares.

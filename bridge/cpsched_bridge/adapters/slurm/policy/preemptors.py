@@ -60,7 +60,7 @@ class PreemptorsLeftToSlurm:
         policy_snapshot: SitePolicySnapshot,
         options: PreemptionOptions | None = None,
     ) -> Observation:
-        """Return the observation without these jobs and the capacity that they will take."""
+        """Leave to Slurm the jobs that may preempt, with the capacity they will take."""
         rules = policy_snapshot.preemption
         if rules is None:
             return seen
@@ -97,7 +97,7 @@ class PreemptorsLeftToSlurm:
 
 @dataclass(frozen=True, slots=True)
 class _VictimPool:
-    """The price, mode and rank of each job that may be preempted, and Slurm's order."""
+    """The price, mode and rank of each preemptible job, and Slurm's order of victims."""
 
     prices: Mapping[int, PreemptibleJob]
     modes: Mapping[int, VictimMode]
@@ -215,7 +215,7 @@ class _PreemptorSearch:
     """Placements of the jobs to leave to Slurm, by job number."""
 
     def search(self) -> Iterator[PendingJob]:
-        """Yield the jobs to leave to Slurm, which take capacity by tier and priority."""
+        """Yield the jobs to leave; higher tiers and priorities take capacity first."""
         trial, given = FreeAmounts(self.seen.cluster, self.seen.free), set[int]()
         order = sorted(self.seen.pending, key=lambda each: (-each.job.tier, -each.job.priority))
         under_way = set[int]()
@@ -290,7 +290,7 @@ def _find_preemptible_jobs(
 def _list_preemptor_classes(
     seen: Observation, records: Sequence[Record], rules: PreemptionRules
 ) -> Iterator[tuple[RunningJob, int | None, tuple[str, ...]]]:
-    """Yield each preemptible job, its last checkpoint, and the classes of preemptors."""
+    """Yield each preemptible job, its last checkpoint, and its preemptors' classes."""
     known, classes = slurm_job_ids.index_running_records(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
         if (record := known.get(running.job.id)) is None:

@@ -211,7 +211,7 @@ class RankedJobs:
         return found
 
     def compute_counter_usage(self, records: Sequence[Record], now_s: int) -> list[int]:
-        """Return the running jobs' usage of every counter, whether modelled or not."""
+        """Return every counter's usage by running jobs, including unmodelled jobs."""
         found, alive = [], set()
         timed = self.book.counts_time
         for record in records:
@@ -256,7 +256,7 @@ class PriorityRanker:
     _due_s: int = 0
 
     def set_policy(self, policy_snapshot: SitePolicySnapshot) -> None:
-        """Switch to a snapshot when all jobs are ranked by it, or at once without jobs."""
+        """Switch to a snapshot after ranking all jobs by it, or now if no job is ranked."""
         if self._now.known:
             self._next = RankedJobs.for_policy(policy_snapshot)
         else:
@@ -300,7 +300,7 @@ def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> d
 
 
 def _build_running_attributes(record: Record, now_s: int) -> JobLimitAttributes:
-    """Return a running job's limit attributes; if `now_s` is set, for the time left."""
+    """Return a running job's limit attributes, for its time left if `now_s` is set."""
     tres = tres_of_record(record, "allocated_tres")
     left_min = max(0, (record.get("end_time") or now_s) - now_s) // 60 if now_s else 0
     user = record["user_name"] or str(record["user_id"])

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, pending_reasons, slurm_states
 
 BLOCKING_REASONS = frozenset({"", "None", "Priority", "Resources"})
-"""Reasons for which Slurm has tried or will try to start a job. A job with any other reason does not block others."""
+"""Reasons of jobs that Slurm has tried or will try to start. A job with any other reason does not block others."""
 _NO_NODES: frozenset[str] = frozenset()
 
 
@@ -54,7 +54,7 @@ def compute_start_boosts(
 
 
 def _may_block_others(record: Record) -> bool:
-    """Return whether a job may block others; it is not held and has no node list."""
+    """Return whether a pending job without a hold or a node list may block others."""
     return (
         record["state"] == slurm_states.PENDING
         and bool(record["priority"])

@@ -1,8 +1,8 @@
 """Find the nodes on which a job with a feature expression may run.
 
 Slurm evaluates parentheses first, then `&` and `|` from left to right with equal precedence
-(`_foreach_valid_feature_counts` in slurmctld/node_scheduler.c). All nodes of a job with `[a|b]` must have the same
-feature of the two, so on a single node `[a|b]` means `a|b`. A count such as `a*2` applies to several nodes.
+(`_foreach_valid_feature_counts` in slurmctld/node_scheduler.c). All nodes of a job with `[a|b]` must share one of
+the features, so on a single node `[a|b]` means `a|b`. A count such as `a*2` applies to several nodes.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class JobDependencyTargets:
         return tasks.get(slurm_job_ids.make_task_id(number, task)) or tasks.get(None, [])
 
     def _is_singleton_met(self, record: Record) -> bool:
-        """Return whether no job with this user and name has nodes or waits ahead of it."""
+        """Return whether no job of this user and name has nodes or waits ahead of it."""
         if not self._single:
             for job in self.jobs:
                 key = (job["user_id"], job["name"])

@@ -169,7 +169,7 @@ HELD = PendingReasonMeaning(
 AFTER_RUN = PendingReasonMeaning(
     "no job: Slurm shows it for jobs that have run",
     None,
-    "Slurm does not show it for a pending job. Otherwise, the bridge treats it as if it concerned every job.",
+    "Slurm does not show it for a pending job. If it did, the bridge would treat it as if it concerned every job.",
 )
 UNKNOWN = PendingReasonMeaning(
     "unknown: a reason that is not in this table", None, "The bridge treats it as if it concerned every job."
@@ -278,7 +278,7 @@ def reason_name(reason: str) -> str:
 
 @lru_cache(maxsize=1024)
 def get_reason_meaning(reason: str) -> PendingReasonMeaning:
-    """Return the meaning of a reason in the form that Slurm shows."""
+    """Return the meaning of a reason, which may be a name or a sentence."""
     name = reason_name(reason)
     if name in REASONS:
         return REASONS[name]

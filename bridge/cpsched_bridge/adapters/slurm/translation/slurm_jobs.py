@@ -1,7 +1,7 @@
 """Translate a Slurm record into a `Job`, as requested or as allocated.
 
 - `translate_pending_job` reads a pending record. Slurm must start a job exactly as decided, node by node. The function
-  therefore raises `JobNotModelled` for a request for which Slurm might do otherwise.
+  therefore raises `JobNotModelled` for a request that Slurm might place differently.
 - `translate_placed_job` reads the record of a job that has or had nodes: a running job, an ended job, or a job in the
   accounting database.
 - `translate_unreadable_job` handles contradictory facts: the job's nodes count as in use for a year.

@@ -24,7 +24,7 @@ Slurm allocates a GPU either as a whole or in shares. See "Sharding" in Slurm's 
 FLAT_TOPOLOGIES = frozenset({"", "topology/flat", "topology/none", "topology/default"})
 """Topology plugins that reject no set of nodes."""
 TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "block", "ring", "3d_torus", "hypercube"))
-"""Topology plugins that accept every single node. topology/torus3d accepts only its own placements."""
+"""Topology plugins that accept any single node. topology/torus3d accepts only its own placements."""
 
 
 def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:

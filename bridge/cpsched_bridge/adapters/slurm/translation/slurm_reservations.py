@@ -139,7 +139,7 @@ def find_magnetic_reservation(
     """Return the magnetic reservation in which Slurm could start a job now, or None.
 
     `span` is the job's start and end. Slurm does not start a job that would end after the reservation, unless the
-    reservation is FLEX. If it is unknown whether the job may use a reservation, the job counts as allowed.
+    reservation is FLEX. If it is unknown whether the job may use a reservation, assume that it may.
     """
     now_s, end_s = span
     for each in reservations:
@@ -210,10 +210,10 @@ class FutureCoreReservation:
     start_s: int
     parts: BoolArray
     room: IntArray
-    """Capacity minus the reserved amounts and those of jobs still running at the start, int64[N, R]."""
+    """Capacity minus the amounts reserved and the amounts of jobs still running at the start, int64[N, R]."""
 
     def begins_during_job(self, now_s: int, walltime_s: int) -> bool:
-        """Return whether a job started now would still be running at the start."""
+        """Return whether a job started now would still run when the reservation begins."""
         return now_s < self.start_s < now_s + walltime_s
 
     def mask_blocked_nodes(self, request: Request) -> BoolArray:

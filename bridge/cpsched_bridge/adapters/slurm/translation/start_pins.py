@@ -1,4 +1,4 @@
-"""Compute what a pin changes in a job's record, and the settings that restore it."""
+"""Compute what a pin changes in a job's record, and the settings that undo it."""
 
 from __future__ import annotations
 

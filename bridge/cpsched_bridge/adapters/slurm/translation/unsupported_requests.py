@@ -62,7 +62,7 @@ def requested_licenses(record: Record) -> dict[str, int] | None:
 
 
 def uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
-    """Return why a job's licences leave it to Slurm; None if all of them are `known`."""
+    """Return why a job's licences require Slurm to place it; None if all are `known`."""
     asked = requested_licenses(record)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason
@@ -72,7 +72,7 @@ def uncounted_licenses_reason(record: Record, known: Collection[str]) -> Pending
 
 
 class JobNeverFits(JobNotModelled):
-    """An error for a job that does not fit on the empty machine as modelled."""
+    """An error for a job that does not fit on the bridge's model of an empty machine."""
 
 
 def require_supported(record: Record) -> None:

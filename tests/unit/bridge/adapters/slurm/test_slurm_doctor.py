@@ -278,7 +278,7 @@ def test_names_limited_number_of_priority_differences(count: int) -> None:
     check = check_priorities(SprioComparison(9, tuple(a_difference(id) for id in range(count))), a_picture())
     assert not check.ok
     assert not check.required
-    assert check.detail.startswith(f"equal to sprio for {9 - count} of 9 unheld jobs; job 0: 10 here")
+    assert check.detail.startswith(f"as in sprio for {9 - count} of 9 jobs without a hold; job 0: 10 here")
     assert check.detail.count("job ") == min(count, MAX_LISTED_ITEMS)
 
 
@@ -290,7 +290,7 @@ def test_reports_if_no_priorities_can_be_compared() -> None:
     assert check_priorities(None, basic).ok
     assert check_priorities(SprioComparison(0, ()), basic).detail == "priority/basic: jobs are ordered by arrival"
     same = check_priorities(SprioComparison(2, ()), a_picture())
-    assert (same.ok, same.detail) == (True, "equal to sprio for 2 of 2 unheld jobs")
+    assert (same.ok, same.detail) == (True, "as in sprio for 2 of 2 jobs without a hold")
 
 
 @pytest.mark.parametrize(
