@@ -16,16 +16,16 @@ from cpsched.errors import require
 from cpsched.site.preemption import PreemptMode
 
 Tres = Mapping[str, int]
-"""Amounts by name of trackable resource; memory in MiB."""
+"""Amounts by trackable resource name, with memory in MiB."""
 NO_RESOURCES: Tres = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class AccountingLimits:
-    """Limits of one association or QOS; None, or a missing resource, means no limit.
+    """Limits of one association or QOS. None or a missing resource means no limit.
 
-    `group_*` (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` (PU, PA) apply to the jobs of each
-    user or each account under a QOS. All others apply to each job, except `jobs`, which is an association's MaxJobs.
+    `group_*` limits (Slurm: Grp) apply to all jobs together. `*_a_user` and `*_an_account` limits (PU, PA) apply to the
+    jobs of each user or account in a QOS. `jobs` is an association's MaxJobs. All other limits apply to each job.
     """
 
     group_jobs: int | None = None
@@ -66,16 +66,16 @@ NO_LIMITS = AccountingLimits()
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """One quality of service.
+    """A quality of service.
 
-    - `usage_factor`: multiplies the usage of its jobs; with `factor_on_limits`, also the time that counts towards their
-    limits in minutes (`UsageFactorSafe`).
-    - `limit_factor`: multiplies association limits for its jobs (`LimitFactor`).
-    - `over_partition`: its limits take precedence over those of the partition's QOS (`OverPartQOS`).
-    - `preempts`: the QOS whose running jobs its jobs may stop (`Preempt`).
-    - `preempt_mode`: what happens to its preempted jobs (`PreemptMode`); None is the cluster's mode.
-    - `preempt_exempt_s`: how long its jobs run before they may be preempted (`PreemptExemptTime`).
-    - `grace_s`: how long its jobs continue when they are preempted (`GraceTime`).
+    - `usage_factor`: multiplies the usage of the QOS's jobs. With `factor_on_limits` (`UsageFactorSafe`), it also
+    multiplies their time limits when these are compared with limits in minutes.
+    - `limit_factor`: multiplies association limits for the QOS's jobs (`LimitFactor`).
+    - `over_partition`: whether the limits take precedence over limits of the partition's QOS (`OverPartQOS`).
+    - `preempts`: names of the QOSes whose running jobs may be preempted by jobs of this QOS (`Preempt`).
+    - `preempt_mode`: what happens to preempted jobs (`PreemptMode`). None means the cluster's mode.
+    - `preempt_exempt_s`: how long jobs run before they may be preempted (`PreemptExemptTime`).
+    - `grace_s`: how long jobs continue to run after they are preempted (`GraceTime`).
     """
 
     name: str
@@ -93,12 +93,10 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """An account (no `user`), or a user in an account.
+    """An account (if `user` is empty) or a user in an account.
 
-    `parent` is an index into `AssociationTree.associations`; -1 for the root.
-
-    `shares=None` means the parent's share. Account limits per job or per user, which Slurm inherits, are stored with
-    the users.
+    `parent` is an index into `AssociationTree.associations`, or -1 for the root. `shares=None` means the parent's
+    share. In Slurm, users inherit an account's limits per job and per user. These limits are stored with the users.
     """
 
     account: str
@@ -136,7 +134,7 @@ class AssociationTree:
 
     @cached_property
     def _default_accounts(self) -> dict[str, str]:
-        """Default account of each user, which is the user's first."""
+        """Each user's default account, which is the first one listed for the user."""
         found: dict[str, str] = {}
         for row in self.associations:
             if row.user:
@@ -145,26 +143,26 @@ class AssociationTree:
 
     @cached_property
     def parent_by_account(self) -> dict[str, str]:
-        """Parent of each account; empty for the root."""
+        """Parent of each account, or an empty string for the root."""
         rows = self.associations
         return {row.account: rows[row.parent].account if row.parent >= 0 else "" for row in rows if not row.user}
 
     @cached_property
     def highest_priority(self) -> int:
-        """The largest priority of an association."""
+        """The highest association priority."""
         return max(row.priority for row in self.associations)
 
     def default_account(self, user: str) -> str:
-        """Return the default account of a user; empty for an unknown user."""
+        """Return a user's default account, or an empty string for an unknown user."""
         return self._default_accounts.get(user, "")
 
     def find(self, account: str, user: str, partition: str = "") -> int | None:
-        """Return a job's association: its user's in the account, for its partition if there is one; None if missing."""
+        """Return the index of the association, preferably one for the partition, or None."""
         known = self._user_associations.get((account, user, partition))
         return self._user_associations.get((account, user, "")) if known is None else known
 
     def association_chain(self, at: int) -> tuple[int, ...]:
-        """Return an association and all its ancestors, up to the root."""
+        """Return the indices of an association and its ancestors, up to the root."""
         found = [at]
         while (at := self.associations[at].parent) >= 0:
             found.append(at)
@@ -173,13 +171,13 @@ class AssociationTree:
 
 @dataclass(frozen=True)
 class SiteLimitPolicy:
-    """Accounts and QOS, and which limits are enforced.
+    """A site's accounts and QOSes, and the limits that the site enforces.
 
     - `partition_qos`: the QOS whose limits apply to a partition's jobs, by partition.
     - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
-    - `safe`: a job starts only if the remaining minutes suffice until its end (`safe`).
-    - `licenses`: how many of each licence the running jobs may hold together. Slurm skips a job whose licences are in
-      use (`license_job_test` in slurmctld/licenses.c), so each licence is another limit on a sum.
+    - `safe`: whether a job starts only if the remaining minutes last until the job's end (`safe`).
+    - `licenses`: how many of each licence running jobs may hold in total. Slurm skips a job whose licences are in use
+      (`license_job_test` in slurmctld/licenses.c), so each licence is another limit on a sum.
     """
 
     accounts: AssociationTree = field(default_factory=AssociationTree)
@@ -191,11 +189,11 @@ class SiteLimitPolicy:
 
     @cached_property
     def highest_qos_priority(self) -> int:
-        """The largest priority of a QOS."""
+        """The highest QOS priority."""
         return max((qos.priority for qos in self.qos.values()), default=0)
 
     def qos_by_precedence(self, job_qos: str, partition: str) -> tuple[Qos, ...]:
-        """Return the one or two QOS whose limits apply to a job, in order of precedence."""
+        """Return the QOSes whose limits apply to a job, in order of precedence."""
         of_job, of_partition = self.qos.get(job_qos), self.qos.get(self.partition_qos.get(partition, ""))
         order: Sequence[Qos | None] = (of_partition, of_job)
         if of_job is not None and of_job.over_partition:

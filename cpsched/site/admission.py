@@ -1,12 +1,12 @@
-"""Admission: which jobs may start in one round without exceeding the site's limits.
+"""Select the jobs that may start in one cycle without exceeding site limits.
 
-Dispatchers see neither limits nor the power cap, which counts as a limit. *Any* subset of the queue that they get
-respects the limits. In the site's order, a job is admitted if it and all jobs admitted before it could run together
-with the running jobs. So no plan depends on a job that must wait for a limit, and no job waits behind such a job.
+Dispatchers see neither limits nor the power cap, which counts as a limit. They receive a queue of which *any* subset
+respects the limits. Jobs are admitted in the site's order if they can run together with the running jobs and with all
+jobs admitted before them. Therefore, no plan depends on a job that must wait for a limit, and no job waits behind it.
 
-The disadvantage: if a user's first jobs do not fit on the free nodes, later jobs that fit are not admitted. Therefore,
-if the first decision does not exhaust a limit, jobs that fit under it and on the free nodes are added. Then the
-dispatcher decides again. The second decision is used if it respects all limits, otherwise the first.
+This rule has a disadvantage: if a user's first jobs do not fit on the free nodes, later jobs that fit are not admitted.
+Therefore, refused jobs that the first decision leaves room for, under the limits and on the free nodes, are added. Then
+the dispatcher decides again. The second decision is used if it respects all limits; otherwise, the first one is used.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ POWER_CAP_REASON = "PowerCap"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingJobLimitsAndUsage:
-    """The limits of the pending jobs, and their current usage.
+    """The limits that apply to pending jobs, and the usage that counts towards them.
 
-    - `standings`: limits by job id; a job without an entry has no limits.
-    - `used`: usage by running jobs, by counter.
+    - `standings`: limits by job id. A job without an entry has no limits.
+    - `used`: usage by running jobs, one entry per counter.
     """
 
     standings: Mapping[int, ApplicableJobLimits] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def count_as_running(standing: ApplicableJobLimits, used: list[int]) -> None:
 
 
 def first_exceeded_limit(standing: ApplicableJobLimits, used: Sequence[int]) -> UsageLimitCheck | None:
-    """Return the first of these limits that one more job would exceed; None if there is none."""
+    """Return the first limit that the start of a job would exceed, or None."""
     for check in standing.checks:
         if used[check.counter] + check.amount > check.limit:
             return check
@@ -62,7 +62,7 @@ def first_exceeded_limit(standing: ApplicableJobLimits, used: Sequence[int]) -> 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdmittedQueue:
-    """A queue's admitted positions in order, and the reasons for refusing the others, by position."""
+    """The admitted queue positions, ascending, and the refusal reasons by position."""
 
     positions: IntArray
     refused: Mapping[int, str]
@@ -71,17 +71,16 @@ class AdmittedQueue:
 def admit_jobs(
     standings: Sequence[ApplicableJobLimits | None], used: Sequence[int], order: Sequence[int], whole: bool = True
 ) -> AdmittedQueue:
-    """Admit jobs in `order` (positions) if they can run together with all jobs admitted before them.
+    """Admit the jobs that can run together with all jobs admitted before them.
 
-    No subset of the admitted jobs exceeds a limit.
-
-    If `whole` is true, every refusal has a reason. Otherwise, the result contains only the positions.
+    `order` contains queue positions. No subset of the admitted jobs exceeds a limit. If `whole` is false, the reasons
+    do not describe exceeded limits.
     """
     now = list(used)
     admitted: list[int] = []
     refused: dict[int, str] = {}
     full: dict[int, str] = {}
-    """Refusals by `id` of the limits. They also apply to later jobs with the same limits, because sums only grow."""
+    """Reasons by `id` of the limits. They also apply to later jobs with the same limits, because usage only grows."""
     for position in order:
         standing = standings[position]
         if standing is None:
@@ -106,20 +105,20 @@ class LimitCompliantDecision:
     """A decision that respects the limits.
 
     - `snapshot`: the input of the decision, with only admitted jobs in its queue. Deciding again gives the same result.
-    - `limited`: the limit that keeps a job out of the queue, with its owner and usage, by job id.
+    - `limited`: by job id, the limit that keeps the job out of the queue, with the limit's owner and usage.
     """
 
     snapshot: Snapshot
     decision: Decision
     limited: Mapping[int, str]
     answer: int = 0
-    """Index of the decision used: 1 if the dispatcher decided twice, else 0."""
+    """Index of the decision that is used: 0 for the first or 1 for the second."""
 
 
 def decide_within(
     snapshot: Snapshot, limits: PendingJobLimitsAndUsage | None, decide: Decide
 ) -> LimitCompliantDecision:
-    """Return a decision by a policy's `decide` whose starts respect the limits, in the site's order.
+    """Return a decision by `decide` whose starts respect the site's limits.
 
     The power cap counts as a limit. `limits=None` means that the site sets no limits.
     """
@@ -147,7 +146,7 @@ def decide_within(
 
 
 def with_power_limit(snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> PendingJobLimitsAndUsage:
-    """Return the limits plus the power cap, as a limit on the power draw of running jobs."""
+    """Return the limits with the power cap added as a limit on jobs' power draw."""
     power, table = snapshot.cluster.power, snapshot.table
     if power is None:
         return limits
@@ -166,21 +165,21 @@ def with_power_limit(snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> Pe
 
 
 def pending_job_limits(snapshot: Snapshot, limits: PendingJobLimitsAndUsage) -> list[ApplicableJobLimits | None]:
-    """Return the limits of each queued job; None for jobs without limits."""
+    """Return the limits of each queued job, or None for a job without limits."""
     jobs, known = snapshot.table.jobs, limits.standings
     found = (known.get(jobs[slot].id) for slot in snapshot.queue.tolist())
     return [standing if standing and (standing.takes or standing.barred) else None for standing in found]
 
 
 def priority_order(snapshot: Snapshot) -> list[int]:
-    """Return the queue positions sorted by tier, then priority, then arrival, as in Slurm."""
+    """Return queue positions sorted by tier, priority and arrival, as in Slurm."""
     table, queue = snapshot.table, snapshot.queue
     order: list[int] = np.lexsort((-table.priority[queue], -table.tier[queue])).tolist()
     return order
 
 
 def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
-    """Return the same instant with only the queued jobs at `positions` (ascending)."""
+    """Return the snapshot with only the queued jobs at `positions` (ascending)."""
     if len(positions) == len(snapshot.queue):
         return snapshot
     return Snapshot(
@@ -195,7 +194,7 @@ def with_queue_subset(snapshot: Snapshot, positions: IntArray) -> Snapshot:
 
 
 def respects_limits(snapshot: Snapshot, starts: Starts, limits: PendingJobLimitsAndUsage) -> bool:
-    """Return whether all `starts`, one after another, respect the limits."""
+    """Return whether `starts`, applied one after another, respect the limits."""
     used = list(limits.used)
     for slot in starts.slots.tolist():
         standing = limits.standings.get(snapshot.table.jobs[slot].id)
@@ -216,7 +215,7 @@ def _find_fitting_refused(
     order: Sequence[int],
     first: AdmittedQueue,
 ) -> list[int]:
-    """Return refused positions that fit under their limits and on the free nodes after the decision's starts."""
+    """Return refused positions that fit limits and free nodes after the decision."""
     if len(decision.starts) == len(narrow.queue):
         return []
     now, started = list(used), set(decision.starts.slots.tolist())

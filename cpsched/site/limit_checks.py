@@ -1,11 +1,11 @@
-"""The limits that apply to a job, in Slurm's order of precedence, with Slurm's reason names.
+"""The limits that apply to a job, in Slurm's order of precedence.
 
-The order (`acct_policy.c`) is the QOS of the partition, the QOS of the job, the user's association, then the accounts
-up to the root. The first of these that sets a limit overrides the same limit of all later ones. For associations, all
-group limits up to the root are checked.
+The order (`acct_policy.c`) is the partition's QOS, the job's QOS, the user's association, then the accounts up to the
+root. With `OverPartQOS`, the job's QOS comes first. A limit set by one of them overrides the same limit of all later
+ones. However, the group limits of all associations up to the root are checked.
 
-This leaves two kinds of limits. A job that violates a limit on single jobs, such as a maximum wall time, is *barred*.
-All other limits bound a sum over the running jobs. Each sum is a *counter*, to which a job adds when it starts.
+There are two kinds of limits. A job that violates a per-job limit, such as a maximum wall time, is *barred*. All other
+limits bound a sum over the running jobs. Each sum is a *counter*, which a job increases when it starts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LICENSE = "license/"
 class JobLimitAttributes(NamedTuple):
     """The job properties that limits depend on.
 
-    - `tres`: (name, amount) for each resource of its request, including nodes and processors.
-    - `limit_min`: its time limit in minutes; by default that of its partition.
+    - `tres`: (name, amount) for each resource that the job requests, including nodes and processors.
+    - `limit_min`: the job's time limit in minutes (default: the partition's time limit).
     """
 
     user: str
@@ -47,7 +47,7 @@ class JobLimitAttributes(NamedTuple):
 
 
 class UsageLimitCheck(NamedTuple):
-    """The rule that `counter` may not exceed `limit` after a job has added `amount` to it."""
+    """The rule that `counter` must not exceed `limit` after a job adds `amount`."""
 
     counter: int
     amount: int
@@ -57,8 +57,8 @@ class UsageLimitCheck(NamedTuple):
     what: str
 
     def describe(self, used: int) -> str:
-        """Return the limit as text, with its name, owner and usage."""
-        return f"{self.reason}: {used:,} of {self.limit:,} {self.what} of {self.whose} are in use" + (
+        """Return a text with the limit's reason name, owner and usage."""
+        return f"{self.reason}: {used:,} of {self.limit:,} {self.what} for {self.whose} are in use" + (
             f", and the job requests {self.amount:,}" if self.amount != 1 else ""
         )
 
@@ -67,9 +67,9 @@ class UsageLimitCheck(NamedTuple):
 class ApplicableJobLimits:
     """The limits of one job.
 
-    - `takes`: (counter, amount) for every sum to which the job adds while it runs.
-    - `checks`: the limits on these sums that apply to the job, in Slurm's order.
-    - `barred`: why the job can never start under the current limits; None if it can.
+    - `takes`: (counter, amount) for every counter that the job increases while it runs.
+    - `checks`: the limits on these counters that apply to the job, in Slurm's order.
+    - `barred`: why the job can never start under the current limits, or None if it can.
     """
 
     takes: tuple[tuple[int, int], ...] = ()
@@ -83,7 +83,7 @@ NO_JOB_LIMITS = ApplicableJobLimits()
 
 @dataclass(frozen=True, slots=True)
 class LimitUsageMinutes:
-    """Decaying usage in minutes, by QOS name or association index; a missing entry means 0."""
+    """Decaying usage in minutes, by QOS name or association index (default: 0)."""
 
     qos_minutes: Mapping[str, Tres] = field(default_factory=dict)
     association_minutes: Mapping[int, Tres] = field(default_factory=dict)
@@ -96,7 +96,7 @@ NO_USAGE = LimitUsageMinutes()
 
 @dataclass(slots=True)
 class JobLimitTable:
-    """The limits of each job at a site. Jobs of one user with equal requests share an `ApplicableJobLimits`.
+    """The limits of each job at a site. Jobs with equal attributes share an object.
 
     Build a new table when limits or usage change.
     """
@@ -137,7 +137,7 @@ class JobLimitTable:
         return self._counters.setdefault(key, len(self._counters))
 
     def usage(self, running: Iterable[ApplicableJobLimits]) -> list[int]:
-        """Return the usage of every counter by running jobs. Call `limits_of` for all jobs first."""
+        """Return each counter's usage. Call `limits_of` for all jobs first."""
         used = [0] * self.counter_count
         for standing in running:
             for counter, amount in standing.takes:
@@ -238,14 +238,14 @@ class _JobLimitCollector:
     # ------------------------------------------------------------------------------------------ kinds of limits
 
     def claim_limit(self, what: object, limit: int | None) -> bool:
-        """Return whether `limit` is set and no earlier owner has set its kind, and record that it is set."""
+        """Return whether `limit` is the first one set of its kind, and record it."""
         if limit is None or what in self.limits_already_set:
             return False
         self.limits_already_set.add(what)
         return True
 
     def claim_resource_limit(self, owner: Owner, scope: Scope, name: str) -> bool:
-        """Return whether a resource limit applies because no earlier owner has set it."""
+        """Return whether no earlier QOS has set the limit, and record a QOS's limit."""
         if (scope, name) in self.limits_already_set:
             return False
         if owner == "QOS":
@@ -253,7 +253,7 @@ class _JobLimitCollector:
         return True
 
     def add_usage(self, key: object, amount: int) -> int:
-        """Record that the job adds `amount` to the counter `key`; return the counter number."""
+        """Record that the job adds `amount` to a counter, and return its number."""
         counter = self.book.counter_index(key)
         self.takes[counter] = amount
         return counter
@@ -282,7 +282,7 @@ class _JobLimitCollector:
     def add_running_minutes_limits(
         self, owner: Owner, scope: Scope, key: tuple[object, ...], limits: Tres, whose: str
     ) -> None:
-        """Add limits on the remaining usage of running jobs, each until the end of its time limit."""
+        """Add limits on running jobs' usage until the end of their time limits."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if amount:
@@ -298,7 +298,7 @@ class _JobLimitCollector:
                 )
 
     def add_minutes_limits(self, owner: Owner, key: tuple[object, ...], limits: Tres, spent: Tres, whose: str) -> None:
-        """Add limits on decaying usage; with `safe`, running jobs count until the end of their time limits."""
+        """Add limits on decaying usage plus, with `safe`, running jobs' remaining usage."""
         for name, limit in limits.items():
             amount = self.tres.get(name, 0) * self.limit_min
             if self.site.safe and amount:
@@ -307,28 +307,28 @@ class _JobLimitCollector:
                 continue
             rule, used = slurm_limit_reason(owner, "minutes", name), 0 if self.free_use else int(spent.get(name, 0))
             if used >= limit:
-                self.bar_job(f"{rule}: {used:,} of {limit:,} {name} minutes of {escape_controls(whose)} are used")
+                self.bar_job(f"{rule}: {used:,} of {limit:,} {name} minutes for {escape_controls(whose)} are used")
             elif self.site.safe:
                 what = f"{name} minutes (in addition to {used:,} already used)"
                 self.add_check((*key, name), amount, limit - used, rule, whose, what)
 
     def check_group_wall(self, owner: Owner, spent_min: float, limit: int | None, whose: str) -> None:
-        """Add a limit on the total decaying wall time of all jobs."""
+        """Bar the job if it would exceed a limit on the total decaying wall time."""
         assert limit is not None
         if int(spent_min) + (self.limit_min if self.site.safe else 0) > limit or int(spent_min) >= limit:
             self.bar_job(
-                f"{GROUP_WALL_REASONS[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} of {escape_controls(whose)} are used"  # noqa: E501
+                f"{GROUP_WALL_REASONS[owner]}: {int(spent_min):,} of {format_count(limit, 'minute')} for {escape_controls(whose)} are used"  # noqa: E501
             )
 
     def check_wall(self, owner: Owner, limit: int | None, whose: str) -> None:
-        """Add a limit on the time limit of a job."""
+        """Bar the job if its time limit exceeds the maximum wall time."""
         assert limit is not None
         if self.limit_min > limit:
             asked = format_count(self.limit_min, "minute exceeds", "minutes exceed")
             self.bar_job(f"{WALL_REASONS[owner]}: {asked} the limit of {limit:,} for {escape_controls(whose)}")
 
     def check_job_limits(self, owner: Owner, limits: AccountingLimits, whose: str, factor: float | None = None) -> None:
-        """Add limits on the request of one job."""
+        """Bar the job if its request violates a per-job limit."""
         nodes = max(1, self.tres.get("node", 1))
         rows: Sequence[tuple[Scope, Tres, Callable[[int], int]]] = (
             ("job-minutes", limits.tres_minutes, lambda amount: amount * self.limit_min),
@@ -351,5 +351,5 @@ class _JobLimitCollector:
 
 
 def _scale_limits(limits: Tres, factor: float | None) -> Tres:
-    """Return an association's limits for jobs of a QOS with a `LimitFactor`."""
+    """Return an association's limits multiplied by a QOS's `LimitFactor`."""
     return limits if factor is None or factor <= 0 else {name: int(limit * factor) for name, limit in limits.items()}

@@ -7,7 +7,7 @@ from typing import Literal
 Owner = Literal["QOS", "Assoc"]
 Scope = Literal["group", "minutes", "running-minutes", "job", "job-minutes", "node", "user", "account", "least",
                 "user-running-minutes", "account-running-minutes"]  # fmt: skip
-"""Scope of a limit on a trackable resource, such as all jobs together, one job, or a user's jobs."""
+"""Scope of a trackable resource limit, such as all jobs together, one job or a user's jobs."""
 
 LICENSES_REASON = "Licenses"
 """Slurm's reason for a job that waits for licences."""
@@ -74,7 +74,7 @@ JOB_COUNT_REASONS = {
     ("Assoc", "group"): "AssocGrpJobsLimit",
     ("Assoc", "job"): "AssocMaxJobsLimit",
 }
-"""Limits on the number of jobs. An association's MaxJobs has the scope `job`."""
+"""Reason names for limits on the number of jobs. An association's MaxJobs has the scope `job`."""
 WALL_REASONS = {"QOS": "QOSMaxWallDurationPerJobLimit", "Assoc": "AssocMaxWallDurationPerJobLimit"}
 GROUP_WALL_REASONS = {"QOS": "QOSGrpWallLimit", "Assoc": "AssocGrpWallLimit"}
 

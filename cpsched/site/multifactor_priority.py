@@ -1,6 +1,6 @@
-"""Job priorities as Slurm computes them: weighted factors of age, fair share, size and others.
+"""Compute job priorities as Slurm does, from weighted factors such as age.
 
-The formulas follow `priority_multifactor.c` (22.05 to 26.05): terms are added in double precision and in a fixed order,
+The formulas follow `priority_multifactor.c` (22.05 to 26.05). Terms are added in double precision and in a fixed order,
 and the sum is truncated to an integer. Arrays have one entry per job.
 """
 
@@ -18,20 +18,20 @@ from cpsched.model import IntArray
 FloatArray = npt.NDArray[np.float64]
 
 MIN_PRIORITY, MAX_PRIORITY = 1, 0xFFFFFFFF
-"""Bounds of a priority; 0 means that a job is held."""
+"""Bounds of a priority. A priority of 0 means that the job is held."""
 FIRST_BASIC_PRIORITY = 0xFFFF0000
-"""First priority that `priority/basic` assigns; each job gets a lower priority than all jobs before it."""
+"""Value from which `priority/basic` counts down, by one for each job with a nice value of 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityWeights:
-    """The weight of each factor (`PriorityWeight*`). A weight of 0 disables the factor.
+    """The weights of the factors (`PriorityWeight*`). A weight of 0 disables a factor.
 
-    - `tres`: by trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
+    - `tres`: weights by trackable resource, such as {"cpu": 1000, "gres/gpu": 3000}.
     - `max_age_s`: age at which the age factor reaches 1 (`PriorityMaxAge`).
-    - `favor_small`: the size factor is larger for smaller jobs (`PriorityFavorSmall`).
-    - `size_over_time`: the size factor is divided by the time limit (`PriorityFlags=SMALL_RELATIVE_TO_TIME`).
-    - `raw_partition`, `raw_qos`, `raw_association`, `raw_tres`: these factors are not normalized by the largest value
+    - `favor_small`: whether the size factor is larger for smaller jobs (`PriorityFavorSmall`).
+    - `size_over_time`: whether the size is divided by the time limit (`PriorityFlags=SMALL_RELATIVE_TO_TIME`).
+    - `raw_partition`, `raw_qos`, `raw_association`, `raw_tres`: whether these factors are used without normalization
       (`PriorityFlags=NO_NORMAL_*`).
     """
 
@@ -60,7 +60,7 @@ class PriorityWeights:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The reference for size factors: the active `nodes`, and the `cpus` of the whole cluster."""
+    """The cluster's active nodes and total CPUs, which size factors refer to."""
 
     nodes: int
     cpus: int
@@ -68,14 +68,14 @@ class ClusterSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorityInputColumns:
-    """The jobs to rank, one column per input.
+    """The jobs to rank, with one column per input.
 
-    - `accrue_s`: time at which age accrual began, s; 0 if it has not begun.
-    - `fair_share`: factor of the job's association, 0 to 1 (`sshare`: FairShare).
-    - `nodes`, `cpus`: minimum request; `limit_min`: time limit in minutes.
-    - `partition`, `qos`, `association`: priority of each (see `normalized_priority`).
+    - `accrue_s`: time in seconds at which age accrual began, or 0 if it has not begun.
+    - `fair_share`: factor of the job's association, from 0 to 1 (`sshare`: FairShare).
+    - `nodes`, `cpus`, `limit_min`: requested minimum nodes and CPUs, and the time limit in minutes.
+    - `partition`, `qos`, `association`: their priorities (see `normalized_priority`).
     - `tres`: sum of the weighted resources (see `tres_points`).
-    - `site`, `nice`: points that the site adds, and points that the user subtracts.
+    - `site`, `nice`: points that the site adds and points that the user subtracts.
     """
 
     accrue_s: IntArray
@@ -93,7 +93,7 @@ class PriorityInputColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedPriorityFactors:
-    """The points that each factor adds to the priority, weights included: the columns of `sprio -l`."""
+    """The weighted points that each factor adds to the priority, as in `sprio -l`."""
 
     age: FloatArray
     association: FloatArray
@@ -107,7 +107,7 @@ class WeightedPriorityFactors:
     """Points subtracted from the sum."""
 
     def total(self) -> IntArray:
-        """Return the priorities, truncated and bounded to 1 to 2^32 - 1."""
+        """Return the priorities, truncated to integers from 1 to 2^32 - 1."""
         plus = (self.age, self.association, self.fair_share, self.job_size, self.partition, self.qos, self.tres)
         total = np.zeros_like(self.age)
         for term in plus:
@@ -133,7 +133,7 @@ def priority_points(
 
 
 def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
-    """Return age / `max_age_s`, at most 1; 0 if the job does not yet accrue age."""
+    """Return age / `max_age_s`, at most 1, or 0 if age accrual has not begun."""
     age: FloatArray = np.minimum(1.0, np.maximum(0, now_s - accrue_s) / max_age_s)
     return np.where(accrue_s == 0, 0.0, age)
 
@@ -141,9 +141,9 @@ def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
 def size_factor(
     nodes: IntArray, cpus: IntArray, limit_min: IntArray, weights: PriorityWeights, machine: ClusterSize
 ) -> FloatArray:
-    """Return the size factor of each job, 0 to 1: by nodes and processors, or by processors and time limit.
+    """Return the size factor of each job, from 0 to 1.
 
-    If the number of processors is unknown (0), the factor depends on the nodes only.
+    A job's size depends on its nodes and CPUs. If the number of CPUs is unknown (0), it depends on the nodes only.
     """
     if machine.nodes <= 0 or machine.cpus <= 0:
         return np.zeros(len(nodes))
@@ -159,14 +159,14 @@ def size_factor(
 
 
 def normalized_priority(value: int, largest: int, raw: bool = False) -> float:
-    """Return a priority divided by the largest priority of its kind; unchanged if `raw`."""
+    """Return a priority divided by the largest of its kind, or unchanged if `raw`."""
     if raw:
         return float(value)
     return value / largest if largest > 0 else 0.0
 
 
 def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weights: PriorityWeights) -> float:
-    """Return the points for requested trackable resources; `present` holds the totals of the job's partition."""
+    """Return the points for requested resources, given the partition's totals."""
     total = 0.0
     for name, weight in weights.tres.items():
         amount = requested.get(name, 0)
@@ -178,9 +178,10 @@ def tres_points(requested: Mapping[str, int], present: Mapping[str, int], weight
 
 
 def basic_priorities(nices: Sequence[int]) -> IntArray:
-    """Return the priorities of `priority/basic` for jobs by arrival, each below all earlier ones minus its nice value.
+    """Return the priorities that `priority/basic` assigns in order of arrival.
 
-    Slurm ranks a released job after all other jobs. This function keeps the order of arrival.
+    Each job's priority is one below the lowest earlier priority, minus the job's nice value. Slurm ranks a released job
+    after all other jobs, but this function keeps the order of arrival.
     """
     found, lowest = np.empty(len(nices), np.int64), FIRST_BASIC_PRIORITY
     for at, nice in enumerate(nices):
@@ -191,22 +192,19 @@ def basic_priorities(nices: Sequence[int]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class PriorityPolicy:
-    """The site's ranking of jobs: by factors (`multifactor_priority`) or by arrival (`basic`).
-
-    `always_accrues` selects when age accrual begins (see `age_start_s`).
-    """
+    """How the site ranks jobs: by factors (`multifactor`) or by arrival (`basic`)."""
 
     kind: str = "multifactor"
     weights: PriorityWeights = field(default_factory=PriorityWeights)
     always_accrues: bool = False
-    """`PriorityFlags=ACCRUE_ALWAYS`: age accrues from submission, whatever the job waits for."""
+    """Whether age accrues from submission, whatever the job waits for (`PriorityFlags=ACCRUE_ALWAYS`)."""
 
 
 def age_start_s(submit_s: int, begin_s: int, free_since_s: int, always: bool) -> int:
     """Return when a job began to accrue age, as if the job had not been held.
 
-    - `begin_s`: requested begin time (0: none).
-    - `free_since_s`: when its dependencies were satisfied, as observed (0: none).
-    - `always`: age accrues from submission.
+    - `begin_s`: requested begin time, or 0 if there is none.
+    - `free_since_s`: time at which the job's dependencies were observed to be satisfied, or 0 if there is none.
+    - `always`: whether age accrues from submission.
     """
     return submit_s if always else max(submit_s, begin_s, free_since_s)

@@ -1,4 +1,4 @@
-"""Preemption: which running jobs a pending job may stop, by the rules of Slurm's plug-ins.
+"""Which running jobs a pending job may preempt under Slurm's preemption plug-ins.
 
 A job belongs to a *class*: its QOS with `preempt/qos`, its partition with `preempt/partition_prio`.
 """
@@ -18,12 +18,12 @@ PreemptMode = Literal["off", "requeue", "cancel", "suspend"]
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
-    """Who preempts whom, and how.
+    """Which jobs may preempt which running jobs, and how.
 
     - `mode`: the mode of classes without an entry in `modes` (`PreemptMode` in slurm.conf).
-    - `preempts`: the QOS that each QOS preempts (`Preempt=` of a QOS); for `qos` only.
-    - `tiers`: the tier of each partition (`PriorityTier`); for `partition_prio` only. Higher tiers preempt lower ones.
-    - `modes`: the mode of a QOS or partition (`PreemptMode` there).
+    - `preempts`: the QOSes that each QOS may preempt (a QOS's `Preempt`), for `qos` only.
+    - `tiers`: each partition's tier (`PriorityTier`), for `partition_prio` only. Higher tiers preempt lower ones.
+    - `modes`: the mode of each QOS or partition that sets its own `PreemptMode`.
     """
 
     kind: PreemptionType
@@ -33,7 +33,7 @@ class PreemptionRules:
     modes: Mapping[str, PreemptMode] = field(default_factory=dict)
 
     def class_of(self, job: Job) -> str:
-        """Return the class of a job; "" if it has none."""
+        """Return a job's class, or "" if it has none."""
         return self.class_named(job.qos, job.queue)
 
     def class_named(self, qos: str, partition: str) -> str:
@@ -45,7 +45,7 @@ class PreemptionRules:
         return self.modes.get(victim, self.mode)
 
     def may_preempt(self, preemptor: str, victim: str) -> bool:
-        """Return whether jobs of class `preemptor` may stop running jobs of class `victim`."""
+        """Return whether jobs of one class may stop running jobs of another class."""
         if self.mode == "off" or self.mode_of(victim) == "off":
             return False
         if self.kind == "qos":
@@ -53,16 +53,16 @@ class PreemptionRules:
         return victim in self.tiers and self.tiers[victim] < self.tiers.get(preemptor, 0)
 
     def victims_of(self, preemptor: str) -> tuple[str, ...]:
-        """Return the classes whose jobs the jobs of a class may preempt, sorted."""
+        """Return the sorted classes whose jobs may be preempted by this class."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(preemptor, name)))
 
     def preemptors_of(self, victim: str) -> tuple[str, ...]:
-        """Return the classes whose jobs may preempt jobs of this class, sorted."""
+        """Return the sorted classes whose jobs may preempt jobs of this class."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(name, victim)))
 
     @property
     def classes(self) -> frozenset[str]:
-        """Every class that the rules name."""
+        """All classes that the rules name."""
         if self.kind == "qos":
             return frozenset(self.preempts).union(*self.preempts.values())
         return frozenset(self.tiers)

@@ -1,6 +1,6 @@
-"""Plan the preemption for one start: which jobs to stop, and where the start then runs.
+"""Plan which jobs to stop for one start, and where the job then runs.
 
-`verify_preemption` checks a plan by the fit rule and shares no code with the search.
+`verify_preemption` checks a plan with the fit rule and shares no code with the search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cpsched.site.victims import PreemptibleJob, cheapest_victims
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """The jobs to stop for one start, and the placement of the start after they have ended."""
+    """The jobs to stop for one start, and the placement after they have ended."""
 
     victims: tuple[RunningJob, ...]
     placement: Placement
@@ -32,10 +32,10 @@ def plan_preemption(
     order: VictimOrder,
     spared: Container[int] = (),
 ) -> PreemptionPlan | None:
-    """Return the cheapest preemption for a request; None if there is none.
+    """Return the cheapest preemption for a request, or None if there is none.
 
-    `candidates` are the jobs that Slurm may stop for it, in order of submission, and `ranks` those of
-    `sort_candidates`. The plan has at most as many victims as Slurm would stop, and no job whose id is in `spared`.
+    `candidates` are the jobs that Slurm may stop for the request, in order of submission. For `ranks`, see
+    `sort_candidates`. The plan stops at most as many jobs as Slurm would, and no job whose id is in `spared`.
     """
     eligible = amounts.cluster.node_sets[request.node_set]
     priced = {
@@ -54,7 +54,7 @@ def plan_preemption(
 
 
 def _place_without(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
-    """Return the placement of a request after these jobs have stopped; empty if it does not fit."""
+    """Return a request's placement after jobs stop, which is empty if it does not fit."""
     without = amounts.copy()
     for each in stopped:
         without.release(each.job.request, each.placement)
@@ -62,7 +62,7 @@ def _place_without(amounts: FreeAmounts, request: Request, stopped: Sequence[Run
 
 
 def node_share(running: RunningJob, cluster: Cluster) -> float:
-    """Return how many nodes a job occupies; a partly used node counts by the share of its first resource."""
+    """Return how many nodes a job occupies, as shares of each node's first resource."""
     if running.job.request.exclusive:
         return float(len(running.placement))
     amount = running.job.request.per_unit[0]
@@ -74,9 +74,9 @@ def node_share(running: RunningJob, cluster: Cluster) -> float:
 def verify_preemption(
     now_s: int, cluster: Cluster, free: IntArray, job: Job, placement: Placement, victims: Sequence[RunningJob]
 ) -> list[Violation]:
-    """Return every rule that the start of `job` violates after `victims` have ended; empty if it can start.
+    """Return all rules that the start of `job` violates after `victims` have ended.
 
-    `free` are the amounts that neither running jobs nor other starts need; a negative amount counts as 0 afterwards.
+    `free` contains amounts that neither running jobs nor other starts need. The result treats negative sums as 0.
     """
     idle = free.copy()
     for victim in victims:
@@ -88,7 +88,7 @@ def verify_preemption(
     found = verify(Decision(Starts.of({int(after.queue[0]): placement}), Effort("preemption", 1), None, {}), after)
     nodes = {node for node, _ in placement}
     return found + [
-        Violation(job.id, f"its victim {victim.job.id} holds none of its nodes")
+        Violation(job.id, f"victim {victim.job.id} holds none of the job's nodes")
         for victim in victims
         if nodes.isdisjoint(node for node, _ in victim.placement)
     ]

@@ -11,19 +11,19 @@ from cpsched.model import IntArray, Snapshot
 FloatArray = npt.NDArray[np.float64]
 
 BASIC_PRIORITY_SPREAD = 1.0
-"""Standard deviation of the factors' logarithms if the objective weighs all jobs equally."""
+"""Standard deviation of the factors' logarithms if the objective weights all jobs equally."""
 
 
 def site_factors(
     tier: IntArray, priority: IntArray, site_weight: float, own: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """Return the factors that adapt an objective's job weights to the site's priorities, float64[J].
+    """Return float64[J] factors that adapt job weights to the site's priorities.
 
     Jobs are ranked by tier, then priority. The ranks are spaced evenly around 0 with standard deviation 1. A factor is
-    `exp(site_weight * spread * rank)`. `spread` is the standard deviation of the logarithms of `own`, the objective's
-    own weights. With `site_weight` 0, the objective is unchanged; with 1, the site's priority varies as much as the
-    objective's own weights. Only the order of priorities matters, not their differences. Jobs of equal tier and
-    priority have equal factors.
+    proportional to `exp(site_weight * spread * rank)`. `spread` is the standard deviation of the logarithms of `own`,
+    the objective's own weights. If `site_weight` is 0, the objective is unchanged. If it is 1, the site's priorities
+    vary as much as the objective's own weights. Only the order of priorities matters, not their differences. Jobs of
+    equal tier and priority have equal factors.
 
     >>> site_factors(np.array([0, 0]), np.array([5, 5]), 1.0).tolist()
     [1.0, 1.0]
@@ -35,7 +35,7 @@ def site_factors(
     _, group = np.unique(np.stack((tier, priority)), axis=1, return_inverse=True)
     sizes = np.bincount(group.reshape(-1))
     middle = (np.cumsum(sizes) - (sizes + 1) / 2)[group.reshape(-1)]
-    """Mean rank of a group's jobs, 0 for the lowest."""
+    """Mean rank of the jobs in each job's group, counted from 0."""
     rank = middle - middle.mean()
     if not rank.any():
         return np.ones(n)

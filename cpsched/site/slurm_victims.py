@@ -14,7 +14,7 @@ from cpsched.model import Placement, Request, RunningJob
 from cpsched.site.victims import StopTrial
 
 MAX_RANK = 0xFFFF
-"""Largest QOS priority or tier, and largest number of nodes, that Slurm compares."""
+"""Largest QOS priority, tier or number of nodes that Slurm compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class VictimOrder:
 
 
 def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder) -> list[RunningJob]:
-    """Return the candidates, given in order of submission, in Slurm's order; `ranks` are by job id.
+    """Return candidates, given in order of submission, in the order of Slurm.
 
-    The rank is the priority of the job's QOS, or the tier of its partition.
+    `ranks` maps each job id to the priority of the job's QOS or the tier of its partition.
     """
     if order.youngest_first:
         return sorted(candidates, key=lambda each: -each.start_s)
@@ -39,11 +39,11 @@ def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], 
 def slurm_victims(
     trial: FreeAmounts, request: Request, candidates: Sequence[RunningJob], order: VictimOrder
 ) -> list[RunningJob]:
-    """Return the victims that Slurm selects from `candidates`, which suffice.
+    """Return the victims that Slurm selects from a sufficient set of candidates.
 
-    Slurm stops candidates one by one until the job fits. Then it moves the last one to the front, sorts those before
-    it by the number of nodes shared with the job (not with `strict_order`), and repeats this `reorder_count` + 1 times.
-    Candidates that hold no node of the job are not stopped.
+    Slurm stops candidates in order until the job fits. Then it moves the last stopped candidate to the front. Without
+    `strict_order`, it sorts the earlier ones by the number of nodes shared with the job. It repeats these steps
+    `reorder_count` + 1 times. Candidates that hold none of the job's nodes are not stopped.
     """
     jobs, passes = list(candidates), 0
     while True:
@@ -64,7 +64,7 @@ def _shared(victim: RunningJob, nodes: Container[int]) -> int:
 
 
 def _stop_until_it_fits(trial: FreeAmounts, request: Request, order: Sequence[RunningJob]) -> tuple[int, Placement]:
-    """Return the position of the last job to stop until a job fits, and the job's placement then."""
+    """Return the position of the last job to stop, and the placement that then fits."""
     stops, eligible = StopTrial(trial, request), trial.cluster.node_sets[request.node_set]
     for at, victim in enumerate(order):
         stops.stop(victim)

@@ -1,9 +1,9 @@
 """Choose the running jobs to stop for one start so that the least work is lost.
 
-As jobs on a node stop, more units of the start fit on the node. Finding the cheapest set of jobs that makes enough room
-is a knapsack cover problem over the nodes, in which a job on several nodes makes room on all of them. Branch and bound
-finds this set unless it reaches the effort limit. In that case, the result is the best set found so far, with a lower
-bound on the cheapest price.
+As jobs on a node stop, more units of the starting job fit on the node. Finding the cheapest set of jobs that makes
+enough room is a knapsack cover problem over the nodes. A job on several nodes makes room on all of them. Branch and
+bound finds this set unless it reaches the effort limit. In that case, the result is the best set found so far, with a
+lower bound on the cheapest price.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from cpsched.model import Request, RunningJob
 FloatArray = npt.NDArray[np.float64]
 
 REQUEUE_S = 60
-"""What a stopped job loses besides its work, in seconds: ending, waiting for the next cycle, and starting again."""
+"""Seconds that a stopped job loses in addition to its work, until it starts again."""
 EFFORT = 500
-"""Default limit of the search, as a number of jobs stopped on trial."""
+"""Default effort limit of the search, as a number of tentative stops."""
 SLACK = 1e-6
-"""More than the rounding errors of sums of gains."""
+"""Tolerance that exceeds the rounding errors in sums of gains."""
 UNREACHABLE = 1 << 62
 """A price above all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleJob:
-    """A running job that a start may stop now, with the price of stopping it in node-seconds (see `price_of`).
+    """A running job that a start may stop now.
 
-    The start can begin only after the job's grace time of `grace_s` seconds.
+    `price` is in node-seconds (see `price_of`). The other job can start only `grace_s` seconds after the stop request.
     """
 
     running: RunningJob
@@ -46,7 +46,7 @@ class PreemptibleJob:
 
 @dataclass(frozen=True, slots=True)
 class VictimChoice:
-    """The jobs to stop, their price, and a lower bound of the price of every permitted set."""
+    """The jobs to stop, their price, and a lower bound on any permitted set's price."""
 
     victims: tuple[PreemptibleJob, ...]
     price: int
@@ -54,23 +54,23 @@ class VictimChoice:
 
 
 def price_of(nodes: float, start_s: int, now_s: int, checkpoint_s: int | None = None, grace_s: int = 0) -> int:
-    """Return the price of stopping a job on `nodes` nodes: its work since its start or last checkpoint, and overhead.
+    """Return the price of stopping a job on `nodes` nodes, in node-seconds.
 
-    Work during the grace time is lost, too.
+    It includes lost work (see `lost_work_s`), work during the grace time, and `REQUEUE_S`.
     """
     return math.ceil(nodes * (lost_work_s(start_s, now_s, checkpoint_s) + grace_s + REQUEUE_S))
 
 
 def lost_work_s(start_s: int, now_s: int, checkpoint_s: int | None = None) -> int:
-    """Return the seconds of work that a job loses if it stops now: since its start or, if later, its last checkpoint.
+    """Return the seconds of work since the start or, if later, the last checkpoint.
 
-    A checkpoint before the start or in the future counts as one at the start or now.
+    A checkpoint before the start counts as one at the start, and a checkpoint in the future as one at `now_s`.
     """
     return now_s - (start_s if checkpoint_s is None else max(start_s, min(checkpoint_s, now_s)))
 
 
 class StopTrial:
-    """The room for one request while running jobs stop on trial."""
+    """The room for one request while running jobs are stopped tentatively."""
 
     def __init__(self, amounts: FreeAmounts, request: Request) -> None:
         self.amounts, self.request = amounts.copy(), request
@@ -79,16 +79,16 @@ class StopTrial:
 
     @property
     def fits(self) -> bool:
-        """Return whether the request fits now."""
+        """Whether the request fits now."""
         return self.total >= self.request.units
 
     def stop(self, running: RunningJob) -> None:
-        """Stop a running job."""
+        """Stop a running job tentatively."""
         self.amounts.release(running.job.request, running.placement)
         self._update(running)
 
     def undo(self, running: RunningJob) -> None:
-        """Let a stopped job run again."""
+        """Undo the tentative stop of a job."""
         self.amounts.take(running.job.request, running.placement)
         self._update(running)
 
@@ -106,11 +106,11 @@ def cheapest_victims(
     sufficient: Sequence[PreemptibleJob],
     effort: int = EFFORT,
 ) -> VictimChoice:
-    """Return the cheapest of `candidates` to stop so that a request fits, of at most as many jobs as `sufficient`.
+    """Return the cheapest set of `candidates` to stop so that a request fits.
 
-    The request fits after the jobs in `sufficient`, such as Slurm's choice, have stopped. No victim has a longer grace
-    time than the longest in this set, so that the start is not delayed. The result is never dearer than `sufficient`.
-    No victim can be omitted.
+    The request also fits after the jobs in `sufficient`, such as Slurm's choice, have stopped. The result has at most
+    as many jobs as `sufficient`, and costs no more. To avoid delaying the start, no victim has a longer grace time than
+    the longest in `sufficient`. No victim can be omitted.
     """
     longest_s = max(victim.grace_s for victim in sufficient)
     permitted = [each for each in candidates if each.grace_s <= longest_s]
@@ -126,8 +126,8 @@ def cheapest_victims(
 class _Search:
     """Branch and bound over the candidates, ordered by price per gain.
 
-    The gains are such that no set of candidates makes more room than the sum of its gains. The cheapest fractional
-    cover by gains is therefore a lower bound of the price.
+    No set of candidates makes more room than the sum of its gains. Therefore, the price of the cheapest fractional
+    cover by gains is a lower bound.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class _Search:
         self.price = sum(each.price for each in sufficient)
 
     def offer(self, victims: Sequence[PreemptibleJob]) -> None:
-        """Keep a set that suffices if it is the cheapest so far, without the jobs that it does not need."""
+        """Remove unneeded jobs from a sufficient set, and keep it if it is cheapest."""
         trial, needed = StopTrial(self.amounts, self.request), list[PreemptibleJob]()
         for each in victims:
             trial.stop(each.running)
@@ -166,7 +166,7 @@ class _Search:
             self.best, self.price = needed, price
 
     def greedy(self) -> None:
-        """Offer the jobs of least price per gain, each with a gain that the limit of victims requires on average."""
+        """Offer jobs by price per gain, skipping gains below the required average."""
         trial, left, chosen = StopTrial(self.amounts, self.request), list(range(len(self.order))), list[int]()
         while left and len(chosen) < self.most and not trial.fits:
             average = (self.request.units - trial.total) / (self.most - len(chosen))
@@ -178,7 +178,7 @@ class _Search:
             self.offer([self.order[at] for at in chosen])
 
     def bound(self, at: int, need: float) -> int:
-        """Return a lower bound of the price of making room for `need` units with the candidates from `at` on."""
+        """Return a lower bound on the price of `need` units from candidates `at` onwards."""
         goal = self.gain_before[at] + need - SLACK
         end = bisect_left(self.gain_before, goal, at)
         if end == at:
@@ -189,7 +189,7 @@ class _Search:
         return self.price_before[end - 1] - self.price_before[at] + math.ceil(part - SLACK)
 
     def run(self, effort: int) -> bool:
-        """Search depth first, and return whether the search is complete."""
+        """Search depth first, and return whether the search completed."""
         trial, chosen, price, need, at = StopTrial(self.amounts, self.request), list[int](), 0, float(self.need), 0
         while True:
             rest = self.most - len(chosen) if at < len(self.order) else 0
@@ -217,8 +217,8 @@ class _Search:
 def _gains(amounts: FreeAmounts, request: Request, candidates: Sequence[PreemptibleJob]) -> FloatArray:
     """Return each candidate's gain (see `_Search`).
 
-    If certain jobs must all stop before a node offers more room, they share its room in proportion to their prices.
-    Otherwise, a job's gain on a node is what it frees of one resource, and no more than all jobs there free together.
+    If certain jobs must all stop before a node offers more room, they share this room in proportion to their prices.
+    Otherwise, a job's gain on a node is the room that it frees in one resource, at most the room that all jobs free.
     """
     cluster, without = amounts.cluster, amounts.copy()
     placements = [each.running.placement for each in candidates]

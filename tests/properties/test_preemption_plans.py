@@ -45,7 +45,7 @@ def test_verifier_rejects_victim_without_a_node_of_the_start():
     cluster = Cluster.of([[4]] * 2, ["cores"])
     victims = [a_running(a_job(node, 1, 4), ((node, 1),)) for node in range(2)]
     found = verify_preemption(9, cluster, np.zeros((2, 1), np.int64), a_job(7, 1, 4), ((0, 1),), victims)
-    assert [str(each) for each in found] == ["job 7: its victim 1 holds none of its nodes"]
+    assert [str(each) for each in found] == ["job 7: victim 1 holds none of the job's nodes"]
 
 
 def test_verifier_counts_what_other_starts_need():

@@ -81,7 +81,7 @@ def test_journal_names_limit_and_usage(tmp_path):
     bridge.cycle()
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 60]
     assert aside.kind == "ineligible"
-    assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
+    assert aside.reason == "AssocMaxJobsLimit: 2 of 2 jobs for user ada in account lab are in use"
 
 
 def test_power_cap_applies_besides_limits(tmp_path):
@@ -92,7 +92,7 @@ def test_power_cap_applies_besides_limits(tmp_path):
     settle(bridge, cluster, 4)
     assert (running(cluster, "ada"), len(running(cluster, "bob"))) == ([1, 2], 5)
     (aside,) = [aside for aside in bridge.journal.list_unscheduled_jobs() if aside.job_id == 1019]
-    assert aside.reason == "PowerCap: 56 of 60 W of the cluster are in use, and the job requests 8"
+    assert aside.reason == "PowerCap: 56 of 60 W for the cluster are in use, and the job requests 8"
     cluster.end(1000)
     settle(bridge, cluster, 3)
     assert len(running(cluster, "bob")) == 5

@@ -76,7 +76,7 @@ def test_user_at_limit_delays_no_other_user():
     ids, found = started(*scene(jobs, ada=AccountingLimits(jobs=2)))
     assert ids == [0, 1, *range(60, 66)]
     assert len(found.limited) == 58
-    assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs of user ada in account lab are in use"
+    assert found.limited[2] == "AssocMaxJobsLimit: 2 of 2 jobs for user ada in account lab are in use"
 
 
 def test_running_jobs_count_for_limit():
@@ -97,7 +97,7 @@ def test_power_cap_is_one_more_limit(dispatcher):
     )
     ids, found = started(snapshot, limits, dispatcher)
     assert ids == [1, 3]
-    assert found.limited[2] == "PowerCap: 24 of 32 W of the cluster are in use, and the job requests 16"
+    assert found.limited[2] == "PowerCap: 24 of 32 W for the cluster are in use, and the job requests 16"
     assert limits.standings == scene(jobs, AccountingLimits(jobs_a_user=2))[1].standings, (
         "what was handed in stays as it is"
     )
@@ -287,7 +287,7 @@ def test_job_that_does_not_fit_leaves_limit_to_next():
     jobs = [job(1, cores=9), job(2), job(3), job(4, "bob", cores=9)]
     ids, found = started(*scene(jobs, AccountingLimits(jobs_a_user=1)), noting)
     assert (ids, found.answer, noting.asked) == ([2], 1, [[1, 4], [1, 2, 4]])
-    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs of user ada in QOS normal are in use"}
+    assert found.limited == {3: "QOSMaxJobsPerUserLimit: 1 of 1 jobs for user ada in QOS normal are in use"}
 
 
 def test_reports_number_of_accepted_answer():
@@ -309,7 +309,7 @@ def test_reports_limit_positions_in_queue_order(order):
     found = admit_jobs([standing] * 3, book.usage([]), order)
     assert found.positions.tolist() == sorted(order[:2])
     assert list(found.refused) == order[2:]
-    assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs of QOS normal are in use"
+    assert found.refused[order[2]] == "QOSGrpJobsLimit: 2 of 2 jobs for QOS normal are in use"
 
 
 def test_formats_refusals_lazily():

@@ -271,7 +271,7 @@ def test_reason_names_limit_owner_and_usage():
     book = JobLimitTable(site(AccountingLimits(jobs_a_user=2)))
     standing = book.limits_of(asks())
     check = first_exceeded_limit(standing, book.usage([standing, standing]))
-    assert check.describe(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs of user ada in QOS normal are in use"
+    assert check.describe(2) == "QOSMaxJobsPerUserLimit: 2 of 2 jobs for user ada in QOS normal are in use"
 
 
 def test_escapes_user_names_for_terminal():
@@ -325,7 +325,7 @@ def test_limit_of_zero_minutes_is_exhausted(spent):
     found = JobLimitTable(at, LimitUsageMinutes(qos_minutes={"normal": spent} if spent is not None else {})).limits_of(
         asks()
     )
-    assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes of QOS normal are used"
+    assert found.barred == "QOSGrpCPUMinutesLimit: 0 of 0 cpu minutes for QOS normal are used"
     assert verdict(site(AccountingLimits(group_tres_minutes={"cpu": 1})), asks()) is None
     assert verdict(site(AccountingLimits(group_tres_minutes={"gres/gpu": 0})), asks()) is None, "it asks for none"
 
@@ -423,7 +423,7 @@ def test_reason_names_request_other_than_one():
     book = JobLimitTable(site(AccountingLimits(group_tres={"cpu": 1500})))
     (check,) = book.limits_of(asks(cpu=1200)).checks
     assert check.describe(1000) == (
-        "QOSGrpCpuLimit: 1,000 of 1,500 cpu of QOS normal are in use, and the job requests 1,200"
+        "QOSGrpCpuLimit: 1,000 of 1,500 cpu for QOS normal are in use, and the job requests 1,200"
     )
 
 

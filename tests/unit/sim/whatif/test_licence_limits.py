@@ -420,8 +420,8 @@ def test_reason_is_that_of_slurm_with_usage(tmp_path):
     found = decide_within(cluster.snapshot(), limits, dispatcher.decide)
     assert sorted(found.decision.starts.slots.tolist()) == [0, 2]
     assert dict(found.limited) == {
-        2: "Licenses: 2 of 2 matlab of the cluster are in use, and the job requests 2",
-        4: "Licenses: 2 of 2 matlab of the cluster are in use",
+        2: "Licenses: 2 of 2 matlab for the cluster are in use, and the job requests 2",
+        4: "Licenses: 2 of 2 matlab for the cluster are in use",
     }
     none = np.array([], np.int64)
     assert (play.count_used(np.array([0, 2, 3])).tolist(), play.count_used(none).tolist()) == ([3], [0])
