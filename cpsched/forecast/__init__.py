@@ -1,9 +1,9 @@
-"""Forecast job starts as quantiles, by simulating the plan with sampled run times.
+"""Forecast job starts as quantiles by simulating plans with sampled run times.
 
-- `start_sampling`: starts of all queued jobs for many samples of run times.
-- `hypothetical_jobs`: when a job would start if it were submitted now, and what could start right now.
+- `start_sampling`: the starts of all queued jobs for many samples of run times.
+- `hypothetical_jobs`: when a job would start if it were submitted now, and which jobs could start right now.
 - `issued_forecasts`: when each job gets a forecast.
-- `calibration`: turns samples into quantiles that are met as often as stated, using the outcomes of earlier forecasts.
+- `calibration`: quantiles that hold as often as stated, computed from samples and the outcomes of earlier forecasts.
 """
 
 from cpsched.forecast.calibration import (

@@ -1,10 +1,10 @@
-"""Calibrate forecast starts with the outcomes of earlier forecasts, so that each quantile is met as often as stated.
+"""Calibrate start forecasts so that each quantile holds as often as stated.
 
 Sampled starts cover the variation of run times, but not later submissions and their priorities. Therefore, the median
 sampled wait is multiplied by quantiles of the ratio of true to sampled wait. The quantiles are taken over the most
-similar earlier forecasts (split conformal prediction, made local). Each outcome also moves the levels at which the
-quantiles are taken: a missed quantile moves outward, the others move inward (adaptive conformal inference, Gibbs and
-Candes, NeurIPS 2021). In the long run, each interval contains the start as often as intended, whatever users submit.
+similar earlier forecasts (localized split conformal prediction). Each outcome also moves the levels at which the
+quantiles are taken: a missed quantile moves outward, and the others move inward (adaptive conformal inference, Gibbs
+and Candes, NeurIPS 2021). In the long run, each interval contains the start as often as stated, whatever users submit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INTERVALS = {50: (LEVELS.index(0.25), LEVELS.index(0.75)), 80: (LEVELS.index(0.1
 HORIZONS_S = (600, 3600, 21600, 86400)
 """Upper bounds of all horizon classes except the last: 10 min, 1 h, 6 h, 1 d. Each class has its own levels."""
 _ADDED_WAIT_S = 60
-"""Seconds added to all waits before a comparison, so that differences of seconds do not matter."""
+"""Seconds added to all waits before a comparison, so that differences of a few seconds do not matter."""
 _MAX_OUTCOMES = 4000
 """Maximum number of stored outcomes."""
 _MIN_OUTCOMES = 30
@@ -41,7 +41,7 @@ _FEATURE_WEIGHTS = (1.0, 0.5, 0.3, 0.3, 0.3, 0.5)
 _LEVEL_STEP = 0.1
 """Step by which an outcome moves a level q, as a multiple of q (1 - q): the outermost levels move least."""
 _MAX_PER_BURST = 20
-"""Maximum number of outcomes to learn from per user, hour and horizon; further outcomes are one burst."""
+"""Maximum number of outcomes to learn from per user, hour and horizon, which limits the effect of a burst."""
 _MAX_LEVEL_EXCESS, _EXCESS_SLOPE = 0.2, 1.0
 """How far a level may move beyond 0 or 1, and how steeply the logarithm of the ratio grows there."""
 _MAX_LOG_RATIO = 20.0
@@ -66,7 +66,7 @@ class StartForecast:
 
     issued_at_s: int
     quantiles_s: tuple[int, ...]
-    """Starts by `LEVELS`, ascending."""
+    """One start per level in `LEVELS`, ascending."""
     calibrated: bool
     """Whether enough outcomes were known to calibrate the forecast."""
     user: str = field(repr=False)
@@ -90,7 +90,7 @@ class StartForecast:
 
     @property
     def published_s(self) -> list[int]:
-        """The quantiles 5, 10, 25, 50, 75, 90 and 95 %."""
+        """The 5, 10, 25, 50, 75, 90 and 95 % quantiles."""
         return list(self.quantiles_s[1:-1])
 
     def interval(self, percent: int) -> tuple[int, int]:
@@ -108,12 +108,12 @@ class StartForecast:
         return "early" if start_s < self.from_s else "late" if start_s > self.to_s else "held"
 
     def pinball_s(self, start_s: int) -> float:
-        """Return the mean pinball loss of the quantiles 5 to 95 % for a job that started at `start_s`, in seconds."""
+        """Return the mean pinball loss in seconds of the 5 to 95 % quantiles."""
         return pinball_loss_s(self.quantiles_s, start_s)
 
 
 def pinball_loss_s(quantiles_s: Sequence[int], start_s: int) -> float:
-    """Return the mean pinball loss in seconds of quantiles by `LEVELS`, without the two outermost."""
+    """Return the mean pinball loss in seconds, without the two outermost quantiles."""
     pairs = list(zip(LEVELS, quantiles_s, strict=True))[1:-1]
     return sum(max(at * (start_s - told_s), (at - 1) * (start_s - told_s)) for at, told_s in pairs) / len(pairs)
 
@@ -124,7 +124,7 @@ def _nominal_levels() -> list[list[float]]:
 
 @dataclass(slots=True)
 class StartCalibrator:
-    """Computes the quantiles of starts from sampled starts, and learns from true starts."""
+    """Computes quantiles of starts from sampled starts, and learns from true starts."""
 
     _known: deque[tuple[Features, float]] = field(default_factory=lambda: deque(maxlen=_MAX_OUTCOMES))
     _levels: list[list[float]] = field(default_factory=_nominal_levels)
@@ -136,7 +136,7 @@ class StartCalibrator:
 
     @property
     def past_errors(self) -> Sequence[tuple[Features, float]]:
-        """Features of each recorded outcome, and the logarithm of true / sampled wait; oldest first."""
+        """Features and log(true / sampled wait) of each recorded outcome, oldest first."""
         return list(self._known)
 
     @property
@@ -151,7 +151,7 @@ class StartCalibrator:
 
     @classmethod
     def from_memory(cls, known: Sequence[tuple[Features, float]], levels: Sequence[Sequence[float]]) -> StartCalibrator:
-        """Restore a calibrator from its state; raise `InvalidValue` for an invalid state."""
+        """Restore a calibrator. Raise `InvalidValue` if its state is invalid."""
         found = cls()
         for features, _ in known:
             cls.require_features(features)
@@ -174,9 +174,9 @@ class StartCalibrator:
     def forecast(
         self, now_s: int, jobs: Sequence[Job], plan_s: Sequence[int], drawn_s: IntArray
     ) -> list[StartForecast]:
-        """Return the forecast of each job; `plan_s` are planned starts, `drawn_s` int64[draws, J] sampled starts.
+        """Return the forecast of each job from planned and sampled starts, in seconds.
 
-        A job with a sampled start at `NEVER` has no forecast, so the caller must omit it.
+        `drawn_s` is int64[draws, J]. The caller must omit jobs with a sampled start at `NEVER`, which have no forecast.
         """
         if not jobs:
             return []
@@ -198,7 +198,7 @@ class StartCalibrator:
         ]
 
     def _log_ratio_quantiles(self, features: FloatArray) -> FloatArray:
-        """Return the logarithms of the ratios, float64[J, levels], for `features` float64[J, F]."""
+        """Return quantiles of log ratios, float64[J, levels], for features float64[J, F]."""
         if self._columns is None:
             self._columns = (np.array([each for each, _ in self._known]), np.array([ratio for _, ratio in self._known]))
         columns, ratios = self._columns
@@ -229,7 +229,7 @@ class StartCalibrator:
                 levels[q] = min(max(levels[q] + step * (level - (start_s <= quantile_s)), 0.5), 1 + _MAX_LEVEL_EXCESS)
 
     def _exceeds_burst_limit(self, told: StartForecast, start_s: int) -> bool:
-        """Return whether enough outcomes were recorded for the same user and horizon this hour."""
+        """Count an outcome, and return whether it exceeds the limit for a burst."""
         if start_s // 3600 != self._burst_hour:
             self._burst.clear()
             self._burst_hour = start_s // 3600
@@ -249,7 +249,7 @@ def _horizon_classes(wait_s: npt.NDArray[np.generic]) -> IntArray:
 
 
 def _nearest_ratios(columns: FloatArray, ratios: FloatArray, features: FloatArray) -> FloatArray:
-    """Return the ratios of the outcomes most similar to each row of `features`, ascending: float64[J, at most 60]."""
+    """Return the ascending ratios of each row's most similar outcomes, float64[J, K]."""
     if len(ratios) <= _NEAREST_OUTCOMES:
         return np.broadcast_to(np.sort(ratios), (len(features), len(ratios)))
     unlike = np.zeros((len(features), len(ratios)))
@@ -259,7 +259,7 @@ def _nearest_ratios(columns: FloatArray, ratios: FloatArray, features: FloatArra
 
 
 def _interpolate_quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the quantiles `at` float64[J, L] of each row, by linear interpolation."""
+    """Return the quantiles `at` (float64[J, L]) of each row by linear interpolation."""
     places = at * (ascending.shape[1] - 1)
     below = np.floor(places).astype(np.int64)
     above = np.minimum(below + 1, ascending.shape[1] - 1)
@@ -269,7 +269,7 @@ def _interpolate_quantiles(ascending: FloatArray, at: FloatArray) -> FloatArray:
 
 
 def _compute_features(now_s: int, job: Job, plan_s: int, low: float, middle: float, high: float) -> Features:
-    """Return the logarithms of median wait, spread of sampled waits, area, walltime, time in queue and planned wait."""
+    """Return the logarithms of waits, their spread, area, walltime and time in queue."""
     waits = [max(0.0, start_s - now_s) + _ADDED_WAIT_S for start_s in (low, middle, high, min(plan_s, now_s + 10**8))]
     area = max(1, job.request.units * job.request.per_unit[0]) * job.walltime_s
     given = (

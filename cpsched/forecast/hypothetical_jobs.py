@@ -1,6 +1,6 @@
-"""Compute when a job that has not been submitted would start, and which jobs could start now without delaying others.
+"""Compute when hypothetical jobs would start, and which jobs could start now.
 
-Both use the current plan: all queued jobs keep their order, and the additional job comes last.
+Both computations use the current plan: all queued jobs keep their order, and the additional job comes last.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ WINDOWS_S = (900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600)
 
 
 def hypothetical_job(now_s: int, walltime_s: int, request: Request) -> Job:
-    """Return a hypothetical job; raise `InvalidValue` for an invalid walltime or request."""
+    """Return a hypothetical job. Raise `InvalidValue` for invalid arguments."""
     return Job(HYPOTHETICAL_ID, now_s, walltime_s, request)
 
 
 def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None = None) -> Snapshot:
-    """Return the snapshot with `job` appended to its queue; the job's estimate is its walltime.
+    """Return the snapshot with `job` appended to its queue.
 
-    `before` (int64[B]) selects queue positions, in that order; the default is all of them. Raise `InvalidValue` for a
-    request that does not match the cluster.
+    The job's estimate is its walltime. `before` (int64[B]) selects and orders the queue positions to keep. By default,
+    all are kept. Raise `InvalidValue` for a request that does not match the cluster.
     """
     queue = snapshot.queue if before is None else snapshot.queue[before]
     alone = JobTable.of(snapshot.cluster, [job])
@@ -41,7 +41,7 @@ def with_hypothetical_job(snapshot: Snapshot, job: Job, before: IntArray | None 
 
 
 def planned_queue(snapshot: Snapshot, plan_s: IntArray) -> WillRunEstimator:
-    """Return the queue placed in the order of `plan_s` (int64[Q]), as the basis for starts of additional jobs."""
+    """Return a start estimator for the queue placed in order of `plan_s` (int64[Q])."""
     one_core = Request(1, (1, *(0 for _ in snapshot.cluster.resources[1:])))
     whole = with_hypothetical_job(snapshot, hypothetical_job(snapshot.now_s, 1, one_core))
     queue = Snapshot(
@@ -55,16 +55,16 @@ class BackfillWindow:
     """The largest request of one kind and walltime that could start right now."""
 
     whole: bool
-    """Whether `units` are whole nodes; otherwise, they are units of one core each, on any nodes."""
+    """Whether `units` are whole nodes. Otherwise, each unit is one core on any node."""
     units: int
     walltime_s: int
 
 
 def backfill_windows(snapshot: Snapshot, queue: WillRunEstimator, node_set: int = 0) -> list[BackfillWindow]:
-    """Return the largest requests that could start right now on `node_set`, one per walltime in `WINDOWS_S`.
+    """Return the largest requests that could start on `node_set` right now.
 
-    Longer windows come later. Omit a window if a longer one is as large. Whole nodes come first. `queue` is the
-    `planned_queue` of the snapshot.
+    There is one window per walltime in `WINDOWS_S`, shortest first. A window is omitted if a longer window is as large.
+    Windows for whole nodes come first. `queue` is the `planned_queue` of the snapshot.
     """
     one_core = (1, *(0 for _ in snapshot.cluster.resources[1:]))
     whole = Request(1, one_core, True, True, node_set)
@@ -90,14 +90,14 @@ def _find_windows(snapshot: Snapshot, queue: WillRunEstimator, request: Request)
 
 
 def _max_startable_units(most: int, queue: WillRunEstimator, job: Job) -> int:
-    """Return how many units, at most `most`, a job like `job` could use if it started now; 0 if it could not start."""
+    """Return the most units, up to `most`, with which a job like `job` could start now."""
 
     def starts(units: int) -> bool:
         return queue.start_s(replace(job, request=replace(job.request, units=units))) == job.submit_s
 
     if not most or starts(most):
         return most
-    low, high = 0, most  # `low` units start, `high` do not
+    low, high = 0, most  # `low` units can start, but `high` units cannot
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if starts(middle) else (low, middle)
@@ -105,7 +105,7 @@ def _max_startable_units(most: int, queue: WillRunEstimator, job: Job) -> int:
 
 
 def smaller_requests(job: Job) -> Iterable[tuple[str, Job]]:
-    """Yield smaller requests that the owner of `job` could make, with descriptions: half the time, one unit fewer."""
+    """Yield descriptions and variants of `job` with half the time or one unit fewer."""
     if job.walltime_s >= 120:
         yield "half the time", replace(job, walltime_s=job.walltime_s // 2)
     if job.request.units > 1:

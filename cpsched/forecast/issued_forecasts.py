@@ -1,8 +1,7 @@
-"""Record when each job gets a forecast: one rule for the bridge and for replays.
+"""Select the jobs that are due for a forecast, for both the bridge and replays.
 
-A job gets a forecast when it is first planned, and again 10 min, 40 min, 160 min, ... later: each interval is four
-times as long. Forecasts become rarer, so that a job that waits for days counts little more than a job that waits an
-hour.
+A job gets a forecast when it is first planned, and again 10 min, 40 min, 160 min, ... after the first forecast. The
+intervals grow so that a job that waits for days counts little more than a job that waits for an hour.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ FIRST_PAUSE_S = 600
 PAUSE_FACTOR = 4
 """Factor by which the time since the first forecast grows from each forecast to the next."""
 _MAX_STORED_JOBS = 200_000
-"""Maximum number of stored jobs. It is needed because jobs can be cancelled, or wait forever at a limit."""
+"""Maximum number of stored jobs. It is needed because jobs can be cancelled or wait forever for a limit."""
 
 
 @dataclass(slots=True)
@@ -29,7 +28,7 @@ class IssuedStartForecasts:
     """Forecasts of each job, oldest first."""
 
     def due_jobs(self, now_s: int, waiting: Iterable[int]) -> list[int]:
-        """Return the jobs of `waiting` that are due for a forecast now, in the same order."""
+        """Return the jobs in `waiting` that are due for a forecast, in the same order."""
         return [job for job in waiting if now_s >= self._next_due_s(job)]
 
     def _next_due_s(self, job: int) -> int:

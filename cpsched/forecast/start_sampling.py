@@ -10,7 +10,7 @@ from cpsched.planning import planned_starts
 from cpsched.run_time_model import RunTimeModel
 
 SAMPLES = 15
-"""Number of samples that suffice for a median start."""
+"""Number of samples sufficient for a median start."""
 _SIMILAR_JOBS = 9
 """Number of jobs with similar planned starts that represent a hypothetical job."""
 _ADDED_WAIT_S = 60
@@ -18,10 +18,10 @@ _ADDED_WAIT_S = 60
 
 
 def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel, draws: int, seed: int) -> IntArray:
-    """Return sampled starts (s) of the queued jobs, int64[draws, Q]: one row per sample of all run times.
+    """Return sampled starts of the queued jobs in seconds, int64[draws, Q].
 
-    Jobs are placed in the order of `plan_s` (int64[Q]) with sampled run times, each at its earliest start that delays
-    no job before it. Later submissions are not included. The same seed gives the same starts.
+    Each draw samples all run times. It places jobs in the order of `plan_s` (int64[Q]), each at its earliest start that
+    delays no earlier job. Later submissions are not included. The same seed gives the same starts.
     """
     queued, slots = len(snapshot.queue), np.append(snapshot.queue, snapshot.running)
     table = job_subset(snapshot.table, slots)
@@ -40,9 +40,9 @@ def sample_starts(snapshot: Snapshot, plan_s: IntArray, run_times: RunTimeModel,
 def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, drawn_s: IntArray) -> IntArray:
     """Return sampled starts, int64[draws, 1], of a job planned for `planned_s`.
 
-    `plan_s` (int64[Q]) are the planned starts of the queue, `drawn_s` (int64[draws, Q]) the sampled ones. The job gets
-    the ratios of sampled to planned wait of the jobs with similar planned starts. The result is empty if no queued job
-    has both.
+    `plan_s` (int64[Q]) and `drawn_s` (int64[draws, Q]) are the queue's planned and sampled starts. The job gets the
+    ratios of sampled to planned wait of the jobs with similar planned starts. The result is empty if no queued job has
+    both planned and sampled starts.
     """
     known = np.flatnonzero((plan_s != NEVER) & (drawn_s != NEVER).all(axis=0))
     if not len(known):
@@ -54,9 +54,9 @@ def sample_hypothetical_start(now_s: int, planned_s: int, plan_s: IntArray, draw
 
 
 def job_subset(table: JobTable, slots: IntArray, more: JobTable | None = None) -> JobTable:
-    """Return a table of only the jobs in `slots`, in that order, which shares the placement pool of `table`.
+    """Return a table of the jobs in `slots`, in that order.
 
-    `more` contains jobs that are not running; they are appended.
+    The result shares the placement pool of `table`. The jobs in `more`, which must not be running, are appended.
     """
     columns = {name: np.array(getattr(table, name)[slots]) for name in COLUMNS}
     jobs = [table.jobs[slot] for slot in slots.tolist()]
