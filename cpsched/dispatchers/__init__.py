@@ -1,1 +1,1 @@
-"""Dispatchers: the decision which queued jobs start now, and on which nodes."""
+"""Dispatchers, which decide which queued jobs start now, and on which nodes."""

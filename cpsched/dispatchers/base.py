@@ -11,10 +11,10 @@ from cpsched.predictors.base import set_learns_default
 
 
 class Dispatcher(ABC):
-    """Base class of dispatchers, which decide which queued jobs start now, and on which nodes.
+    """Base class of dispatchers, which decide which queued jobs start now, and where.
 
-    Equal sequences of snapshots must give equal decisions. Subclasses must define `decide`; all other methods have
-    defaults. Example: smallest area first, with a reservation for the first job that must wait:
+    Equal sequences of snapshots must give equal decisions. Subclasses must define `decide`. All other methods have
+    defaults. This example starts the smallest area first, and makes a reservation for the first job that must wait:
 
     >>> from cpsched.planning import plan
     >>> class SmallestFirst(Dispatcher):
@@ -37,22 +37,23 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
-        """Return a decision that passes `verify`. Every job in the snapshot has an estimate.
+        """Return a decision that passes `verify`.
 
-        If `need` is "starts", the decision may omit the plan and the waits.
+        Every job in the snapshot has an estimate. If `need` is "starts", the decision may omit the plan and the waits.
         """
 
     def learn(self, ended: EndedJob) -> None:
         """Learn from an ended job."""
 
     def took(self, seconds: float) -> None:
-        """Receive the duration of the last decision in seconds if the caller measures it. The core reads no clock.
+        """Receive the duration of the last decision in seconds.
 
-        State that depends on this duration must be part of `memory`.
+        The core reads no clock, so only callers that measure this duration call this method. State that depends on the
+        duration must be part of `memory`.
         """
 
     def memory(self) -> Any:
-        """Return, as JSON, any state other than the snapshot on which the next decision depends, or None.
+        """Return the state on which the next decision depends, as JSON, or None.
 
         State is everything that the dispatcher stores between rounds, such as results of `learn`, an order, or a random
         generator. The bridge records it before each `decide` to make the decision replayable, so this method must be
@@ -62,10 +63,10 @@ class Dispatcher(ABC):
         return None
 
     def recall(self, memory: Any) -> None:
-        """Restore an earlier `memory` after a JSON round trip, so that `decide` repeats its decision.
+        """Restore an earlier `memory` so that `decide` repeats its decision.
 
-        This method is called on a new dispatcher with the same settings, before the first `decide`. This example stores
-        an order:
+        `memory` has made a JSON round trip. This method is called on a new dispatcher with the same settings, before
+        the first `decide`. This example stores an order:
 
         >>> class Sticky(Dispatcher):
         ...     order: list[int] = []
@@ -74,5 +75,5 @@ class Dispatcher(ABC):
         ...     def recall(self, memory):
         ...         self.order = memory
         ...     def decide(self, snapshot, need="plan"):
-        ...         ...  # starts from `self.order`, and stores the new order of job ids there
+        ...         ...  # starts from `self.order`, and stores the new order of job ids in it
         """

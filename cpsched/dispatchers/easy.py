@@ -10,12 +10,12 @@ from cpsched.registration import Registration
 
 
 class EasyDispatcher(ListSchedulerDispatcher):
-    """EASY backfilling: the first job that cannot start reserves its earliest start, and no other job may delay it.
+    """EASY backfilling, in which no job may delay the first job that cannot start.
 
-    `order` is the queue order (`priority`: the site's own). `backfill` is the order of the backfill candidates: `fcfs`
-    (the same order) or `shortest` estimate first. The literature calls the reserved start the *shadow time*.
-    `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted pool, and
-    `earliest_start` in `cpsched/kernels/availability.py` computes it on nodes.
+    `order` is the queue order (`priority` is the site's order). `backfill` orders the backfill candidates: `fcfs` (as
+    in the queue) or `shortest` estimate first. The first job that cannot start reserves its earliest start, the *shadow
+    time* of the literature. `shadow_time_on_pool` in `cpsched/kernels/pool_list_scheduling.py` computes it on a counted
+    pool, and `earliest_start` in `cpsched/kernels/availability.py` computes it on nodes.
     """
 
     def __init__(

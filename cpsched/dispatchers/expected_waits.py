@@ -1,4 +1,4 @@
-"""Compute expected waits by queue, the reference for priority rules (mod17 section 4, cp19)."""
+"""Compute expected waits by queue for priority rules (mod17 section 4, cp19)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cpsched.model import EndedJob
 
 
 class ExpectedQueueWaits:
-    """Expected waits in seconds by queue: given values, or the mean wait of the queue's ended jobs.
+    """Expected waits in seconds by queue, either given or averaged over ended jobs.
 
-    For an unknown queue, it is the mean over all queues. The minimum is one second. It also applies before any job has
-    ended, which makes the job that has waited longest the most urgent.
+    An unknown queue gets the mean over all queues. The minimum is one second, which also applies before any job has
+    ended. The job that has waited longest is then the most urgent.
     """
 
     def __init__(self, given_s: Mapping[str, float] | None = None) -> None:
-        """Store `given_s`, seconds by queue. Raise `InvalidValue` for a value that is not a positive number."""
+        """Store `given_s`, seconds by queue. Raise `InvalidValue` for invalid values."""
         is_valid = given_s is None or isinstance(given_s, Mapping)
         require(is_valid, "expected waits", given_s, "must map queue names to seconds")
         for queue, seconds in (given_s or {}).items():

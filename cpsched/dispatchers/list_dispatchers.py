@@ -16,7 +16,7 @@ class ListDispatcher(ListSchedulerDispatcher):
     - `strict`: no later job starts.
     - `greedy`: later jobs start if they fit.
     - `backfill`: the job reserves its earliest start, and no later job may delay it. If `reservations` is not None, at
-      most this many jobs reserve, as in Slurm.
+      most this many jobs make reservations, as in Slurm.
     """
 
     def __init__(

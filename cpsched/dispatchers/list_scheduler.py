@@ -10,7 +10,7 @@ from cpsched.planning import ListSchedulerSpec, plan_by_spec
 
 
 class ListSchedulerDispatcher(Dispatcher):
-    """A dispatcher defined by `scheme` alone, which the simulator can therefore run in its compiled loop."""
+    """A dispatcher defined by `scheme` alone, which a compiled loop can simulate."""
 
     scheme: ListSchedulerSpec
 

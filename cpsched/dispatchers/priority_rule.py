@@ -1,4 +1,4 @@
-"""Define the dispatcher `prb`, mod17's priority rule (section 4): the most urgent job first, on the fullest nodes."""
+"""Define the dispatcher `prb`, the priority rule of mod17 (section 4)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cpsched.registration import FileParameter, Registration
 
 
 class WaitRatioDispatcher(Dispatcher):
-    """A dispatcher that starts jobs by wait / expected wait of the queue, largest first; ties by smaller demand.
+    """A dispatcher that starts the most urgent job first.
 
-    Demand is processors times estimate. A job that does not fit is skipped (`greedy`) or ends the round (`strict`).
-    Expected waits are learned from ended jobs unless `waits_s` gives them, in seconds by queue. Programs read `waits_s`
-    from a JSON file, `ewt_file`.
+    Urgency is a job's wait divided by its queue's expected wait. Jobs of equal urgency start by smaller demand
+    (processors times estimate). A job that does not fit is skipped (`greedy`) or ends the round (`strict`). Expected
+    waits are learned from ended jobs unless `waits_s` gives them, in seconds by queue (in programs, from `ewt_file`).
     """
 
     def __init__(

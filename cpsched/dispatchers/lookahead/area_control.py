@@ -1,8 +1,8 @@
-"""The weight `area` of an objective, controlled by comparing the real schedule with the virtual one under `easy`.
+"""Control the weight `area` by comparing the real schedule with a virtual one.
 
-Large jobs and the longest wait must meet their targets. A larger `area` improves both, but makes the
-other jobs wait longer. No fixed weight suits all sites, so the weight is derived from the site's own jobs:
-it rises while a ratio is above its target, and falls while all are below. The controller does not read the clock.
+The virtual schedule places the same jobs with `easy`. Ratios of the real to the virtual schedule, for large jobs and
+the longest wait, must meet targets. A larger `area` lowers these ratios, but makes other jobs wait longer. No fixed
+weight suits all sites, so the weight rises while a ratio is above its target, and otherwise falls. No clock is read.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ HALF_LIFE_JOBS = 300
 """Number of later jobs after which a job counts half as much."""
 
 LONGEST_WAIT_DECAY = 0.999
-"""Factor applied to the longest waits at each job."""
+"""Factor applied to the longest waits for each observed job."""
 
 STEP_JOBS = 25
 """Number of jobs between two steps of the weight."""
 
 GAIN = 3.0
-"""Change of the weight's logarithm per step, divided by the logarithm of the worst ratio to its target.
+"""Change of the weight's logarithm per step, divided by the logarithm of the worst ratio divided by its target.
 
-If waits are longer than under `easy`, the logarithm of their ratio is subtracted: a larger weight lengthens them.
+If waits are longer than under `easy`, the logarithm of their ratio is subtracted. A larger weight lengthens waits.
 """
 
 MAX_STEP_UP, MAX_STEP_DOWN = 0.25, 0.08
 """Limits on a step of the weight's logarithm. The weight rises faster than it falls, to protect large jobs."""
 
 STEP_CUT, STEP_RECOVERY, MIN_STEP_SCALE = 0.5, 2 ** (1 / 400), 2**-6
-"""Factors applied to the scale of all steps: after a change of direction, and after each other step; smallest scale.
+"""Factor of the step scale after a change of direction, its factor after any other step, and its minimum.
 
-A ratio shows a change of the weight only after some hundred jobs, and may jump at some weight. Without smaller steps,
-the weight would then oscillate around this value.
+A ratio reflects a change of the weight only after a few hundred jobs, and may jump at a certain weight. Without smaller
+steps, the weight would oscillate around that value.
 """
 
 MIN_AREA_WEIGHT, MAX_AREA_WEIGHT = 0.1, 3.0
@@ -51,7 +51,7 @@ ADDED_WAIT_S = 60.0
 """Seconds added to the longest waits, so that they do not differ by a large factor on an almost empty cluster."""
 
 LARGE, LARGE_SQUARED, WAITS, LONGEST = "large", "large_squared", "waits", "longest"
-"""Names of the ratios: area-weighted response times, the same with squared response times, waits, longest wait."""
+"""Names of the ratios of area-weighted response times, their squares, waits, and the longest wait."""
 RATIOS = LARGE, LARGE_SQUARED, WAITS, LONGEST
 AREA = "area"
 """Name under which the weight is shown."""
@@ -61,24 +61,24 @@ RESCALE_THRESHOLD = 2.0**20
 
 
 class AreaControl:
-    """Ratios of the real to the virtual schedule, and the weight `area` that follows from them.
+    """Computes the ratios of the real to the virtual schedule, and the weight `area`.
 
-    Call `observe` with the pairs of each round. `targets` gives the largest permitted value of each controlled ratio.
+    Call `observe` with each round's pairs. `targets` contains the largest permitted value of each controlled ratio.
     """
 
     def __init__(self, area: float, targets: Mapping[str, float]) -> None:
         self.area, self.ratios = area, dict[str, float]()
         self._shown = dict[str, float]()
-        """The result of `shown`; empty after a change."""
+        """The result of `shown`, or an empty mapping after a change."""
         self._targets = targets
         self._sums: dict[int, list[float]] = {}
-        """By user: the real and the virtual sum for the ratios `LARGE`, `LARGE_SQUARED` and `WAITS`."""
+        """Real and virtual sums for the ratios `LARGE`, `LARGE_SQUARED` and `WAITS`, by user."""
         self._longest_s = [0.0, 0.0]
-        """The real and the virtual longest wait, in seconds; both fade over time."""
+        """The longest real wait and the longest virtual wait, in seconds. Both decay over time."""
         self._scale, self._direction = 1.0, 0
-        """Scale of the next step; sign of the last step."""
+        """Scale of the next step, and sign of the last step."""
         self._new, self._jobs = 1.0, 0
-        """Weight of a new job in the sums, which grows instead of reducing older weights; number of observed jobs."""
+        """Weight of a new job in the sums, which grows so that older weights stay constant, and number of jobs."""
 
     def observe(self, pairs: IntArray) -> None:
         """Add pairs, int64[N, PAIR_FIELDS], and change the weight every `STEP_JOBS` jobs."""
@@ -97,7 +97,7 @@ class AreaControl:
                 self._adjust_weight()
 
     def _adjust_weight(self) -> None:
-        """Compute the ratios, and change the weight."""
+        """Update the ratios and the weight."""
         sums = np.array(list(self._sums.values())).T.copy()
         large, squared, waits = user_ratios(sums[::2], sums[1::2])
         real_s, virtual_s = self._longest_s
@@ -125,7 +125,7 @@ class AreaControl:
         return self._shown
 
     def memory(self) -> dict[str, Any]:
-        """Return the state as JSON; the sums are one string per user, because the journal stores changed strings."""
+        """Return the state as JSON, with one string per user to keep the journal small."""
         return {
             "area": self.area,
             "ratios": self.ratios,
@@ -146,10 +146,10 @@ class AreaControl:
 
 
 def user_ratios(real: FloatArray, virtual: FloatArray) -> list[float]:
-    """Return the sum of `real` divided by the sum of `virtual`, both per user, float64[ratios, users], by row.
+    """Return each row's sum of `real` divided by its sum of `virtual`.
 
-    A user whose virtual sum is more than `MAX_USER_SHARE` of all counts only as that share. This cap applies only with
-    more than 1 / `MAX_USER_SHARE` users.
+    Both arrays are float64[ratios, users]. With more than 1 / `MAX_USER_SHARE` users, a user whose virtual sum exceeds
+    `MAX_USER_SHARE` of the total counts only as that share.
 
     >>> user_ratios(np.array([[20.0, 10.0]]), np.array([[10.0, 20.0]]))
     [1.0]
@@ -165,7 +165,7 @@ def user_ratios(real: FloatArray, virtual: FloatArray) -> list[float]:
 
 
 def _largest_counted_sum(sums: FloatArray) -> float:
-    """Return the limit that is `MAX_USER_SHARE` of the total of the sums, if larger sums are reduced to it.
+    """Return the cap on each sum that is `MAX_USER_SHARE` of the total of capped sums.
 
     If the `above` largest sums are reduced to x, x = share (above x + rest). At most 1 / share - 1 sums are larger.
     """

@@ -1,4 +1,4 @@
-"""Jobs expected because recent submissions may repeat, and the accuracy of recent estimates."""
+"""Expect recent submissions to repeat, and measure the accuracy of estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACCURACY_DECAY = 0.99
 """Factor applied to the weight of earlier jobs in this mean at each ended job."""
 
 MIN_TOTAL_WEIGHT = 10.0
-"""Minimum total weight of ended jobs for accurate estimates."""
+"""Minimum total weight by which the mean is divided, so that it stays low until enough jobs have ended."""
 
 MAX_EXPECTED_PER_USER = 10
 """Maximum number of expected jobs per user, which limits how long they can delay other users' jobs."""
@@ -32,10 +32,10 @@ MAX_STORED_STARTS = 10_000
 
 
 class ExpectedArrivals:
-    """The jobs submitted in the last `period_s` seconds, each expected again one period after its submission.
+    """Expects jobs submitted in the last `period_s` seconds again one period later.
 
-    They come from the queue, the running jobs, and the ended jobs that `learn` reported. Estimates are compared with
-    the run times of the jobs that this dispatcher has started.
+    These jobs are queued, running, or ended and reported by `learn`. Estimates are compared with the run times of the
+    jobs that this dispatcher has started.
     """
 
     def __init__(self, period_s: int) -> None:
@@ -49,7 +49,7 @@ class ExpectedArrivals:
 
     @property
     def are_estimates_accurate(self) -> bool:
-        """Whether the recent estimates were close to the run times on average."""
+        """Whether recent estimates were close to the run times on average."""
         return self._accuracy >= MIN_ACCURACY * max(self._weight, MIN_TOTAL_WEIGHT)
 
     def learn(self, ended: EndedJob) -> None:
@@ -69,9 +69,9 @@ class ExpectedArrivals:
                 del known[next(iter(known))]
 
     def expected_jobs(self, snapshot: Snapshot) -> IntArray:
-        """Return processors, estimate (s) and expected submission (s) of each expected job, int64[M, 3].
+        """Return the expected jobs, int64[M, 3], and drop jobs older than the period.
 
-        The jobs submitted last come first. Drop ended jobs that were submitted before the period.
+        The columns are processors, estimate (s) and expected submission (s). The jobs submitted last come first.
         """
         table, since_s = snapshot.table, snapshot.now_s - self._period_s
         self._ended = {id: known for id, known in self._ended.items() if known[0] > since_s}
@@ -90,7 +90,7 @@ class ExpectedArrivals:
         return np.array(found[:MAX_EXPECTED_JOBS], np.int64).reshape(-1, 3)
 
     def memory(self) -> dict[str, Any]:
-        """Return the state as JSON; each ended job is one string, because the journal stores only changed strings."""
+        """Return the state as JSON, with one string per job to keep the journal small."""
         return {
             "accuracy": [self._weight, self._accuracy],
             "started": {str(id): estimate_s for id, estimate_s in self._estimate_s.items()},

@@ -1,4 +1,4 @@
-"""Dispatcher `lookahead`: plan every pending job, in the best order that a short search finds."""
+"""Define the dispatcher `lookahead`, which plans every pending job by a short search."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from cpsched.site.priority_multipliers import FloatArray, site_priority_multipli
 from cpsched.wait_reasons import explain_waits
 
 NO_SITE_FACTORS: FloatArray = np.zeros(0)
-"""No site factors: the site weighs all jobs equally."""
+"""Array that means that the site weights all jobs equally."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
 
 ALL_CANDIDATES = 127
 
 MIN_WORK = 100
-"""Lower bound on `work`, if the queue is long enough."""
+"""Lower bound on an adapted `work`, unless the setting `work` is lower."""
 
 MIN_AGED_S = 60.0
 """Minimum age at which ageing doubles a job's cost, in seconds."""
 
 MIN_TIMED_PLACEMENTS = 50
-"""Minimum number of placed jobs from which the time per placement is estimated."""
+"""Minimum number of placed jobs needed to estimate the time per placement."""
 
 
 class LookaheadDispatcher(Dispatcher):
@@ -49,28 +49,28 @@ class LookaheadDispatcher(Dispatcher):
     An order is decoded into a plan, in which each job gets the earliest start that delays no job before it. The search
     starts from the best of several orders. The decision consists of the plan's starts at the current time.
 
-    - `objective`: what the plan minimises, see `cpsched.dispatchers.lookahead.objectives`.
-    - `effort`: number of orders that the search of a round decodes, in addition to the candidates; None means the
+    - `objective`: cost that the plan minimises (see `cpsched.dispatchers.lookahead.objectives`).
+    - `effort`: number of orders that the search decodes per round, in addition to the candidates. None means the
       objective's default. No clock is read: the same snapshot, `seed` and history give the same decision.
-    - `work`: limit on the number of jobs placed on nodes in a round, over all orders. Once it is reached, no further
-      order is tried. So a long queue takes little longer than a short one. On a counted pool, which is faster, the
-      limit is 20 times as high.
+    - `work`: limit on the number of jobs placed on nodes in a round, over all orders. When it is reached, no further
+      order is tried. Therefore, a decision for a long queue takes little longer than one for a short queue. On a
+      counted pool, which is faster, the limit is 20 times as high.
     - `limit_s`: target for the time of a decision, in seconds. It requires a caller that reports decision times
       (`took`), as the bridge does. `work` then adapts and is part of the memory, so that a recorded round can be
       replayed exactly. None means that `work` is fixed.
-    - `horizon`: number of jobs at the front of an order that are searched. `covered`: number of jobs with a planned
-      start. Later jobs start only if they delay none of these, and have no planned start.
-    - `overdue_h`: jobs that have waited longer than this, in hours, are planned before all others, by arrival, so that
-      no job starves.
-    - `reserve_by`: with "walltime", plans use walltimes, and estimates only affect the weights. Then no planned start
+    - `horizon`, `covered`: numbers of jobs at the front of an order that are searched and that get a planned start.
+      Later jobs have no planned start. They start only if they delay no covered job.
+    - `overdue_h`: number of hours after which a waiting job is planned before all others, by arrival, so that no job
+      starves.
+    - `reserve_by`: with "walltime", plans use walltimes, and estimates affect only the weights. Then no planned start
       depends on a prediction.
-    - `site_weight`: weight of the site's priority. 0 ignores it; 1 makes it count as much as the objective's own; see
-      `cpsched.site.priority_multipliers`.
+    - `site_weight`: weight of the site's priority. With 0, it is ignored. With 1, it counts as much as the objective's
+      own weights (see `cpsched.site.priority_multipliers`).
     """
 
     overrun: Overrun = "walltime"
     _look_ahead = staticmethod(look_ahead)
-    """The compiled search; studies replace it."""
+    """The compiled search, which studies replace."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class LookaheadDispatcher(Dispatcher):
         return Decision(starts, cost, plan_s, explain_waits(snapshot, starts, plan_s))
 
     def took(self, seconds: float) -> None:
-        """Set the next round's `work` to the number of placements that fit into `limit_s` at this round's speed.
+        """Set `work` to the number of placements possible in `limit_s` at this speed.
 
         From one round to the next, `work` at most doubles, but may fall by any factor.
         """
@@ -160,10 +160,10 @@ class LookaheadDispatcher(Dispatcher):
         search.settings.work = min(max(MIN_WORK, min(int(fit), 2 * search.settings.work)), self._most_work)
 
     def memory(self) -> dict[str, Any]:
-        """Return the last order as job ids, the first planned starts by job id and, with `limit_s`, also `work`.
+        """Return the state on which decisions depend, and the first planned starts.
 
-        Decisions depend on order, work, history, the weight `area` and the expected arrivals.
-        The planned starts are stored for display.
+        Decisions depend on the order, the history, the weight `area`, the expected arrivals and, with `limit_s`, on
+        `work`. The planned starts are stored for display.
         """
         self._export_order_ids()
         state: dict[str, Any] = {
@@ -197,10 +197,10 @@ class LookaheadDispatcher(Dispatcher):
             self._arrivals.learn(ended)
 
     def _objective_of_round(self, snapshot: Snapshot) -> tuple[WaitCostObjective, WaitCostParameters, IntArray]:
-        """Return the objective of this round, its parameters for kernels, and the expected jobs."""
+        """Return this round's objective, its kernel parameters, and the expected jobs."""
         if self._arrivals is None or self._if_accurate is None:
             return self._row, self._objective, NO_ARRIVALS
-        arrivals = self._arrivals.expected_jobs(snapshot)  # on nodes, too: it forgets ended jobs
+        arrivals = self._arrivals.expected_jobs(snapshot)  # called on nodes, too, to drop old jobs
         if not snapshot.cluster.counted or not self._arrivals.are_estimates_accurate:
             return self._row, self._objective, NO_ARRIVALS
         return self._if_accurate, self._if_accurate.to_wait_cost_parameters(), arrivals
@@ -208,12 +208,11 @@ class LookaheadDispatcher(Dispatcher):
     def _update_from_history(
         self, history: RunTimesAndEasyWaits, snapshot: Snapshot, site: SchedulingState, estimate_s: FloatArray
     ) -> FloatArray:
-        """Set the scale of ageing from the longest wait under `easy`, and the weight `area` from the ratios to `easy`.
+        """Update the ageing scale and the weight `area`, and return expected run times.
 
-        Return the expected run times of the queued jobs (s), float64[Q].
-
-        An estimate below the walltime takes precedence over the user's history, because the predictor uses more
-        information.
+        The scale follows the longest wait under `easy`, and the weight follows the ratios to `easy`. The run times of
+        the queued jobs are in seconds, float64[Q]. An estimate below the walltime takes precedence over the user's
+        history, because the predictor uses more information.
         """
         expected_s, longest_s = history.advance_virtual_schedule(snapshot, site)
         pairs = history.take_pairs()
@@ -225,11 +224,11 @@ class LookaheadDispatcher(Dispatcher):
         return np.where(estimate_s < walltime_s, estimate_s, expected_s)
 
     def _get_ratios(self) -> Mapping[str, float]:
-        """Return the ratios to `easy` and the weight `area`; empty if the weight is constant."""
+        """Return the ratios to `easy` and the weight `area`, or {} if it is constant."""
         return self._area.shown() if self._area is not None else {}
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
-        """Return the site's factors for the weights of queued jobs, float64[Q]; empty if all factors are equal."""
+        """Return the site's factors, float64[Q], or an empty array without a site weight."""
         if not self._site_weight:
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
@@ -237,14 +236,14 @@ class LookaheadDispatcher(Dispatcher):
         return site_priority_multipliers(snapshot, self._site_weight, own)
 
     def _store_first_planned_starts(self, snapshot: Snapshot, plan_s: IntArray) -> None:
-        """Store first planned starts, and drop those of jobs that start or have left the queue."""
+        """Store first planned starts, and drop jobs that start or have left the queue."""
         jobs, known, queue = snapshot.table.jobs, self._first_s, snapshot.queue
         has_plan = plan_s != NEVER
         pairs = zip(queue[has_plan].tolist(), plan_s[has_plan].tolist(), strict=True)
         plans = {jobs[slot].id: start_s for slot, start_s in pairs}
         self._first_s = {id: known.get(id, start_s) for id, start_s in plans.items() if start_s != snapshot.now_s}
         lost = known.keys() - plans.keys()
-        if lost:  # has left the queue, or pends without a planned start
+        if lost:  # each has left the queue or is pending without a planned start
             ids = (jobs[slot].id for slot in queue[~has_plan].tolist())
             self._first_s |= {id: known[id] for id in ids if id in lost}
 
@@ -277,7 +276,7 @@ REGISTRATIONS = (
 
 
 def with_walltime_estimates(snapshot: Snapshot) -> tuple[Snapshot, IntArray]:
-    """Return the snapshot with walltimes as estimates, and the slots of its jobs in the original table.
+    """Return the snapshot with walltimes as estimates, and its jobs' original slots.
 
     Running jobs are expected to end at their walltimes, or one second from now if the walltime has passed.
     """

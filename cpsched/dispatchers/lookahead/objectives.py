@@ -1,7 +1,7 @@
-"""The cost of a plan: one row per objective.
+"""Define the cost of a plan, with one row per objective.
 
-Symbols: r number of processors of a job, E expected run time, W wait so far, s planned start, F = s - submission + E,
-with times in seconds, and A the typical area of the queue. The sum of the costs of all jobs is minimised.
+For a job, r is the number of processors, E the expected run time, W the wait so far, s the planned start, and F is
+s - submission + E, with times in seconds. A is the queue's typical area. The sum of all jobs' costs is minimised.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class WaitCostObjective:
     """An objective, given by the cost of one second of a job's wait.
 
     The cost is r^`r` E^`e` (1 + `flat` A / (r E)) (1 + `ageing` (W / `aged_s`)^`ageing_power`). The *typical area* A is
-    the upper quartile of r E over the queue. By area alone, all orders of a busy cluster cost nearly the same. The term
-    with `flat` does not depend on a job's size and puts small jobs first. The large jobs, which are most of the work,
-    stay in the order of their ages.
+    the upper quartile of r E over the queue. With weights by area alone, all orders cost nearly the same on a busy
+    cluster. The term with `flat` does not depend on a job's size and puts small jobs first. The large jobs, which make
+    up most of the work, stay ordered by age.
 
-    - `area`: adds `area` times m r E to r^`r` E^`e`. Here m is the mean of r^`r` E^`e` over the mean of r E in the
-      queue, so that the ratio of both sums over the queue does not depend on units.
-    - `large_target`: if not 0, `area` is only the initial value of this weight. It then follows the ratios to the
-      virtual schedule of `easy`, so that the response times of large jobs are at most this share of those under `easy`,
-      see `cpsched.dispatchers.lookahead.area_control`.
-    - `longest_target`: the same for the longest wait; 0 means no target.
-    - `aged_by`: if not 0, `aged_s` is this share of the longest wait under the virtual schedule of `easy`, see
-      `cpsched.dispatchers.lookahead.run_times_and_easy_waits`. E then follows the true run times of the user's jobs.
-    - `bounded`: the past and planned wait of a job together may not exceed a bound, if it has already waited for half
-      of it. The bound is the longest such sum if jobs are planned by arrival or in the order of the last round,
-      whichever is shorter.
+    - `area`: adds `area` times m r E to r^`r` E^`e`. Here, m is the mean of r^`r` E^`e` divided by the mean of r E in
+      the queue, so that the ratio of both sums over the queue does not depend on units.
+    - `large_target`: if not 0, `area` is only the initial value of this weight. The weight then follows the ratios to
+      the virtual schedule of `easy`. It aims at response times of large jobs of at most `large_target` times their
+      response times under `easy` (see `cpsched.dispatchers.lookahead.area_control`).
+    - `longest_target`: the same for the longest wait. 0 means no target.
+    - `aged_by`: if not 0, `aged_s` is this multiple of the longest wait under the virtual schedule of `easy` (see
+      `cpsched.dispatchers.lookahead.run_times_and_easy_waits`). E then follows the true run times of the user's jobs.
+    - `bounded`: whether a job that has waited for half of a bound must start before its total wait exceeds the bound.
+      The bound is the longest total wait if jobs are planned by arrival or in the order of the last round, whichever
+      is shorter.
     - `power`: if not 0, the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
-    - `least_s`: minimum of E, s.
-    - `reserve`: a job with E above `reserve_above_s` that has waited less than `reserve_until_s` is planned only if
-      this share of the cluster stays free for short jobs that arrive later. Counted pools only.
-    - `expected_arrivals_s`: if not 0, the jobs submitted in this past time (s) are expected again, see
-      `cpsched.dispatchers.lookahead.expected_arrivals`. They are planned, but never start. All jobs are then planned in
-      the order of cost per area, without a search. Counted pools only.
+    - `least_s`: minimum of E in seconds.
+    - `reserve`: on counted pools, a job with E above `reserve_above_s` that has waited less than `reserve_until_s` is
+      planned only if this share of the cluster stays free for short jobs that arrive later.
+    - `expected_arrivals_s`: if not 0, jobs submitted in this past time (s) are expected again on counted pools (see
+      `cpsched.dispatchers.lookahead.expected_arrivals`). They are planned, but never start. All jobs are then planned
+      in order of cost per area, without a search.
     - `if_accurate`: the objective that replaces this one while estimates are accurate.
-    - `effort`: default number of orders that the search of a round decodes.
+    - `effort`: default number of orders that the search decodes per round.
     """
 
     name: str
@@ -94,7 +94,7 @@ class WaitCostObjective:
 
     @property
     def ratio_targets(self) -> dict[str, float]:
-        """The largest permitted ratios to `easy`, by name of the ratio; empty if `area` is constant."""
+        """The largest permitted ratios to `easy` by name, or {} if `area` is constant."""
         large, longest = self.large_target, self.longest_target
         found = {LARGE: large, LARGE_SQUARED: large} if large else {}
         return found | ({LONGEST: longest} if longest else {})
@@ -102,10 +102,10 @@ class WaitCostObjective:
     def weights(
         self, processors: npt.ArrayLike, expected_s: npt.ArrayLike, area_weight: float | None = None
     ) -> FloatArray:
-        """Return the cost of one second of wait for each queued job, without ageing, float64[Q], from r and E.
+        """Return each job's cost of one second of wait, without ageing, float64[Q].
 
-        `area_weight` is the current weight if it differs from `area`.
-        `kernels.plan_costs.weigh_jobs` computes the same for the search.
+        `area_weight` is the current weight if it differs from `area`. `kernels.plan_costs.weigh_jobs` computes the same
+        costs for the search.
         """
         r, E = np.maximum(1, processors), np.maximum(expected_s, self.least_s)
         area = r * E
@@ -185,4 +185,4 @@ if TYPE_CHECKING:
     ObjectiveName = str
 else:
     ObjectiveName = Literal[tuple(OBJECTIVES)]
-    """A key of `OBJECTIVES`; command lines list them as choices."""
+    """A key of `OBJECTIVES`. Command lines list the keys as choices."""

@@ -1,4 +1,4 @@
-"""True run times by user, and waits under EASY: the history that costs depend on."""
+"""Record the history that costs depend on: run times by user, and waits under EASY."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from cpsched.site.priority_multipliers import FloatArray
 
 
 class RunTimesAndEasyWaits:
-    """Run times of ended jobs, and a virtual schedule of the same jobs under `easy`, updated along with the real one.
+    """Run times of ended jobs, and a virtual schedule of all jobs under `easy`.
 
-    Call `advance_virtual_schedule` before reading results. Without history, jobs are expected to run to their
-    walltimes, and jobs that are already running have not waited.
+    Call `advance_virtual_schedule` before reading results. Without history, jobs are expected to use their whole
+    walltimes, and the waits of running jobs count as zero.
     """
 
     def __init__(self) -> None:
         self.shares = MeanRunToWalltimeRatios()
         self._virtual = new_virtual_schedule()
         self._ended: dict[int, tuple[int, int, int]] = {}
-        """Run time (s), wait (s) and hash of the user, by job id, of jobs that have ended since the last update of the
+        """Run time (s), wait (s) and hash of the user by job id, for jobs that have ended since the last update of the
         virtual schedule."""
         self._jobs: object = None
         self._ids: IntArray = np.zeros(0, np.int64)
@@ -57,7 +57,7 @@ class RunTimesAndEasyWaits:
     def advance_virtual_schedule(self, snapshot: Snapshot, site: SchedulingState) -> tuple[FloatArray, float]:
         """Advance the virtual schedule towards now, as far as run times are known.
 
-        Return the expected run time of each queued job, float64[Q], and the longest wait under `easy`, both in seconds.
+        Return each queued job's expected run time, float64[Q], and the longest wait under `easy`, both in seconds.
         The longest wait covers jobs that are pending in the virtual schedule now, and jobs that started in it recently.
         """
         self._index_job_table(snapshot)
@@ -67,9 +67,9 @@ class RunTimesAndEasyWaits:
         return expected_s[: len(snapshot.queue)], float(longest_s)
 
     def take_pairs(self) -> IntArray:
-        """Return the jobs that have ended virtually since the last call, in this order, int64[N, PAIR_FIELDS].
+        """Return jobs that ended virtually since the last call, int64[N, PAIR_FIELDS].
 
-        See `cpsched.kernels.virtual_easy.PAIR_FIELDS`.
+        They are in order of their virtual ends. See `cpsched.kernels.virtual_easy.PAIR_FIELDS`.
         """
         found: IntArray = take_pairs(self._virtual) if self._virtual.paired else np.zeros(0, np.int64)
         return found.reshape(-1, PAIR_FIELDS)
@@ -78,15 +78,15 @@ class RunTimesAndEasyWaits:
         """Return the expected run times of the jobs in `slots` in seconds, at least 1."""
         users, user, share = list(self._index), self._user[slots], np.zeros(len(self._index))
         share[user] = 1.0
-        present = share.nonzero()[0].tolist()  # users of these jobs only: the site may have thousands of users
+        present = share.nonzero()[0].tolist()  # only users of these jobs, because a site may have thousands of users
         share[present] = [self.shares.mean_run_share(users[each]) for each in present]
         found: FloatArray = np.maximum(1.0, share[user] * snapshot.table.walltime_s[slots])
         return found
 
     def memory(self) -> dict[str, Any]:
-        """Return shares and the virtual schedule as JSON.
+        """Return the shares and the virtual schedule as JSON.
 
-        Each entry is one string, because the journal stores only changed strings of a list.
+        Each entry is one string, because the journal stores only a list's changed strings.
         """
         self._record_ended_jobs()
         return {"shares": self.shares.memory(), "virtual": _virtual_schedule_to_json(self._virtual)}
@@ -107,7 +107,7 @@ class RunTimesAndEasyWaits:
             self._ended.clear()
 
     def _index_job_table(self, snapshot: Snapshot) -> None:
-        """Map users and entries to the slots of this snapshot if its table is new or has grown."""
+        """Map users and entries to this snapshot's slots if its table has changed."""
         jobs, known = snapshot.table.jobs, len(self._ids)
         if jobs is self._jobs and len(jobs) == known:
             return
@@ -131,7 +131,7 @@ def _virtual_schedule_to_json(virtual: VirtualEasySchedule) -> dict[str, Any]:
 
 
 def _virtual_schedule_from_json(memory: Mapping[str, Any]) -> VirtualEasySchedule:
-    """Restore the result of `_virtual_schedule_to_json`; memories of version 0.1 lack the last two fields."""
+    """Restore a virtual schedule. Memories of version 0.1 lack the last two fields."""
     virtual, numbers = new_virtual_schedule(), list[int]()
     for row in memory["jobs"]:
         fields = [int(number) for number in row.split()]

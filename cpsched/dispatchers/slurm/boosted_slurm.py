@@ -1,4 +1,4 @@
-"""Define the dispatcher `advised`: slurmctld's own passes, in an order updated from another dispatcher's plan."""
+"""Define the dispatcher `advised`: Slurm's own passes in the order of another plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNPLANNED_RANK = NEVER
 
 
 class PriorityBoostTable:
-    """The result of the last plan, by slot: points added to a job's priority, and its rank at equal priority."""
+    """Points added to priorities by the last plan, and ranks at equal priority, by slot."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -43,7 +43,7 @@ class PriorityBoostTable:
             self._points[mine] = np.maximum.accumulate(own[::-1])[::-1] - own
 
     def boosted_order(self, snapshot: Snapshot) -> IntArray:
-        """Return the queue positions by tier, then by priority including points, then by rank, int64[Q]."""
+        """Return queue positions, int64[Q], by tier, priority with points, and rank."""
         table, queue = snapshot.table, snapshot.queue
         self._index_job_table(table)
         total = table.priority[queue] + self._points[queue]
@@ -79,11 +79,11 @@ class PriorityBoostTable:
 
 
 class PlanAdvisedSlurmDispatcher(Dispatcher):
-    """A dispatcher that starts jobs like Slurm's scheduler, but in the order of an adviser's plan.
+    """A dispatcher that starts jobs as Slurm does, but in the order of an adviser's plan.
 
     The adviser plans the queue every `every_s` seconds if an event has occurred, or on every call if `every_s` is 0.
-    Within a tier, the jobs are then ordered by planned start; jobs without a planned start come last. Until the next
-    plan, a new job is placed by its priority. Each ranked job gets only as many points as its position requires.
+    Within a tier, jobs are then ordered by planned start. Jobs without a planned start come last. Until the next plan,
+    a new job is placed by its priority. Each ranked job gets only as many points as its position requires.
 
     The adviser may be any dispatcher that plans starts. The default is `lookahead` with `objective`, `effort`, `work`,
     `site_weight` and `seed`. The other settings are those of `slurm`.
@@ -159,7 +159,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         return Decision(decision.starts, decision.effort, *whole, None if again_s == NEVER else again_s)
 
     def _schedule_planning(self, now_s: int, seen: tuple[int, ...]) -> None:
-        """After an event, schedule the next plan for the next multiple of `every_s`, which may be now."""
+        """After an event, schedule a plan for the next multiple of `every_s`, or for now."""
         if seen != self._seen:
             self._due_s = min(self._due_s, self._next_planning_s(now_s - 1))
         self._seen = seen
@@ -169,7 +169,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         return (now_s // self._every_s + 1) * self._every_s if self._every_s else now_s + 1
 
     def _update_points_from_adviser(self, snapshot: Snapshot) -> None:
-        """Run the adviser and set points from its plan. If the order has changed, request a pass."""
+        """Set points from the adviser's plan. If the order has changed, request a pass."""
         before = self._points.boosted_order(snapshot)
         plan_s = self.adviser.decide(snapshot, "plan").plan_s
         if plan_s is None:

@@ -1,4 +1,4 @@
-"""Compute the times of slurmctld's scheduling passes: at submissions, at job ends, and by timers.
+"""Compute when slurmctld runs passes: at submissions, at job ends, and by timers.
 
 Sources: `slurmctld/controller.c` (`_slurmctld_background`), `slurmctld/job_mgr.c` (`job_allocate`),
 `slurmctld/proc_req.c` (`_slurm_rpc_epilog_complete`) and `sched/backfill/backfill.c` (`backfill_agent`).
@@ -17,12 +17,12 @@ BEFORE_ALL_EVENTS_S = -(1 << 40)
 
 
 class PassScheduleState(NamedTuple):
-    """The state of the passes before the next instant. Times are in seconds, and flags are 0 or 1."""
+    """The state of the passes. Times are in seconds, and flags are 0 or 1."""
 
     seen_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last decision."""
     asked_s: int = BEFORE_ALL_EVENTS_S
-    """Time of the last pass that ran because one was requested."""
+    """Time of the last pass that ran because of a request."""
     full_s: int = BEFORE_ALL_EVENTS_S
     """Time of the last pass through the whole queue."""
     pass_s: int = BEFORE_ALL_EVENTS_S
@@ -43,7 +43,7 @@ class PassScheduleState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueInstantSummary:
-    """A nonempty queue at one instant: submit times of its oldest and newest jobs, and the number of running jobs."""
+    """Submit times of a nonempty queue's oldest and newest jobs, and running jobs."""
 
     now_s: int
     oldest_s: int
@@ -53,7 +53,7 @@ class QueueInstantSummary:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedulingPasses:
-    """The passes due at one instant, and the schedule after these passes if they start no job."""
+    """The passes due at one instant, and the schedule after passes that start no job."""
 
     main: int
     backfill: bool
@@ -109,7 +109,7 @@ def _main_loop_action(
 
 
 def min_interval_s(rules: SchedulerParameters) -> int:
-    """Return `sched_min_interval` in seconds, rounded up; 0 if it is less than a second, which has no effect here."""
+    """Return `sched_min_interval` in seconds, rounded up, or 0 if below one second."""
     return -(-rules.sched_min_interval // 1_000_000) if rules.sched_min_interval >= 1_000_000 else 0
 
 
@@ -129,7 +129,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
     """Return the schedule after the passes at one instant."""
     agenda = made.after
     by_main = came.started - came.backfilled
-    # A limit that stopped this backfill may not stop the next. Jobs that backfill tested would start in no other pass.
+    # A limit that stopped this backfill may not stop the next one. Jobs that backfill tested start in no other pass.
     new = came.backfill_cut and came.started > 0 if made.backfill else bool(agenda.changed or by_main)
     cut = came.main_cut if made.main in (DEPTH, FULL) else bool(agenda.cut)
     running = agenda.running + came.started
@@ -137,7 +137,7 @@ def advance_schedule(made: DueSchedulingPasses, came: SchedulingPassResults) -> 
 
 
 def next_pass_s(agenda: PassScheduleState, rules: SchedulerParameters, waiting: int) -> int | None:
-    """Return the next time in seconds at which a pass may start a job without an event, or None if there is none."""
+    """Return the next second at which a pass may start a job with no event, or None."""
     now_s, found = agenda.seen_s, []
     if not waiting:
         return None

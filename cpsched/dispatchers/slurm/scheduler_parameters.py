@@ -1,6 +1,6 @@
-"""Define and parse the modelled `SchedulerParameters` in slurm.conf, with their bounds and defaults.
+"""Define and parse the modelled `SchedulerParameters` in slurm.conf.
 
-Names, units, bounds and defaults follow slurm.conf(5) and the functions that read them: `_load_config` in
+Names, units, bounds and defaults follow slurm.conf(5) and the functions that read the parameters: `_load_config` in
 `backfill.c` and `_schedule` in `job_scheduler.c`. They are the same in 22.05, 24.11 and 26.05.
 """
 
@@ -21,11 +21,11 @@ _MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SchedulerParameters:
-    """The modelled parameters with Slurm's names, units and defaults. 0 means no limit where Slurm defines it that way.
+    """The modelled parameters with Slurm's names, units and defaults.
 
-    Each parameter's description ends with the Slurm function that the model follows, in bf:
-    `plugins/sched/backfill/backfill.c`, js: `slurmctld/job_scheduler.c`, jm: `slurmctld/job_mgr.c`, or ctl:
-    `slurmctld/controller.c`.
+    A value of 0 means no limit where Slurm defines it that way. Each description ends with the Slurm function that the
+    model follows. The files are `plugins/sched/backfill/backfill.c` (bf), `slurmctld/job_scheduler.c` (js),
+    `slurmctld/job_mgr.c` (jm) and `slurmctld/controller.c` (ctl).
     """
 
     batch_sched_delay: int = 3
@@ -37,7 +37,7 @@ class SchedulerParameters:
     bf_job_part_count_reserve: int = 0
     """Maximum number of jobs per partition that get a reservation. bf, `_attempt_backfill`."""
     bf_max_job_assoc: int = 0
-    """Maximum number of jobs tested per association; replaces the per-user limit. bf, `_job_exceeds_max_bf_param`."""
+    """Maximum number of jobs tested per association, instead of per user. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_part: int = 0
     """Maximum number of jobs tested per partition. bf, `_job_exceeds_max_bf_param`."""
     bf_max_job_start: int = 0
@@ -55,15 +55,15 @@ class SchedulerParameters:
     bf_node_space_size: int | None = None
     """Size of the table of times that reservations fill; None means `bf_max_job_test`. bf, `_add_reservation`."""
     bf_resolution: int = 60
-    """Multiple in seconds to which reservations' starts are rounded down and ends up. bf, `_set_slot_time`."""
+    """Multiple in seconds to which reservations are extended at both ends. bf, `_set_slot_time`."""
     bf_window: int = 1440
     """Maximum time in minutes from now to the start of a reservation. bf, `_attempt_backfill`."""
     default_queue_depth: int = 100
-    """Number of jobs, including blocked jobs, that the main loop tests, minus one. js, `_schedule`."""
+    """One less than the number of jobs, including blocked jobs, that the main loop tests. js, `_schedule`."""
     defer: bool = False
-    """Whether jobs are not tried at submission; job ends then request a pass as submissions do. jm, `job_allocate`."""
+    """Whether jobs are not tried at submission. If so, job ends request passes like submissions. jm, `job_allocate`."""
     defer_batch: bool = False
-    """Whether jobs are not tried at submission; not in 22.05. jm, `job_allocate`."""
+    """Whether jobs are not tried at submission. 22.05 lacks this parameter. jm, `job_allocate`."""
     partition_job_depth: int = 0
     """Maximum number of jobs per partition that the main loop tests. js, `_schedule`."""
     sched_interval: int = 60
@@ -71,7 +71,7 @@ class SchedulerParameters:
     sched_max_job_start: int = 0
     """Maximum number of jobs started per run of the main loop. js, `_schedule`."""
     sched_min_interval: int = 2
-    """Minimum time between runs of the main loop in microseconds; less than 1 s has no effect. js, `_sched_agent`."""
+    """Minimum time in microseconds between runs of the main loop; less than 1 s has no effect. js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
@@ -145,7 +145,7 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
     """Parse a value of `SchedulerParameters`, in which names are case-insensitive.
 
     Raise `UnknownName` for a name that is not a Slurm parameter, and `InvalidValue` for a value that is out of bounds.
-    (Slurm itself logs an error and uses the default.)
+    For such values, Slurm logs an error and uses the default.
     """
     given: dict[str, Any] = {}
     not_modelled: list[str] = []
@@ -168,7 +168,7 @@ def parse_parameters(text: str) -> ParsedSchedulerParameters:
 
 
 def parameters_of_config(text: str) -> str:
-    """Return `SchedulerParameters` from the output of `scontrol show config` or from a slurm.conf.
+    """Return `SchedulerParameters` from `scontrol show config` output or a slurm.conf.
 
     Raise `InvalidValue` if the text is neither, or if it selects a scheduler other than backfill.
     """
@@ -176,7 +176,7 @@ def parameters_of_config(text: str) -> str:
     known = {name.lower(): value for name, value in found.items()}
     require(bool(known), "config_file", text[:40], "must be the output of `scontrol show config` or a slurm.conf")
     kind = known.get("schedulertype", "sched/backfill")
-    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill; others are not modelled")
+    require(kind == "sched/backfill", "SchedulerType", kind, "must be sched/backfill, the only modelled scheduler")
     value = known.get("schedulerparameters", "")
     return "" if value == "(null)" else value
 

@@ -1,4 +1,4 @@
-"""Define the dispatcher `slurm`, a model of slurmctld's own scheduler with its parameters."""
+"""Define the dispatcher `slurm`, which models slurmctld's scheduler."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ NO_PASS_PATH = "no-pass-due"
 
 
 class SlurmTwinDispatcher(Dispatcher):
-    """A dispatcher that runs slurmctld's main loop and backfill at the times at which slurmctld would run them.
+    """A dispatcher that runs slurmctld's main loop and backfill when slurmctld would.
 
     `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. Alternatively, `config_file` is the
-    output of `scontrol show config`. The main loop follows priorities, or arrivals if the site does not rank jobs.
-    `reserved` states whether backfill reserves whole nodes, as Slurm does even for a job that needs only parts of them.
-    On a cluster with a single node, which represents a pool, the dispatcher always reserves parts.
+    output of `scontrol show config` or a slurm.conf. The main loop tries jobs by priority, or by arrival if the site
+    does not rank jobs. `reserved` is what backfill reserves: whole nodes, as Slurm does even for a job that needs only
+    parts of them, or parts. On a cluster with a single node, which represents a pool, it always reserves parts.
 
-    The dispatcher stores when the passes ran, and requests its next call through `Decision.again_s`.
+    The dispatcher stores the times of its passes, and requests its next call through `Decision.again_s`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SlurmTwinDispatcher(Dispatcher):
         return self.decide_in(snapshot, need, ARRIVAL_ORDER)
 
     def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
-        """Decide with the queue in `order`, int64[Q] positions. If `order` is empty, jobs are ordered by priority.
+        """Decide with the queue in `order` (int64[Q] positions), or by priority if empty.
 
         `is_new` means that priorities have just changed. As after REQUEST_UPDATE_JOB, slurmctld then requests a pass,
         and the next backfill runs.
@@ -163,7 +163,7 @@ def build_scheduler_rules(parameters: SchedulerParameters) -> SlurmSchedulerRule
 
 
 class JobOwnerNumberCache:
-    """A cache of each job's partition, user and association as numbers, valid until the table changes."""
+    """A cache of `number_job_owners`, which is valid until the table changes."""
 
     def __init__(self) -> None:
         self._jobs: object = None
@@ -179,7 +179,7 @@ class JobOwnerNumberCache:
 
 
 def number_job_owners(cluster: Cluster, table: JobTable) -> JobOwnerColumns:
-    """Return the owners of all jobs in `table` as numbers.
+    """Return the partitions, users and associations of all jobs as numbers.
 
     A partition's nodes are the node set with its name or, if there is no such set, the job's node set.
     """
