@@ -1,1 +1,1 @@
-"""Constraint-programming dispatchers, built from shared parts. Only this package imports OR-Tools."""
+"""Constraint-programming dispatchers. Only this package imports OR-Tools."""

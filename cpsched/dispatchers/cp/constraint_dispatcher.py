@@ -1,4 +1,4 @@
-"""The dispatcher for the constraint-programming family, whose members differ only in their parameters."""
+"""Define the dispatcher of the CP family, whose members differ in parameters."""
 
 from __future__ import annotations
 
@@ -43,30 +43,29 @@ _PCP20 = CpDispatcherConfig()
 
 
 class ConstraintDispatcher(Dispatcher):
-    """A dispatcher that plans a round's jobs in one constraint model at minimal cost, and starts those planned for now.
+    """A dispatcher that starts the jobs that a constraint model plans for now.
 
-    - `recipe`: the parts that define a member of the family; the default is PCP'20.
-    - `site_weight`: weight of the site's priority in the objective. 0 ignores the priority; 1 makes it count as much as
-      the objective's own weights; see `cpsched.site.priority_multipliers`.
+    - `recipe`: the parts that define a member of the family (default: PCP'20).
+    - `site_weight`: weight of the site's priority in the objective. With 0, the priority is ignored. With 1, it counts
+      as much as the objective's own weights (see `cpsched.site.priority_multipliers`).
     - `limit_s`: time limit per call, in seconds. When it is reached, the best plan so far is used. If there is no plan,
       no job starts (path `late`). If no job is running either, the next round would be the same, so the first job that
       fits starts alone.
-    - `first_limit_s`: time limit for the first search, in seconds; at least the time to build the model and verify the
-      plan. After a search without improvement, the next limit doubles. The papers use 1 s, because their first plan
-      comes from the first search.
-    - `effort`: limit in solver branches instead of seconds. No clock is read, and the same snapshot and `seed` give the
-      same decision.
+    - `first_limit_s`: time limit for the first search, in seconds. A search gets at least the time needed to build the
+      model and verify the plan. After a search without improvement, the next limit doubles. The papers use 1 s, because
+      their first plan comes from the first search.
+    - `effort`: limit in solver branches instead of seconds. In this case, no clock is read, and the same snapshot and
+      `seed` give the same decision.
     - `considered`: maximum number of jobs in the model, unless the recipe uses `all`.
-    - `restarts`: the call ends after this many consecutive restarts without improvement. (cp19 calls these three limits
-      delta_max, delta and k.)
-    - `waits_s`: expected waits in seconds by queue; None to learn them from ended jobs. Programs read them from a JSON
-      file, `ewt_file`.
+    - `restarts`: number of consecutive restarts without improvement after which the call ends. (cp19 calls `limit_s`,
+      `first_limit_s` and `restarts` delta_max, delta and k.)
+    - `waits_s`: expected waits in seconds by queue (None: learned from ended jobs). Programs read them from `ewt_file`.
     """
 
     certain = True
     """Whether the solver is skipped if no search can change the decision. Studies set False, as in the papers."""
     in_order = True
-    """Whether jobs with equal request, estimate and cost start in the order considered, which prunes plans."""
+    """Whether jobs with equal requests, estimates and costs must start in the order considered, to prune plans."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class ConstraintDispatcher(Dispatcher):
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _select_slots(self, facts: CpInstance, queue: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the slots to plan, in arrival order, and the slots that the model contains but does not search."""
+        """Return the slots to plan, in arrival order, and the slots of `CpProblem.rest`."""
         no_jobs = queue[:0]
         if self._recipe.jobs == "startable":
             return startable_slots(facts, queue, self._considered), no_jobs
@@ -140,7 +139,7 @@ class ConstraintDispatcher(Dispatcher):
         return queue, no_jobs
 
     def _presolve_or_solve(self, problem: CpProblem) -> CpSolveResult:
-        """Return the presolve result if it is conclusive, otherwise the solver's result."""
+        """Return the presolve result if it is conclusive, or else the solver's result."""
         if presolve.is_infeasible(problem):
             return CpSolveResult(None, "infeasible", True, status="infeasible")
         answer = self._plan_without_solver(problem)
@@ -181,14 +180,14 @@ class ConstraintDispatcher(Dispatcher):
     def _decide_without_plan(
         self, snapshot: Snapshot, facts: CpInstance, answer: CpSolveResult, need: Need
     ) -> Decision:
-        """Start no job, so that the next round tries again; see `start_first_fitting` for the exception."""
+        """Start no job, with the exception that `start_first_fitting` makes."""
         effort = Effort(answer.path, len(facts.jobs), _COUNT_VARIABLES[self._recipe.model](facts), answer.status)
         effort = dataclasses.replace(effort, solver_s=answer.solver_s, branches=answer.branches)
         return start_first_fitting(snapshot, facts, effort, need)
 
 
 def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
-    """Return `plan` without starts on resources that an overdue running job still occupies, and the updated effort."""
+    """Return `plan` without starts blocked by overdue jobs, and the updated effort."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):
         if plan.start_s[j] != facts.now_s:

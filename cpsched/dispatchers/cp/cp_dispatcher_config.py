@@ -1,4 +1,4 @@
-"""Define the parameters that distinguish the members of the CP family, and explain each value."""
+"""Define and explain the parameters that distinguish members of the CP family."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ VALUE_MEANINGS: dict[str, dict[str, str]] = {
         "first-fit": "The model has pools only; a job gets the first nodes that fit.",
     },
 }
-"""Meaning of each value, by parameter; `cp_objective` documents objectives and priorities."""
+"""Meaning of each value, by parameter. `cp_objective` documents objectives and priorities."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpDispatcherConfig:
-    """The parameters of one member of the CP family, by default those of PCP'20. `VALUE_MEANINGS` explains each value.
+    """The parameters of one member of the CP family, with the defaults of PCP'20.
 
-    `objective` is the cost of a plan. `priority` is the order in search and allocation. With `none`, the solver uses
-    its own search and gets no plan as a hint. A model is not built if building and propagating it, which cannot be
-    interrupted, is expected to take more than `model_s` seconds. The plan found so far is then used (path `dive`).
+    `VALUE_MEANINGS` explains the values. `objective` is the cost of a plan. `priority` orders search and allocation.
+    With `none`, the solver uses its own search and gets no hint. A model is not built if building and propagating it,
+    which cannot be interrupted, is expected to take over `model_s` seconds. Then the known plan is used (path `dive`).
 
     The constructor raises `InvalidValue` for parameters that cannot be combined.
     """

@@ -1,8 +1,8 @@
-"""Define search objectives: for each job, a cost that grows with its start time, plus a constant.
+"""Define search objectives, in which each job's cost grows with its start time.
 
-A job costs nothing until `since_s`, and `weight` per second afterwards. Example: a 100 s job was submitted 50 s ago and
-is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay from now on accounts for 0.2 of this
-(weight 1 / 100), and the remaining 1.5 is constant.
+A job costs nothing until `since_s`, and `weight` per second afterwards. For example, a 100 s job was submitted 50 s ago
+and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay from now on accounts for 0.2
+(weight 1 / 100), and 1.5 is constant. Formulas use start s, time q of submission, estimate d and expected wait ewt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 _OBJECTIVE_BITS = 60
-"""Number of bits in the scaled objective; the solver uses 64."""
+"""Number of bits in the scaled objective, less than the solver's 64."""
 _MIN_SCALED_WEIGHT = 1e7
 """Upper bound on the smallest scaled weight. At this bound, its relative rounding error is 5e-8."""
 
@@ -38,14 +38,14 @@ def slowdown(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> W
 
 
 def lateness(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
-    """Return the sum of max(0, (s - q - ewt) / ewt), where ewt is the queue's expected wait (cp19 section 2.2: PCP)."""
+    """Return the sum of max(0, (s - q - ewt) / ewt) (cp19 section 2.2: PCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     due_s = snapshot.table.submit_s[jobs] + np.rint(expected_s).astype(np.int64)
     return _delay_objective(snapshot.now_s, due_s, 1.0 / expected_s, 0.0)
 
 
 def weighted_wait(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> WeightedDelayObjective:
-    """Return the sum of max(ewt) / ewt * (s - q), which favors short expected waits (cp19 section 2.2: HCP)."""
+    """Return the sum of max(ewt) / ewt * (s - q) (cp19 section 2.2: HCP)."""
     expected_s = expected_waits(snapshot, jobs, waits)
     return _wait_objective(snapshot, jobs, expected_s.max() / expected_s, 0.0)
 
@@ -79,10 +79,10 @@ def bsld(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> Weigh
 def with_site_priority(
     objective: WeightedDelayObjective, snapshot: Snapshot, jobs: IntArray, site_weight: float
 ) -> WeightedDelayObjective:
-    """Return `objective` with weights multiplied by the site's priorities (see `cpsched.site.priority_multipliers`).
+    """Return `objective` with weights multiplied by the site's priority factors.
 
-    The constant is unchanged. `site_weight` is 0 by default. The bridge sets it to 1 if the cluster ranks its jobs, as
-    Slurm does.
+    The constant is unchanged (see `cpsched.site.priority_multipliers`). The default of `site_weight` is 0. The bridge
+    sets it to 1 if the cluster ranks its jobs, as Slurm does.
     """
     weight = objective.weight * site_priority_factors(snapshot, jobs, site_weight, objective.weight)
     return WeightedDelayObjective(weight, objective.since_s, objective.constant)
@@ -109,7 +109,7 @@ def expected_waits(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits
 
 
 def _wait_objective(snapshot: Snapshot, jobs: IntArray, weight: FloatArray, constant: float) -> WeightedDelayObjective:
-    """Return the objective of weighted waits plus `constant`. The wait before now becomes part of the constant."""
+    """Return the objective of weighted waits, with past waits added to `constant`."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return WeightedDelayObjective(
         weight, np.full(len(jobs), snapshot.now_s, np.int64), float((weight * waited_s).sum()) + float(constant)
@@ -140,13 +140,13 @@ OBJECTIVES: dict[ObjectiveName, Make] = {
 
 
 def by_slowdown(snapshot: Snapshot, jobs: IntArray) -> IntArray:
-    """Return `jobs` by descending slowdown (t - q + d) / d at the snapshot's time; ties by arrival."""
+    """Return `jobs` by descending slowdown at the snapshot's time, then by arrival."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.argsort(-waited_s / snapshot.table.estimate_s[jobs], kind="stable")]
 
 
 def by_urgency(snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` by descending wait / expected wait of the queue; ties by smaller demand (cp19 section 2.2)."""
+    """Return `jobs` by descending wait / ewt, then smaller area (cp19 section 2.2)."""
     waited_s = snapshot.now_s - snapshot.table.submit_s[jobs]
     return jobs[np.lexsort((job_areas(snapshot, jobs), -waited_s / expected_waits(snapshot, jobs, waits)))]
 
@@ -155,7 +155,7 @@ PriorityName = Literal["slowdown", "urgency", "none"]
 
 
 def in_priority_order(name: PriorityName, snapshot: Snapshot, jobs: IntArray, waits: ExpectedQueueWaits) -> IntArray:
-    """Return `jobs` (slots in arrival order) with the highest priority first; `none` keeps the order."""
+    """Return `jobs`, given in arrival order, with the highest priority first."""
     if name == "slowdown":
         return by_slowdown(snapshot, jobs)
     return by_urgency(snapshot, jobs, waits) if name == "urgency" else jobs
@@ -174,7 +174,7 @@ class IntegerDelayCosts:
 
     @classmethod
     def of(cls, objective: WeightedDelayObjective, now_s: int, horizon_s: int) -> IntegerDelayCosts:
-        """Return the costs with integer weights, scaled such that the largest possible cost fits in 60 bits."""
+        """Return integer costs, scaled so that the largest possible cost fits in 60 bits."""
         weight = objective.weight
         factor = min(
             2.0**_OBJECTIVE_BITS / (float(weight.sum()) * max(1, horizon_s)), _MIN_SCALED_WEIGHT / float(weight.min())
@@ -183,7 +183,7 @@ class IntegerDelayCosts:
         return cls(whole, tuple(objective.since_s.tolist()), now_s)
 
     def expression(self, model: ConstraintModel) -> Any:
-        """Return the cost of delays as a solver variable. The solver's start times are in seconds from now."""
+        """Return the cost of delays as a solver variable."""
         solver, terms = model.solver, []
         for start, since_s in zip(model.start, self.since_s, strict=True):
             after = since_s - self.now_s

@@ -15,10 +15,10 @@ from cpsched.model import IntArray, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CpProblem:
-    """One round as a planning problem: jobs to plan, objective and horizon.
+    """One round as a planning problem with jobs to plan, an objective and a horizon.
 
-    `rest` contains the slots of jobs that the model contains but does not search (HCP). `overdue` means that some
-    running job should have ended but still occupies its nodes.
+    `rest` contains the slots of jobs that the model includes but does not search (HCP). `overdue` means that a running
+    job should have ended but still occupies its nodes.
     """
 
     facts: CpInstance
@@ -30,14 +30,14 @@ class CpProblem:
 
     @property
     def horizon_s(self) -> int:
-        """Horizon in seconds from now: the worst-case makespan, which is the sum of all durations (pcp20: eoh)."""
+        """Horizon in seconds from now, which is the sum of all durations (pcp20: eoh)."""
         facts = self.facts
         remaining_s = facts.end_s[facts.running] - facts.now_s
         beside_s = facts.table.estimate_s[self.rest].sum() if len(self.rest) else 0
         return int(facts.table.estimate_s[facts.jobs].sum() + beside_s + remaining_s.sum())
 
     def fits_horizon(self, start_s: IntArray) -> bool:
-        """Return whether all jobs end within the horizon, which is always true unless a running job is overdue."""
+        """Return whether all jobs end within the horizon, which overdue jobs can prevent."""
         last_s = self.facts.now_s + self.horizon_s
         return bool((start_s + self.facts.table.estimate_s[self.facts.jobs] <= last_s).all())
 
@@ -55,7 +55,7 @@ def build_cp_instance(snapshot: Snapshot, running: Running = "at-least-1s") -> C
 
 
 def first_leaf(facts: CpInstance) -> CpPlan:
-    """Return the first leaf of the papers' search, in which every considered job has a start."""
+    """Return the first leaf of the papers' search, in which every job has a start."""
     plan = empty_plan(facts)
     dive(facts, plan, np.arange(len(facts.jobs)), False)
     return plan

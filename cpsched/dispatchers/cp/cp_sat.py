@@ -1,6 +1,6 @@
-"""Plan start times on pools with CP-SAT (debs24 section 2.3): one interval per job, one cumulative per pool.
+"""Plan start times on pools with CP-SAT (debs24 section 2.3).
 
-The model covers either one round, in which all jobs may start from now on, or a trace with a release time per job.
+A model covers either one round, in which all jobs may start from now on, or a trace with release times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_OBJECTIVE = 2.0**52
 _TABLE_ENTRIES = 16
 """Number of entries in each job's cost table."""
 _MAX_ITERATIONS = 3
-"""Maximum number of iterations of Dinkelbach's algorithm; each iteration solves the model again."""
+"""Maximum number of iterations of Dinkelbach's algorithm, each of which solves the model again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class PoolSchedulingProblem:
 
 @dataclass(frozen=True, slots=True)
 class CpSatBudget:
-    """The solver's budget: seconds, or `effort` in thousandths of its deterministic time."""
+    """The solver's budget in seconds, or `effort` in thousandths of deterministic time."""
 
     seconds: float
     effort: int | None
@@ -58,9 +58,9 @@ class CpSatBudget:
 
 @dataclass(frozen=True, slots=True)
 class CpSatSolution:
-    """A solution with absolute start times; `start_s` is None if the limit was reached before the first plan.
+    """A solution with absolute start times.
 
-    `bound` is a proven lower bound on the cost, or None.
+    `start_s` is None if the solver found no plan. `bound` is a proven lower bound on the cost, or None.
     """
 
     start_s: IntArray | None
@@ -72,7 +72,7 @@ class CpSatSolution:
 
 
 class CpSatModel:
-    """The variables and constraints of a problem, to which the functions below add an objective."""
+    """The variables and constraints of a problem, without an objective."""
 
     def __init__(self, problem: PoolSchedulingProblem) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
@@ -90,7 +90,7 @@ class CpSatModel:
             self._limit_to_pool(k)
 
     def _limit_to_pool(self, k: int) -> None:
-        """Limit the jobs to the capacity of pool `k`. Until running jobs release amounts, these are fixed tasks."""
+        """Limit the jobs to pool `k`, with amounts held by running jobs as fixed tasks."""
         problem, model = self.problem, self.model
         tasks = [(task, d) for task, d in zip(self.tasks, problem.demand[:, k].tolist(), strict=True) if d > 0]
         steps = np.diff(problem.capacity[:, k]).tolist()
@@ -113,7 +113,7 @@ def solve_pool_problem(
     budget: CpSatBudget,
     hint_s: IntArray | None = None,
 ) -> CpSatSolution:
-    """Return the cheapest plan found within the budget, starting from `hint_s` if it is given."""
+    """Return the cheapest plan found within the budget, starting from any `hint_s`."""
     built = CpSatModel(problem)
     weight = objective.weight
     factor = min(_MAX_OBJECTIVE / (float(weight.sum()) * problem.horizon_s), 1e6 / float(weight.min()))
@@ -138,16 +138,16 @@ def solve_pool_problem(
     cost = plan_delay_cost(objective, start_s)
     if status == "optimal":
         return CpSatSolution(start_s, cost, cost, status, solver.wall_time, solver.num_branches)
-    # The solver counts delays from the problem's time zero, the objective from `since_s`, which can be earlier.
+    # The solver counts delays from time zero, but the objective counts them from `since_s`, which can be earlier.
     constant = sum(each * min(0, since) for each, since in zip(whole, since_after, strict=True))
     bound = min(cost, (solver.best_objective_bound - constant) / factor)
     return CpSatSolution(start_s, cost, bound, status, solver.wall_time, solver.num_branches)
 
 
 def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
-    """Return the plan in which every job starts as early as the jobs before it allow. No job starts later than before.
+    """Return the plan in which each job starts as early as earlier jobs allow.
 
-    A solver that stops early leaves gaps, and no event occurs on the cluster when such a gap ends.
+    No job starts later than before. A solver that stops early leaves gaps, and no event on the cluster marks their end.
     """
     total, J = problem.capacity[-1], len(start_s)
     running = np.diff(problem.capacity, axis=0)
@@ -172,7 +172,7 @@ def left_shift(problem: PoolSchedulingProblem, start_s: IntArray) -> IntArray:
 
 
 def metric_objective(metric: str, submit_s: IntArray, run_s: IntArray, processors: IntArray) -> WeightedDelayObjective:
-    """Return the metric bsld, af or awf for a whole trace as a cost of delays (see `cp_objective`)."""
+    """Return bsld, af or awf of a whole trace as a cost of delays."""
     n, bounded_s = len(run_s), np.maximum(run_s, 10)
     if metric == "bsld":
         return WeightedDelayObjective(1.0 / (n * bounded_s), submit_s + bounded_s - run_s, 1.0)
@@ -196,7 +196,7 @@ def _solve_model(model: Any, budget: CpSatBudget, share: float = 1.0) -> tuple[A
 
 
 def p2sf(problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, start_s: IntArray) -> float:
-    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3), where W is wait and F response time (debs24 equation 6)."""
+    """Return 3/4 * sum r (F^4 - W^4) / sum r (F^3 - W^3) for wait W and response time F (debs24 equation 6)."""
     upper, lower = _p2sf_sums(problem, submit_s, processors, start_s)
     return float(0.75 * upper.sum() / lower.sum())
 
@@ -212,7 +212,7 @@ def _p2sf_sums(
 def solve_p2sf(
     problem: PoolSchedulingProblem, submit_s: IntArray, processors: npt.ArrayLike, budget: CpSatBudget, hint_s: IntArray
 ) -> CpSatSolution:
-    """Minimize P2SF with Dinkelbach's algorithm, using tabulated costs with linear interpolation.
+    """Minimize P2SF with Dinkelbach's algorithm and linearly interpolated costs.
 
     Let l be the ratio of a known plan. A plan for which the sum of r (F^4 - W^4) - l r (F^3 - W^3) is below 0 has a
     smaller ratio. No bound is proven, because the tables are exact only at their entries.
@@ -241,7 +241,7 @@ def solve_p2sf(
 
 
 def table_objective(built: CpSatModel, cost: Callable[[IntArray], FloatArray], hint_s: IntArray) -> Any:
-    """Return the sum of tabulated costs, with `hint_s` as a hint. `cost` maps the jobs' starts to their costs."""
+    """Return the sum of tabulated costs of the jobs' starts, with `hint_s` as a hint."""
     problem, model = built.problem, built.model
     first, last = problem.release_s, problem.horizon_s - problem.duration_s
     shares = np.concatenate(([0.0], np.geomspace(1 / 512, 1.0, _TABLE_ENTRIES)))

@@ -1,4 +1,4 @@
-"""Plan all queued jobs on pools with CP-SAT to minimize one metric (debs24: CP per objective)."""
+"""Minimize one metric of all queued jobs with CP-SAT (debs24: CP per objective)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ Metric = Literal["bsld", "af", "awf", "p2sf"]
 
 
 class CpSatDispatcher(Dispatcher):
-    """A dispatcher that plans the queue on pools with minimal `objective`, and starts the jobs planned for now.
+    """A dispatcher that plans the queue on pools with a minimal `objective`.
 
     - `objective`: bsld, af or awf (sums over the queued jobs), or p2sf (a ratio of two sums).
-    - `site_weight`: weight of the site's priority. 0 ignores the priority; 1 makes it count as much as the objective's
-      own weights; see `cpsched.site.priority_multipliers`. (In p2sf, the priority multiplies the processors, which are
-      the weights of the ratio.)
+    - `site_weight`: weight of the site's priority. With 0, the priority is ignored. With 1, it counts as much as the
+      objective's own weights (see `cpsched.site.priority_multipliers`). In p2sf, the priority multiplies the
+      processors, which are the weights of the ratio.
     - `plans`: comma-separated orders of list plans (`spf,saf,sjf`). The solver improves each list plan and also plans
-      from scratch; the best result is used (debs24: CP-BSLD+, CP-P2SF+).
+      from scratch. The best result is used (debs24: CP-BSLD+, CP-P2SF+).
     - `limit_s`: solver time per round in seconds, shared by all plans of the round. If the solver finds no plan,
       list-reg decides (path `late`). debs24 allows 20 s, or 40 s if no plan is found within 20 s.
     - `effort`: limit in thousandths of the solver's deterministic time, instead of seconds.
     - `allocation`: node selection. If the pool plan starts a job that does not fit on the nodes, the job waits and
       `unplaced` counts it.
 
-    The effort of a decision contains its objective and, if known, a proven lower bound; their difference is the gap.
+    The effort of a decision contains its objective and, if known, a proven lower bound. Their difference is the gap.
     P2SF has no bound. Idling can lower P2SF, which is undesirable. Therefore, if all jobs can start now, all start.
     """
 
@@ -97,13 +97,13 @@ class CpSatDispatcher(Dispatcher):
         return decision_with_allocation(snapshot, problem.facts, answer.plan, effort, need, self._allocation)
 
     def _build_objective(self, snapshot: Snapshot, slots: IntArray) -> WeightedDelayObjective:
-        """Return the objective to minimize. For p2sf, return that of awf, which yields a sensible order of the jobs."""
+        """Return the objective to minimize or, for p2sf, the awf objective to order jobs."""
         name = "awf" if self._metric == "p2sf" else self._metric
         objective = OBJECTIVES[name](snapshot, slots, ExpectedQueueWaits({}))
         return with_site_priority(objective, snapshot, slots, self._site_weight) if self._site_weight else objective
 
     def _presolve_or_solve(self, snapshot: Snapshot, problem: CpProblem) -> CpSolveResult:
-        """Return the presolve result if it is conclusive, otherwise the solver's result."""
+        """Return the presolve result if it is conclusive, or else the solver's result."""
         answer = presolve.solve_pool_tree(problem, left_shifted=True)
         regular = self._metric != "p2sf" or answer.path in ("single", "all-fit")
         if self.certain and answer.certain and regular:
@@ -111,7 +111,7 @@ class CpSatDispatcher(Dispatcher):
         return self._solve_from_list_plans(snapshot, problem, answer)
 
     def _solve_from_list_plans(self, snapshot: Snapshot, problem: CpProblem, answer: CpSolveResult) -> CpSolveResult:
-        """Return the best plan from several solver runs, which start from the plan so far and from each list plan."""
+        """Return the best plan of solver runs that start from the given and list plans."""
         from cpsched.dispatchers.cp import cp_sat  # imports the solver on first use
 
         facts, objective = problem.facts, problem.objective
@@ -153,7 +153,7 @@ class CpSatDispatcher(Dispatcher):
         return float(0.75 * (r * (response**4 - wait**4)).sum() / (r * (response**3 - wait**3)).sum())
 
     def _weighted_processors(self, snapshot: Snapshot, facts: CpInstance) -> FloatArray:
-        """Return each job's processors, multiplied by the site's priority factors: the r in P2SF."""
+        """Return r in P2SF, each job's processors multiplied by the site's factors."""
         taken = facts.table.units[facts.jobs] * facts.table.per_unit[facts.jobs, 0]
         processors: FloatArray = np.maximum(1, taken).astype(np.float64)
         if not self._site_weight:
@@ -181,7 +181,7 @@ def _build_pool_problem(problem: CpProblem) -> PoolSchedulingProblem:
 
 
 def _plan_list_starts(snapshot: Snapshot, facts: CpInstance, order: str) -> IntArray | None:
-    """Return the considered jobs' starts from list scheduling in `order`; None if a job has no start."""
+    """Return the jobs' starts from list scheduling, or None if a job has no start."""
     plan_s = plan_by_spec(ListSchedulerSpec(EVERY_JOB, order), snapshot, "plan").plan_s
     if plan_s is None:
         return None
@@ -191,7 +191,7 @@ def _plan_list_starts(snapshot: Snapshot, facts: CpInstance, order: str) -> IntA
 
 
 def _sort_by_density(snapshot: Snapshot, slots: IntArray, objective: WeightedDelayObjective) -> IntArray:
-    """Return positions in `slots`, smallest area / weight first; ties by largest area (debs24 section 5.1)."""
+    """Return positions by area / weight, then by larger area (debs24 section 5.1)."""
     area = job_areas(snapshot, slots)
     return np.lexsort((-area, np.round(area / objective.weight, 6)))
 

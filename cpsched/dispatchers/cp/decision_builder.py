@@ -1,8 +1,8 @@
-"""Implement the papers' guided search: start the job that can start first, or postpone it.
+"""Implement the papers' guided search, which starts or postpones the next job.
 
-Among jobs that can start at the same time, the search selects the first by rank. A plain decision builder would try
-places one by one, which takes too long under contention. This search gets the next job's places from the dive's kernel
-and posts them. The solver verifies the places and propagates them to the other jobs. The search has two forms:
+The next job is the one that can start first. Among jobs that can start at the same time, it is the first by rank. A
+plain decision builder would try places one by one, which takes too long under contention. This search posts places from
+the dive's kernel. The solver verifies the places and propagates them to the other jobs. The search has two forms:
 
 - `complete=False`: a job's places are one decision without an alternative. This is cheap and reaches most good leaves,
   but proves nothing.
@@ -77,7 +77,7 @@ class ScheduleOrPostponeDecision(pywrapcp.PyDecision):  # type: ignore[misc]
 
 
 class AssignLargestValueDecision(pywrapcp.PyDecision):  # type: ignore[misc]
-    """Assigns the largest free value to `variable`, or a smaller one."""
+    """Assigns the largest free value to a variable, or requires a smaller value."""
 
     def __init__(self, variable: Any, value: int) -> None:
         super().__init__()
@@ -93,11 +93,11 @@ class AssignLargestValueDecision(pywrapcp.PyDecision):  # type: ignore[misc]
 
 
 class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ignore[misc]
-    """Builds the decisions of the guided search; `plan` contains the leaf of the current solution.
+    """Builds the decisions of the guided search.
 
-    `rank` orders the jobs that can start first (one rank per job, smallest first; by priority in the papers). This
-    class decides starts; a model with places overrides `next_placement_decision`. Without a plan, the leaf is initially
-    empty. Without ranks, jobs keep their order.
+    `plan` contains the leaf of the current solution, which is empty at first if no plan is given. `rank` orders jobs
+    that can start first, with the smallest rank first (by priority in the papers). Without ranks, jobs keep their
+    order. This class decides starts. A model with places overrides `next_placement_decision`.
     """
 
     def __init__(self, model: ConstraintModel, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> None:
@@ -113,14 +113,14 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         self._kept: list[Any] = []
 
     def Next(self, solver: Any) -> Any:  # noqa: N802
-        """Return the next decision; None if every job is placed."""
+        """Return the next decision, or None if every job is placed."""
         del self._trail[self._depth.Min() :]
         if self._trail and (decision := self.next_placement_decision(self._trail[-1])) is not None:
             return self._keep_reference(decision)
         return self._next_start_decision()
 
     def _next_start_decision(self) -> Any:
-        """Return the start of the job that can start first; postpone jobs that do not fit at their earliest start.
+        """Return the start of the first job that fits, and postpone jobs that do not fit.
 
         Only the final postponed start of each job is posted, because every post triggers a propagation.
         """
@@ -143,9 +143,9 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
             self._postpone_all(late.tolist(), at.tolist())
 
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Return the first job that can start (-1: none), and the postponed start of each job (-1: not postponed).
+        """Return the first job that can start, and each job's postponed start.
 
-        This method postpones no job, because the solver checks whether a job fits.
+        -1 means no job or start. This method postpones no job, because the solver checks whether a job fits.
         """
         waiting = np.where(placed, UNBOUNDED, earliest_s)[self._order]
         j = -1 if placed.all() else int(self._order[np.argmin(waiting)])
@@ -154,13 +154,13 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         return j, np.full(len(placed), -1, np.int64)
 
     def first_with_room(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Return the result of `first_startable_job` from the dive's kernel, which also writes places to the plan."""
+        """Find the first startable job with the dive's kernel, and plan its places."""
         step = self.step(placed)
         step.earliest_s[:] = earliest_s
         return find_next_startable_job(self._model.facts, self.plan, step), step.postponed_to_s
 
     def step(self, placed: BoolArray, j: int = -1, done: int = 0) -> CpSearchState:
-        """Return the kernels' search state in which the `placed` jobs and the first `done` parts of `j` have places."""
+        """Return the search state after placing `placed` jobs and `done` parts of `j`."""
         if self._step is None:
             self._step = new_search_state(self._model.facts, self._order)
         self._step.placed[:] = placed
@@ -168,7 +168,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         return self._step
 
     def next_placement_decision(self, j: int) -> Any:
-        """Return the next decision on the places of job `j`; None if all its places are assigned."""
+        """Return the next decision on a job's places, or None if all are assigned."""
         return None
 
     def _keep_reference(self, decision: Any) -> Any:
@@ -182,7 +182,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         return placed
 
     def _postpone_all(self, jobs: Sequence[int], at: Sequence[int]) -> None:
-        """Postpone each of `jobs` to its time in `at`, with one constraint and thus one propagation."""
+        """Postpone each job to its time in `at`, with few propagations."""
         start = self._model.start
         if len(jobs) < 3:
             for j, moment in zip(jobs, at, strict=True):
@@ -192,7 +192,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         least.SetMin(0)
 
     def schedule_start(self, j: int, tau: int) -> None:
-        """Post start `tau` of job `j`; decisions on its parts follow."""
+        """Post start `tau` of job `j`. Decisions on its parts follow."""
         depth = len(self._trail)
         self._trail.append(j)
         self._offered = False
@@ -205,7 +205,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
         self._model.start[j].SetMin(chance)
 
     def assign_all_decision(self, undecided: Sequence[Any], values: Sequence[int]) -> Any:
-        """Return one decision that assigns all places of a job; None if all are assigned. Fail if already offered."""
+        """Return a decision that assigns all of a job's places, or None if none is left."""
         if all(variable.Bound() for variable in undecided):
             return None
         if self._offered:
@@ -215,7 +215,7 @@ class ScheduleOrPostponeDecisionBuilder(pywrapcp.PyDecisionBuilder):  # type: ig
 
 
 class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """Searches the position model: each unit gets the highest positions (pcp20 section 3)."""
+    """Searches the position model, highest positions first (pcp20 section 3)."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
         )
 
     def _next_part_decision(self, j: int) -> Any:
-        """Return a decision on the first part of job `j` without a place; None if all parts have one."""
+        """Return a decision on the first part without a place, or None if there is none."""
         plan, facts = self.plan, self._variables.facts
         placed = self._placed_jobs()
         placed[j] = False
@@ -266,7 +266,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
     @staticmethod
     def _break_unit_symmetry(higher: UnitPlacementVariables, lower: UnitPlacementVariables) -> None:
-        """Break the symmetry of a job's units: place each unit below the previous unit."""
+        """Place a unit below the previous unit to break the symmetry of a job's units."""
         lower.node.SetMax(higher.node.Value())
         r = next(iter(lower.size))
         lower.position[r].SetMax(higher.position[r].Value() - lower.size[r])
@@ -304,7 +304,7 @@ class PositionDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 def place_variables_and_values(variables: PositionModelVariables, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
     """Return the variables for the places of job `j`, and their values in `plan`."""
     first, count = int(plan.first[j]), int(plan.parts[j])
-    if len(variables.units[j]) != count:  # nodes differ in size, and the plan uses another number of whole nodes
+    if len(variables.units[j]) != count:  # nodes differ in size, and the plan uses a different number of nodes
         variables.solver.Fail()
     axis = np.searchsorted(variables.nodes, plan.node[first : first + count]).tolist()
     found: list[Any] = []

@@ -1,4 +1,4 @@
-"""Reorder a snapshot's nodes by weight, for models that place each unit on the last node on which it fits.
+"""Reorder nodes by weight for models that place units on the last fitting node.
 
 The papers' models and searches prefer the last node. With the heaviest nodes first and the lightest nodes last, they
 prefer light nodes, so no model needs a rule for weights.
@@ -17,7 +17,7 @@ from cpsched.model.job_table import COLUMNS, JobTable, PlacementPool
 
 @lru_cache(maxsize=1)
 def reordered_cluster(cluster: Cluster) -> tuple[IntArray, Cluster]:
-    """Return the node indices by descending weight (ties by index), and the cluster in that order."""
+    """Return node indices by descending weight, and the cluster in that order."""
     assert cluster.weights is not None
     order = np.argsort(-cluster.weights, kind="stable")
     names = tuple(cluster.node_names[node] for node in order.tolist())
@@ -26,7 +26,7 @@ def reordered_cluster(cluster: Cluster) -> tuple[IntArray, Cluster]:
 
 
 def lightest_last(snapshot: Snapshot) -> tuple[IntArray, Snapshot]:
-    """Return the node order from `reordered_cluster`, and a copy of the snapshot with its nodes in that order."""
+    """Return the node order, and a copy of the snapshot with its nodes in that order."""
     order, cluster = reordered_cluster(snapshot.cluster)
     table, place = snapshot.table, np.argsort(order)
     nodes, columns = place[table.place_node], {name: getattr(table, name).copy() for name in COLUMNS}
@@ -37,7 +37,7 @@ def lightest_last(snapshot: Snapshot) -> tuple[IntArray, Snapshot]:
 
 
 def restore_node_order(decision: Decision, order: IntArray) -> Decision:
-    """Translate a decision on reordered nodes into a decision on the cluster's own nodes."""
+    """Translate a decision on reordered nodes to the cluster's own node indices."""
     starts = decision.starts
     nodes, job = order[starts.nodes], np.repeat(np.arange(len(starts)), np.diff(starts.offsets))
     sort = np.lexsort((nodes, job))

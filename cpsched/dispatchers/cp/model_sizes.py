@@ -26,6 +26,6 @@ def pool_model_size(facts: CpInstance) -> int:
 
 
 def intervals_per_node(facts: CpInstance, slot: int, parts: int) -> IntArray:
-    """Return p[i,n], the number of intervals on each node for a job with `parts` parts, int64[N]."""
+    """Return p[i,n], the number of a job's intervals on each node, int64[N]."""
     room = room_when_empty(facts, slot)
     return np.minimum(room, 1 if facts.table.sharing[slot] & EXCLUSIVE else parts)

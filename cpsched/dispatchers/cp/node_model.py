@@ -1,8 +1,8 @@
-"""The allocation model of PCP'19: an optional interval for each unit that a node could hold (cp19 section 2.2).
+"""Define PCP'19's allocation model, with optional intervals (cp19 section 2.2).
 
 If `p[i,n]` units of job i fit on node n, the model has the intervals u[i,n,1..p]. The number of present intervals
-equals the job's number of units. Each node has one cumulative per resource. Therefore, the number of variables grows
-with the number of nodes.
+equals the job's number of units. Each node has one cumulative per resource. The number of variables grows with the
+number of nodes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class NodeAllocationModel:
             self._limit_nodes_to_capacity(r)
 
     def _require_units_at_start(self, j: int) -> None:
-        """Require `parts` present intervals, all at the job's start, and on each node a prefix of its intervals."""
+        """Require `parts` present intervals at the job's start, in order on each node."""
         solver, facts, slot = self.solver, self.facts, int(self.facts.jobs[j])
         for unit in self.units[j]:
             solver.Add(unit.StartsAtStart(self.tasks[j]))
@@ -87,7 +87,7 @@ class NodeAllocationModel:
             solver.Add(solver.ScalProd(self.present[j], room) >= int(facts.table.units[slot]))
 
     def _limit_nodes_to_capacity(self, r: int) -> None:
-        """Limit each node to its capacity. Skip nodes that can hold all their intervals at once."""
+        """Limit each node to its capacity, unless it can hold all its intervals at once."""
         solver, facts = self.solver, self.facts
         taking: dict[int, list[tuple[Any, int]]] = {}
         for j, slot in enumerate(facts.jobs.tolist()):
@@ -107,7 +107,7 @@ class NodeAllocationModel:
                 )
 
     def _unavailable_amounts(self, r: int) -> list[tuple[int, int, int]]:
-        """Return (node, amount, seconds from now) for resources that are out of service or used by running jobs."""
+        """Return (node, amount, seconds from now) for each amount that is unavailable."""
         facts, stride = self.facts, int(self.facts.machine.capacity[:, r].max()) + 1
         axis = np.arange(len(facts.machine.capacity)), stride
         position, amount, end_s = running_rectangles(facts, axis, r, facts.now_s + self.horizon_s)
@@ -128,7 +128,7 @@ class NodeAllocationModel:
         return self.present[j], values
 
     def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
-        """Return the guided search or, without ranks, the solver's default search: all starts, then all intervals."""
+        """Return the guided search or, without a plan or rank, the solver's own search."""
         if plan is not None and rank is not None:
             return NodeDecisionBuilder(self, plan, rank, complete)
         solver, present = self.solver, [variable for each in self.present for variable in each]
@@ -158,7 +158,7 @@ class NodeAllocationModel:
 
 
 class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """A search that decides starts like its base class, and places units on the highest nodes that can hold them."""
+    """A search that places units on the highest nodes that can hold them."""
 
     def __init__(self, model: NodeAllocationModel, plan: CpPlan, rank: Sequence[int], complete: bool) -> None:
         super().__init__(model, plan, rank, complete)
@@ -166,7 +166,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:
-        """Find the next job with the dive's kernel, or with the solver if the search is complete."""
+        """Find the first job with the dive's kernel, or with the solver if `complete`."""
         return (
             super().first_startable_job(placed, earliest_s)
             if self._complete
@@ -183,7 +183,7 @@ class NodeDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
 
 
 def intervals_per_job(facts: CpInstance, plan: CpPlan | None) -> list[int]:
-    """Return each job's number of present intervals: one per unit, or one per node in the first leaf if exclusive."""
+    """Return each job's number of units or, if exclusive, of nodes in the first leaf."""
     whole = facts.table.sharing[facts.jobs] & EXCLUSIVE != 0
     if not whole.any():
         return facts.table.units[facts.jobs].tolist()  # type: ignore[no-any-return]

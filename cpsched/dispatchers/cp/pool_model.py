@@ -1,4 +1,4 @@
-"""The scheduling model of HCP: start times only, with all nodes as one pool per resource (cp19 section 2.2)."""
+"""Define HCP's model, which has one pool per resource (cp19 section 2.2)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PoolModel:
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the pools that can run short, with their free amounts over time and each job's demand."""
+        """Return the pools that can run short, with their free amounts and demands."""
         return pool_relaxation(problem)
 
     @staticmethod
@@ -58,7 +58,7 @@ class PoolModel:
         return [self.solver.FixedDurationIntervalVar(start, duration_s, "") for start, duration_s in pairs]
 
     def post_pool_cumulative(self, k: int, tasks: Sequence[Any]) -> None:
-        """Limit the jobs to the free amounts of pool `k`. Running jobs are fixed tasks, merged by end."""
+        """Limit the jobs to the amounts of pool `k` that are free over time."""
         demands, free = self._pools.demand[:, k].tolist(), self._pools.capacity[:, k].tolist()
         cumulative_free(self.solver, tasks, demands, (self._pools.moment_s - self.facts.now_s).tolist(), free)
 
@@ -69,7 +69,7 @@ class PoolModel:
     def search(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
-        """Return the search that starts or postpones jobs. Without ranks, jobs follow the order considered."""
+        """Return the search that starts or postpones jobs, by rank or in given order."""
         return ScheduleOrPostponeDecisionBuilder(self, plan, rank, complete)
 
     def read_plan(self, search: ScheduleOrPostponeDecisionBuilder) -> CpPlan:

@@ -1,4 +1,4 @@
-"""Post the constraints of the position model (pcp20 section 3), with one function per constraint.
+"""Post the constraints of the position model (pcp20 section 3).
 
 The variables already keep a unit inside one node for all its resources. Two of the paper's constraints are omitted:
 
@@ -31,7 +31,7 @@ def post_position_constraints(
     held: Mapping[int, RunningJobRectangles],
     steps: Mapping[int, RunningJobStaircase | None],
 ) -> None:
-    """Post all constraints. By resource, `held` are the running jobs as boxes, and `steps` as a staircase, or None."""
+    """Post all constraints, with running jobs per resource as boxes or a staircase."""
     for r, fixed in held.items():
         found = steps[r]
         if found is None:
@@ -46,7 +46,7 @@ def post_position_constraints(
 
 
 def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
-    """Post diffn over (s, y) x (d, dy): a position of `r` serves one unit at a time; `fixed` are other boxes."""
+    """Post diffn over (s, y) x (d, dy) for units and `fixed` boxes of resource `r`."""
     constant = _make_constant_cache(variables.solver)
     boxes = [
         (variables.start[j], unit.position[r], constant(variables.estimate_s(j)), constant(unit.size[r]))
@@ -64,7 +64,7 @@ def no_overlap_2d(variables: PositionModelVariables, r: int, fixed: RunningJobRe
 
 
 def element_by_position(variables: PositionModelVariables, r: int, steps: RunningJobStaircase) -> None:
-    """Post s >= free_from[y]. One Element per unit replaces diffn between the unit and the boxes of running jobs."""
+    """Post s >= free_from[y] as one Element per unit, which replaces fixed boxes."""
     solver, stride = variables.solver, int(variables.stride[r])
     flat = steps.free_from.reshape(-1).tolist()
     if not any(flat):
@@ -86,7 +86,7 @@ NO_RECTANGLES = RunningJobRectangles(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 def _make_constant_cache(solver: Any) -> Callable[[int], Any]:
-    """Return a function with a cache that converts constants to variables."""
+    """Return a function that converts constants to variables and caches them."""
     known: dict[int, Any] = {}
 
     def constant(value: int) -> Any:
@@ -98,7 +98,7 @@ def _make_constant_cache(solver: Any) -> Callable[[int], Any]:
 
 
 def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: RunningJobRectangles) -> None:
-    """Post the implied cumulative(s, d, amounts of `r`) with the total capacity; each job is one task."""
+    """Post the implied cumulative(s, d, amounts of `r`), with one task per job."""
     solver, facts = variables.solver, variables.facts
     tasks, demands = [], []
     for j, units in enumerate(variables.units):
@@ -124,7 +124,7 @@ def cumulative_capacity(variables: PositionModelVariables, r: int, fixed: Runnin
 def cumulative_free(
     solver: Any, tasks: Sequence[Any], demands: Sequence[int], moment_s: Sequence[int], free: Sequence[int]
 ) -> None:
-    """Limit `tasks` to `free` from each time in `moment_s` on (seconds from now). `free` never decreases."""
+    """Limit `tasks` to ascending `free` amounts from each `moment_s` (s from now) on."""
     demanded = [(task, amount) for task, amount in zip(tasks, demands, strict=True) if amount > 0]
     for until_s, before, after in zip(moment_s[1:], free, free[1:], strict=False):
         if after > before:

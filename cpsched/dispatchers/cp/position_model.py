@@ -1,4 +1,4 @@
-"""The allocation model of PCP'20: one start position per unit and resource, regardless of the number of nodes."""
+"""Define PCP'20's allocation model, with one position per unit and resource."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STAIRCASE_ENTRY_S = 5e-8
 
 
 class PositionAllocationModel:
-    """The position model, whose variables, constraints and search are defined in other modules."""
+    """The position model, which combines variables, constraints and a search."""
 
     own_search_proves = True
 
@@ -44,7 +44,7 @@ class PositionAllocationModel:
         self._stairs = {r: self._build_staircase_if_cheaper(r, held) for r, held in self._held.items()}
 
     def _build_staircase_if_cheaper(self, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
-        """Return the running jobs as a staircase, or None if boxes in diffn take less time."""
+        """Return the running jobs as a staircase, or None if boxes take less time."""
         found, boxes = step_profile(self.variables, r, held), len(held.size)
         if found is None:
             return None
@@ -58,7 +58,7 @@ class PositionAllocationModel:
 
     @property
     def cost_s(self) -> float:
-        """Expected time to build the model and propagate once, in seconds. It is quadratic in the number of boxes."""
+        """Expected time to build the model and propagate once, in seconds."""
         total_s = self._parts * _PART_BUILD_S
         for r, held in self._held.items():
             found = self._stairs[r]

@@ -1,15 +1,15 @@
 """Create the decision variables of the position model (pcp20 section 3).
 
-For each resource r, its amounts on all nodes are listed in node order. `y[i,r,j]` is the first position of unit j of
-job i in this list. Every node has the same *stride*, the largest capacity of a node in the model. Thus, y is
+The amounts of each resource r on all nodes form a list in node order. `y[i,r,j]` is the first position of unit j of job
+i in this list. Every node has the same *stride*, which is the largest capacity of a node in the model. Thus, y is
 stride * x + p, with node x, position p inside the node, and p + dy <= capacity. No unit can span two nodes, and the
 same x for all of a unit's resources puts the unit on one node. This arithmetic replaces two Element constraints per
 unit and resource.
 
 A unit has a variable position in a resource only if the position can matter (see `free_resources`).
 
-Positions are counted in a resource's *grain*: the greatest common divisor of all amounts that jobs request or use and
-that nodes have. Times are in seconds from now. Nodes that no considered job may use are not in the lists.
+Positions are counted in a resource's *grain*, the greatest common divisor of the amounts that jobs request or use and
+that nodes have. Times are in seconds from now. The lists omit nodes that no considered job may use.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class UnitPlacementVariables:
 
 @dataclass(frozen=True, slots=True)
 class RunningJobRectangles:
-    """Running jobs' amounts of one resource: first positions and sizes in grains, and durations in seconds."""
+    """Running jobs' amounts of one resource as boxes, in grains and seconds."""
 
     position: IntArray
     size: IntArray
@@ -51,7 +51,7 @@ class RunningJobRectangles:
 
 @dataclass(frozen=True, slots=True)
 class RunningJobStaircase:
-    """Running jobs as a staircase: all begin now, and on each node, the job that ends last is at the bottom.
+    """Running jobs as a staircase, with the job that ends last at each node's bottom.
 
     A unit at position p on a node overlaps no running job if and only if it starts at `free_from` or later, because the
     jobs above p end earlier. Nodes with equal staircases have the same kind.
@@ -72,11 +72,11 @@ class PositionModelVariables:
     nodes: IntArray
     """Cluster indices of the nodes in the model, ascending; x is an index of this array."""
     stride: IntArray
-    """Stride of each resource in grains, int64[R]; 0 for a resource that no considered job requests."""
+    """Stride of each resource in grains, int64[R], or 0 for a resource that no considered job requests."""
     grain: IntArray
     """Grain of each resource, int64[R]."""
     horizon_s: int
-    """Horizon in seconds from now: the worst-case makespan, which is the sum of all durations (pcp20: eoh)."""
+    """Horizon in seconds from now, which is the sum of all durations (pcp20: eoh)."""
     start: list[Any]
     """Start variable s of each job."""
     units: list[list[UnitPlacementVariables]]
@@ -84,7 +84,7 @@ class PositionModelVariables:
 
     @property
     def resources(self) -> list[int]:
-        """Resources that any considered job requests. The model omits all other resources (cp19 section 3)."""
+        """Resources in the model, which a considered job requests (cp19 section 3)."""
         return [int(r) for r in np.flatnonzero(self.stride)]
 
     def estimate_s(self, j: int) -> int:
@@ -163,7 +163,7 @@ def _create_node_variable(variables: PositionModelVariables, allowed: BoolArray)
 
 
 def taken_by_all(facts: CpInstance) -> BoolArray:
-    """Return a mask of the resources that every considered and every running job uses, bool[R]."""
+    """Return a mask of resources that all considered and running jobs use, bool[R]."""
     slots = np.concatenate((facts.jobs, facts.running))
     whole = (facts.table.sharing[slots] & EXCLUSIVE) != 0
     found: BoolArray = ((facts.table.per_unit[slots] > 0) | whole[:, None]).all(axis=0)
@@ -190,7 +190,7 @@ def free_resources(facts: CpInstance, slot: int, by_all: BoolArray) -> list[int]
 def _create_unit(
     variables: PositionModelVariables, slot: int, allowed: BoolArray, free: Sequence[int]
 ) -> UnitPlacementVariables:
-    """Return the variables of one unit. Its position in a requested resource is variable only if listed in `free`."""
+    """Return the variables of one unit. Positions vary only in `free` resources."""
     solver, facts = variables.solver, variables.facts
     unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
@@ -214,7 +214,7 @@ def _create_unit(
 
 
 def _create_whole_node(variables: PositionModelVariables, slot: int, allowed: BoolArray) -> UnitPlacementVariables:
-    """Return the variables of a whole node: all its positions in every resource in the model."""
+    """Return the variables of a whole node, which takes all positions."""
     unit = UnitPlacementVariables(_create_node_variable(variables, allowed), {}, {}, {})
     for r in variables.resources:
         stride = int(variables.stride[r])
@@ -225,7 +225,7 @@ def _create_whole_node(variables: PositionModelVariables, slot: int, allowed: Bo
 
 
 _MAX_STAIRCASE_ENTRIES = 50_000
-"""Maximum number of staircase entries per unit; the solver needs about 0.15 us for each."""
+"""Maximum number of staircase entries per unit. The solver needs about 0.15 us for each entry."""
 
 
 def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRectangles) -> RunningJobStaircase | None:
@@ -252,7 +252,7 @@ def step_profile(variables: PositionModelVariables, r: int, held: RunningJobRect
 
 
 def fixed_rectangles(variables: PositionModelVariables, r: int) -> RunningJobRectangles:
-    """Return the fixed boxes for resource `r`. Adjacent boxes with equal ends are merged, even across nodes."""
+    """Return the fixed boxes of resource `r`, merging adjacent boxes with equal ends."""
     facts, horizon_s = variables.facts, variables.horizon_s
     base = np.full(len(facts.machine.free), -1, np.int64)
     base[variables.nodes] = np.arange(len(variables.nodes))

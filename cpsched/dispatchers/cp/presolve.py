@@ -37,9 +37,9 @@ _PERTURBED_DIVES = 16
 
 
 def place_all_now(facts: CpInstance) -> CpSolveResult | None:
-    """Return the result that starts every considered job now, or None if the dive cannot place all jobs.
+    """Return the result that starts all jobs now, or None if the dive cannot do so.
 
-    This result is optimal: no objective decreases when a job starts later, and no job can start before now.
+    This result is optimal, because no objective decreases when a job starts later, and no job can start before now.
     """
     plan = empty_plan(facts)
     if dive(facts, plan, np.arange(len(facts.jobs)), True) < len(facts.jobs):
@@ -48,11 +48,11 @@ def place_all_now(facts: CpInstance) -> CpSolveResult | None:
 
 
 def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective, seed: int) -> CpSolveResult:
-    """Return the first leaf, improved by branch and bound on the relaxed problem without places.
+    """Return the first leaf, improved by branch and bound on the relaxed problem.
 
-    If a plan's delays cost no more than those of the best relaxed plan, the plan is optimal and the result is certain.
-    If all jobs are interchangeable, the best relaxed cost is known without a search. An uncertain result contains the
-    best plan found, including plans from dives in perturbed orders, as a starting point for the solver.
+    The relaxed problem has no places. If a plan costs no more than the best relaxed plan, it is optimal and the result
+    is certain. If all jobs are interchangeable, the best relaxed cost is known without a search. An uncertain result
+    contains the best plan found, including plans from perturbed dives, as a starting point for the solver.
     """
     plan = cp_problem.first_leaf(facts)
     relaxed = build_relaxation(facts, True)
@@ -72,11 +72,11 @@ def first_leaf_meets_bound(facts: CpInstance, objective: WeightedDelayObjective,
 
 
 def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveResult:
-    """Return the result for the pool model, which has no places. If the tree is exhausted, the best plan is optimal.
+    """Return the pool model's result, which is optimal if the tree is exhausted.
 
     If no pool can run short, all jobs start now. The model does not check whether they fit on the nodes. `left_shifted`
-    excludes plans in which a single job could start earlier, which makes the tree much smaller. The models of cp19 do
-    not use it, to reproduce their published results.
+    excludes plans in which a single job could start earlier, which makes the tree much smaller. To reproduce published
+    results, the models of cp19 do not use it.
     """
     facts, objective = problem.facts, problem.objective
     relaxed = pool_relaxation(problem)
@@ -91,7 +91,7 @@ def solve_pool_tree(problem: CpProblem, left_shifted: bool = False) -> CpSolveRe
 
 
 def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-    """Return the relaxation to pools, in which the jobs fixed at the end of the horizon follow the considered jobs."""
+    """Return the relaxation to pools, with the jobs in `rest` after considered jobs."""
     facts = problem.facts
     return build_relaxation(facts.with_considered_jobs(np.concatenate((facts.jobs, problem.rest))), False)
 
@@ -99,10 +99,10 @@ def pool_relaxation(problem: CpProblem) -> CumulativeRelaxation:
 def is_infeasible(problem: CpProblem) -> bool:
     """Return whether the model has no solution (cp19 sections 3 and 4).
 
-    There are two reasons:
+    There are two possible reasons:
 
-    - a job is longer than the horizon, which overdue jobs shorten;
-    - the jobs that are not searched, which all end at the horizon, do not fit at the same time.
+    - A job is longer than the horizon, which overdue jobs shorten.
+    - The jobs that are not searched, which all end at the horizon, do not fit at the same time.
     """
     facts = problem.facts
     if problem.horizon_s < int(facts.table.estimate_s[facts.jobs].max()):
@@ -114,14 +114,14 @@ def is_infeasible(problem: CpProblem) -> bool:
 
 
 def _meets_bound(bound: float, objective: WeightedDelayObjective, plan: CpPlan) -> bool:
-    """Return whether `bound` proves that no plan is cheaper than `plan`, up to rounding."""
+    """Return whether `bound` proves that `plan` is optimal, up to rounding."""
     return bound >= plan_delay_cost(objective, plan.start_s) * (1 - COST_TOLERANCE)
 
 
 def perturbed_dives(
     facts: CpInstance, best: CpPlan, objective: WeightedDelayObjective, random: np.random.Generator
 ) -> CpPlan:
-    """Return the cheapest plan among `best` and several dives that follow randomly perturbed orders of its starts."""
+    """Return the cheapest plan of `best` and several dives in perturbed orders."""
     J, trial = len(facts.jobs), empty_plan(facts)
     least = plan_delay_cost(objective, best.start_s)
     for _ in range(_PERTURBED_DIVES):

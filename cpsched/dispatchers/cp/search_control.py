@@ -1,8 +1,8 @@
-"""Implement cp19's search control: double the limits, and stop after restarts without improvement.
+"""Implement cp19's search control, with doubling limits and a stopping rule.
 
-If there is a plan, the solver first verifies the whole plan. Then it restarts: each restart is a separate search for a
-plan cheaper than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which may prove
-optimality, and searches in a perturbed order.
+If there is a plan, the solver first verifies the whole plan. Then it restarts. Each restart is a separate search for a
+plan that is cheaper than the best so far. Two kinds of restarts alternate: searches that branch on every unit, which
+may prove optimality, and searches in a perturbed order.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def improve_plan(
 ) -> CpSolveResult:
     """Verify the plan in `answer` with the solver, and search for a cheaper plan.
 
-    Status `optimal`: the plan is proven optimal; `feasible`: the solver found or verified it; `unverified`: the limit
-    was reached first, and the plan is unchanged. Path `dive`: the model would be too large, and the plan is unchanged.
+    The status is `optimal` for a plan that is proven optimal, `feasible` for a plan that the solver found or verified,
+    and `unverified` if the limit was reached first. The path is `dive` if the model would be too large, `late` if the
+    limit was reached before a plan was found, and `infeasible` if there is no plan.
 
     If `guided` is false, the solver uses its own search and gets no plan. If this search ends without a proof, the
-    guided search follows, in the order of the jobs. Path `late`: the limit was reached before a plan was found;
-    `infeasible`: there is no plan.
+    guided search follows, in the order of the jobs.
     """
     if model_name == "positions" and all_alike(problem.facts):
         model_name = "slots"
@@ -129,7 +129,7 @@ class RemainingSearchBudget:
 
 
 class RestartSearch:
-    """The restarts of one call, with the best plan so far (None before the first plan) and the solver's status."""
+    """The restarts of one call, with the best plan so far, or None, and the status."""
 
     def __init__(
         self, model: ConstraintModel, problem: CpProblem, plan: CpPlan | None, same: Sequence[IntArray] = ()
@@ -150,14 +150,14 @@ class RestartSearch:
             model.solver.Add(self._cost <= self._best)
 
     def budget(self, limit: RestartSearchLimits, doubled: int = 0) -> RemainingSearchBudget:
-        """Return the budget of the next search: the first limit, doubled `doubled` times, but at least the minimum.
+        """Return the budget of the next search: the first limit, doubled `doubled` times.
 
-        Releasing a model takes as long as building it, and the limit includes this time.
+        The budget has a minimum. Releasing a model takes as long as building it, and the limit includes this time.
         """
         return RemainingSearchBudget(self._model.solver, limit, doubled, self._built_ms, self._least_ms)
 
     def restart(self, limit: RestartSearchLimits, random: np.random.Generator) -> None:
-        """Verify the plan, then search until the limit is reached, a proof is found, or the search control stops.
+        """Verify the plan, then search until the limit, a proof or the stopping rule.
 
         A search gets the first limit, or the time to build the model and verify the plan, whichever is longer. Every
         search begins with a propagation of the whole model, so a smaller limit would not allow a single branch. After a
@@ -213,7 +213,7 @@ class RestartSearch:
         return self._model.search(self.plan.copy(), self._rank_jobs(self.plan, turn, random), complete)
 
     def _rank_jobs(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
-        """Return each job's rank among jobs that can start first: its rank in `plan`, perturbed after turn 0."""
+        """Return each job's rank by start in `plan`, perturbed after turn 0."""
         noise = random.normal(0.0, max(2.0, len(plan.start_s) / 8), len(plan.start_s))
         place = np.empty(len(noise))
         place[np.argsort(plan.start_s, kind="stable")] = np.arange(len(noise))
@@ -226,7 +226,7 @@ class RestartSearch:
         return found
 
     def _run_search(self, search: Any, budget: RemainingSearchBudget) -> bool:
-        """Search for a plan cheaper than the best so far. Return whether such a plan was found."""
+        """Search for a cheaper plan, and return whether one was found."""
         solver = self._model.solver
         steps = [search]
         if self._best is not None:
@@ -255,7 +255,7 @@ def find_symmetric_jobs(facts: CpInstance, objective: WeightedDelayObjective) ->
 
 
 def sort_symmetric_starts(plan: CpPlan, alike: list[IntArray]) -> CpPlan:
-    """Return the plan with exchanges within each group, so that its jobs start in the order considered."""
+    """Return the plan in which each group's jobs start in the order considered."""
     found = plan.copy()
     for group in alike:
         for j, other in zip(

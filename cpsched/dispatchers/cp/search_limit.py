@@ -13,7 +13,7 @@ _FIRST_SEARCH_DIVISOR = 8
 
 @dataclass(frozen=True, slots=True)
 class RestartSearchLimits:
-    """The limits of one call: `total_s` in total, and `first_s` for the first search, doubled without improvement.
+    """The limits of one call, `total_s`, and of its first search, `first_s`.
 
     With `effort`, the limit is in branches, with an eighth for the first search, and no clock is read. The call ends
     after `restarts` consecutive searches without improvement (cp19 section 3: delta_max, delta, k). A model is not
@@ -36,9 +36,9 @@ class RestartSearchLimits:
         require(self.effort is None or self.effort > 0, "effort", self.effort, "must be positive")
 
     def is_within_limit(self, cost_s: float) -> bool:
-        """Return whether a model that takes `cost_s` seconds to build and propagate is within the limits.
+        """Return whether a model that takes `cost_s` seconds is within the limits.
 
-        Releasing the model takes the same time again.
+        `cost_s` is the time to build and propagate the model. Releasing it takes the same time again.
         """
         return cost_s <= self.model_s and (self.effort is not None or 2 * cost_s <= self.total_s)
 

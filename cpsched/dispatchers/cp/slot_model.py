@@ -1,10 +1,10 @@
-"""PCP'20's model for identical units, in which equal positions form one class and need no variables.
+"""Define PCP'20's model for identical units, whose positions need no variables.
 
 If every considered job requests the same kind of unit, a node holds a fixed number of units at a time. The space for
-one unit is a *slot*: a merged set of equal positions. A slot used by a running job becomes free when that job ends, and
-stays free. Therefore, the jobs fit if and only if the number of running units never exceeds the number of free slots:
-if jobs are placed in the order of their starts, each job finds enough free slots, whichever slots other jobs occupy.
-One cumulative expresses this. The dive's kernel chooses the places.
+one unit is a *slot*. A slot used by a running job becomes free when that job ends, and stays free. Therefore, jobs fit
+if and only if the number of running units never exceeds the number of free slots. If jobs are placed in the order of
+their starts, each job finds enough free slots, whichever slots other jobs occupy. One cumulative expresses this
+condition. The dive's kernel chooses the places.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cpsched.model import DISTINCT, EXCLUSIVE, BoolArray, IntArray
 
 
 def all_alike(facts: CpInstance) -> bool:
-    """Return whether all units of the considered jobs are identical, in which case counting units per node suffices."""
+    """Return whether all considered units are identical, so that counting suffices."""
     slots = facts.jobs
     columns = (facts.table.sharing[slots], facts.table.node_set[slots], *facts.table.per_unit[slots].T)
     if any((column != column[0]).any() for column in columns):
         return False
     sharing, slot = int(facts.table.sharing[slots[0]]), int(slots[0])
-    if sharing & EXCLUSIVE:  # a slot is a whole node: all nodes must hold the same number of units
+    if sharing & EXCLUSIVE:  # a slot is a whole node, so all nodes must hold the same number of units
         room = room_when_empty(facts, slot)
         return len(np.unique(room[room > 0])) <= 1
     if sharing & DISTINCT:  # a job may use only one slot on a node
@@ -45,7 +45,7 @@ class IdenticalUnitsModel(PoolModel):
 
     @staticmethod
     def build_relaxation(problem: CpProblem) -> CumulativeRelaxation:
-        """Return the capacities that can run short. Slots come first because they imply all other capacities."""
+        """Return capacities that can run short. Slots come first and imply the others."""
         return build_relaxation(problem.facts, True)
 
     @property
@@ -54,7 +54,7 @@ class IdenticalUnitsModel(PoolModel):
         return TASK_S * (len(self.start) + len(self._pools.moment_s))
 
     def post_constraints(self) -> None:
-        """Limit the running units to the free slots. Post nothing if there is a free slot for every unit now."""
+        """Limit the running units to the free slots if these can run short."""
         if self._pools.demand.shape[1] > 0:
             self.post_pool_cumulative(0, self.tasks())
 
@@ -66,7 +66,7 @@ class IdenticalUnitsModel(PoolModel):
 
 
 class IdenticalUnitsDecisionBuilder(ScheduleOrPostponeDecisionBuilder):
-    """A search over slots. The two forms of the search are the same here, because places do not matter."""
+    """A search over slots, whose two forms are equal because places do not matter."""
 
     @override
     def first_startable_job(self, placed: BoolArray, earliest_s: IntArray) -> tuple[int, IntArray]:

@@ -18,7 +18,7 @@ from cpsched.wait_reasons import explain_waits
 
 @dataclass(frozen=True, slots=True)
 class CpSolveResult:
-    """A plan for the considered jobs, or None, with the path that led to it and the effort of the search.
+    """A plan for the considered jobs, or None, with its path and search effort.
 
     `bound` is a proven lower bound on the cost of delays (see `cp_objective`). `certain` means that no search can
     improve the plan.
@@ -38,7 +38,7 @@ class CpSolveResult:
 
 
 def solve_effort(facts: CpInstance, answer: CpSolveResult, objective: WeightedDelayObjective, variables: int) -> Effort:
-    """Return the effort for a result. Objective and bound are known only after a search."""
+    """Return a result's effort. Objective and bound are known only after a search."""
     solved = answer.status != "" and answer.plan is not None
     return Effort(
         path=answer.path,
@@ -59,16 +59,16 @@ def solve_effort(facts: CpInstance, answer: CpSolveResult, objective: WeightedDe
 def decision_of_placed_plan(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need
 ) -> Decision:
-    """Return the decision that starts the jobs planned for now at their planned places."""
+    """Return the decision that starts jobs planned for now at their planned places."""
     return _build_decision(snapshot, Starts(*starts_now(facts, plan)), facts.jobs, plan.start_s, effort, need)
 
 
 def decision_with_allocation(
     snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort, need: Need, allocation: Allocation
 ) -> Decision:
-    """Place the jobs planned for now in priority order. A job that does not fit waits (cp19 section 2.2).
+    """Return the decision that places the jobs planned for now (cp19 section 2.2).
 
-    `unplaced` in the decision's effort is the number of jobs that do not fit.
+    Jobs are placed in priority order. `unplaced` in the effort counts jobs that do not fit and wait.
     """
     chosen, starts = facts.jobs[plan.start_s == facts.now_s], NO_STARTS
     if len(chosen):
@@ -83,7 +83,7 @@ def decision_with_allocation(
 
 
 def start_first_fitting(snapshot: Snapshot, facts: CpInstance, effort: Effort, need: Need) -> Decision:
-    """Start no job. If no job is running, start the first job that fits, because the next round would be the same."""
+    """Start no job, or one job if none is running, because rounds would repeat."""
     able = startable_slots(facts, facts.jobs, 1)
     if len(facts.running) > 0 or len(able) == 0:
         return empty_decision(snapshot, effort, need)
@@ -113,6 +113,6 @@ def empty_decision(snapshot: Snapshot, effort: Effort, need: Need) -> Decision:
 
 
 def expected_starts(snapshot: Snapshot, jobs: IntArray, start_s: IntArray) -> IntArray:
-    """Return expected starts in queue order, with `NEVER` for jobs that were not considered."""
+    """Return expected starts in queue order, with `NEVER` for jobs not considered."""
     at = dict(zip(jobs.tolist(), start_s.tolist(), strict=True))
     return np.array([at.get(slot, NEVER) for slot in snapshot.queue.tolist()], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Constraint-programming dispatchers, one module per paper, built from the parts in the parent package."""
+"""Constraint-programming dispatchers from papers, with one module per paper."""

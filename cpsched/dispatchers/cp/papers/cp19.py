@@ -1,10 +1,10 @@
-"""Define cp19's two families: PCP plans start times and nodes in one model; HCP plans start times, then nodes.
+"""Define the two families of cp19, PCP and HCP.
 
-The original dispatchers have no number. Each later version makes the changes described in its section:
+PCP plans start times and nodes together, and HCP one after the other. Later versions add changes to the original:
 
-- 1 (section 3): only jobs that could start now, and a search with a stopping rule;
-- 2 (section 4): a running job that has outlived its estimate takes one more second;
-- '19 (section 4): slowdown as objective and priority, and the search of HCP also in PCP.
+- 1 (section 3): plan only jobs that could start now, and search with a stopping rule.
+- 2 (section 4): expect a running job that has outlived its estimate to take one more second.
+- '19 (section 4): use slowdown as the objective and priority, and HCP's search in PCP as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define online CP per objective (debs24 sections 2.3, 5.2 and 5.4): plan the queue on pools with CP-SAT."""
+"""Define online CP per objective with CP-SAT (debs24 sections 2.3, 5.2 and 5.4)."""
 
 from __future__ import annotations
 

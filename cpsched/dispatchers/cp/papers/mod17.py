@@ -1,4 +1,4 @@
-"""Define CPH (mod17 section 4): HCP with minimal total wait, and the order and nodes of the priority rule `prb`."""
+"""Define CPH (mod17 section 4): HCP with minimal total wait and the rule `prb`."""
 
 from __future__ import annotations
 

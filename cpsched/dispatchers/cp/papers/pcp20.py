@@ -1,7 +1,7 @@
-"""Define PCP'20 (pcp20): start times and places in one constraint model whose size is independent of the system's size.
+"""Define PCP'20 (pcp20), whose model size is independent of the system's size.
 
-The parts are the defaults of `CpDispatcherConfig`; the objective is `slowdown` in
-`cpsched/dispatchers/cp/cp_objective.py`.
+One constraint model plans start times and places. Its parts are the defaults of `CpDispatcherConfig`. The objective is
+`slowdown` in `cpsched/dispatchers/cp/cp_objective.py`.
 """
 
 from __future__ import annotations
