@@ -1,10 +1,10 @@
 """Define the data types that all parts of cpsched share.
 
-- `cluster`: nodes, resources, capacities.
+- `cluster`: nodes, resources, capacities and node sets.
 - `power`: the cap on the total power draw of running jobs.
 - `job`: a job's request, and pending, running and ended jobs.
-- `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, without estimates; and `Snapshot`, the
-  input to a dispatcher, with an estimate for every job.
+- `snapshot`: `ClusterState`, a cluster at one instant as read by an adapter, and `Snapshot`, the input to a dispatcher
+  with an estimate for every job.
 - `sentinels`: special values in columns.
 - `job_table`: jobs as columns of numbers, for kernels that loop over thousands of jobs.
 - `decision`: which jobs start now and where, when the other jobs are expected to start, and why they wait.

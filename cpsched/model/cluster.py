@@ -1,4 +1,4 @@
-"""Define the static facts about a cluster: nodes, resources, capacities and node sets."""
+"""Define a cluster's static facts: nodes, resources, capacities and node sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 
 
 class NodeSetCondition(NamedTuple):
-    """One condition on the nodes in a node set. "reservation" excludes that reservation's nodes."""
+    """A condition on a node set's nodes. "reservation" excludes a reservation's nodes."""
 
     kind: Literal["all", "partition", "feature", "resource", "excluded", "reservation"]
     name: str
@@ -36,15 +36,15 @@ class NodeSetCondition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """The facts that do not change between rounds: nodes, resources, capacities, and node sets that jobs can request.
+    """Facts about nodes, resources and node sets that do not change between rounds.
 
     - `capacity`: int64[N, R], the amounts of R resources on N nodes.
     - `node_sets`: bool[M, N]. Row 0 contains all nodes. Every other row is a partition, feature or node list.
     - `node_set_names`: the names of the M node sets.
     - `power`: the power cap, or None.
-    - `node_set_parts`: the conditions that define each node set; empty if each is a partition. See `parts_of`.
-    - `weights`: int64[N], the weight of each node; None if all are equal. Like Slurm, every dispatcher gives a job the
-      nodes with the lowest weight on which it fits (`Weight` in the manual of slurm.conf).
+    - `node_set_parts`: the conditions that define each node set, or () if each is a partition (see `parts_of`).
+    - `weights`: int64[N], the weight of each node, or None if all are equal. Like Slurm, every dispatcher gives a job
+      the nodes with the lowest weight on which it fits (`Weight` in slurm.conf(5)).
     - `epoch_s`: Unix time at second 0 on the jobs' clock, from a trace's UnixStartTime.
 
     The constructor raises `InvalidValue` for wrong shapes or values.
@@ -64,7 +64,7 @@ class Cluster:
     epoch_s: int = 0
     weights: IntArray | None = None
     counted: bool = field(init=False)
-    """Whether counting units suffices: there is one resource, and a single node or at most one unit per node."""
+    """Whether counting units suffices, because there is one resource, and one node or at most one unit per node."""
     kind_of: IntArray = field(init=False)
     """Kind of each node, int64[N]. Nodes of one kind have equal capacities, weights and node sets."""
     kind_node: IntArray = field(init=False)
@@ -110,7 +110,7 @@ class Cluster:
         node_sets: Mapping[str, Sequence[int]] | None = None,
         weights: npt.ArrayLike | None = None,
     ) -> Cluster:
-        """Return a cluster with these capacities, [N, R]. `node_sets` maps names to node indices."""
+        """Return a cluster from [N, R] capacities and node indices by node set name."""
         rows = np.array(capacity, dtype=np.int64, ndmin=2)
         names = tuple(node_names) if node_names is not None else tuple(f"n{i}" for i in range(len(rows)))
         sets = np.zeros((1 + len(node_sets or {}), len(rows)), dtype=np.bool_)

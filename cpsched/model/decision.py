@@ -1,4 +1,4 @@
-"""Define a dispatcher's decision: which jobs start now and where, when other jobs start, and why they wait."""
+"""Define a dispatcher's decision: the starts, the plan and the reasons for waits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from cpsched.model.snapshot import Snapshot
 
 Need = Literal["starts", "plan"]
-"""Data that the caller needs: only the starts (simulation), or also the plan and the waits (bridge)."""
+"""Data that the caller needs: only the starts (in simulations), or also the plan and the waits (in the bridge)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """The jobs that start now, by slot, with the placements of all jobs in shared columns.
+    """The jobs that start now, by slot, with all placements in shared columns.
 
     - `slots`: int64[S], the jobs' slots in `Snapshot.table`.
     - `nodes`, `units`: int64[P]. The i-th job uses `nodes[offsets[i]:offsets[i+1]]`, in ascending order, with the
@@ -65,7 +65,7 @@ class Starts:
 
     @classmethod
     def of(cls, placements: Mapping[int, Placement]) -> Starts:
-        """Return starts from a mapping from slot to placement, in the mapping's order."""
+        """Return starts from placements by slot, in the mapping's order."""
         entries = [entry for placement in placements.values() for entry in placement]
         return cls(
             slots=np.fromiter(placements, np.int64, len(placements)),
@@ -75,7 +75,7 @@ class Starts:
         )
 
     def placements(self) -> dict[int, Placement]:
-        """Return a mapping from slot to placement."""
+        """Return the placements by slot."""
         found: dict[int, Placement] = {}
         for i, slot in enumerate(self.slots.tolist()):
             part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
@@ -100,14 +100,13 @@ _EFFORT_KINDS: dict[str, tuple[type, ...]] = {
 class Effort:
     """The cost of a decision, and the method that made it.
 
-    - `path`: short name of the method (an immediate result, a kernel, a solver).
-    - `considered`: number of jobs considered; `variables`: number of variables in a solver's model.
-    - `status`: the solver's status; `objective`: the value of its plan; `bound`: a proven lower bound on this value.
-    - `solver_s`: the solver's run time in seconds; `branches`: its effort, independent of the hardware.
-    - `first_s`, `best_s`: time in seconds until the solver found its first and its best plan.
+    - `path`: short name of the method, such as a kernel or a solver.
+    - `considered`, `variables`: numbers of jobs considered, and of variables in a solver's model.
+    - `status`, `objective`, `bound`: the solver's status, the cost of its plan, and a proven lower bound on this cost.
+    - `solver_s`, `branches`: the solver's run time in seconds, and its effort independent of the hardware.
+    - `first_s`, `best_s`: times in seconds until the solver found its first and its best plan.
     - `unplaced`: number of jobs that a model without nodes would start, but that do not fit on the nodes.
-    - `ratios`: for a dispatcher with feedback control, the ratios of the real schedule to a virtual schedule, and the
-      weights.
+    - `ratios`: for a dispatcher with feedback control, its weights and the ratios of the real to a virtual schedule.
     """
 
     path: str
@@ -131,7 +130,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The reason why a queued job does not start now, and the ids of the jobs behind which it waits.
+    """The reason why a queued job does not start now, and the jobs it waits behind.
 
     Text given as `reason` becomes a `PendingReason` with the code `other`.
 
@@ -151,15 +150,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """The result of a round: the starts and, if requested, the plan and the reasons for waiting.
+    """The starts of a round and, if requested, the plan and the reasons for waiting.
 
     - `starts`: the jobs that start now, with their placements.
     - `effort`: the cost of the decision.
-    - `plan_s`: int64[Q], the expected start in seconds of each job in `snapshot.queue`, in that order; `NEVER` if
-      unknown. None if only starts were requested.
-    - `waits`: why each waiting job does not start now, by job id; filled only with `need="plan"`.
+    - `plan_s`: int64[Q], the expected start in seconds of each job in `snapshot.queue`, in that order. An unknown start
+      is `NEVER`. The plan is None if only starts were requested.
+    - `waits`: why each waiting job does not start now, by job id. It is filled only with `need="plan"`.
     - `again_s`: a later time in seconds at which the dispatcher must decide again even without an event, as schedulers
-      with timers do; None to wait for the next event. The bridge decides every few seconds in any case.
+      with timers do. None means at the next event. The bridge decides every few seconds in any case.
 
     `cpsched.verify` checks whether a decision may be applied. `cpsched.policy.Policy` has an example.
     """
@@ -171,11 +170,11 @@ class Decision:
     again_s: int | None = None
 
     def starts_by_job(self, snapshot: Snapshot) -> dict[int, Placement]:
-        """Return a mapping from job id to placement for the jobs that start now."""
+        """Return the placements of the jobs that start now, by job id."""
         return {snapshot.table.jobs[slot].id: where for slot, where in self.starts.placements().items()}
 
     def plan_by_job(self, snapshot: Snapshot) -> dict[int, int]:
-        """Return a mapping from job id to expected start in seconds, for the jobs whose start is known."""
+        """Return the known expected starts in seconds, by job id."""
         if self.plan_s is None:
             return {}
         pairs = zip(snapshot.queue.tolist(), self.plan_s.tolist(), strict=True)

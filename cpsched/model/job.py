@@ -17,20 +17,20 @@ Placement = tuple[tuple[int, int], ...]
 
 
 MAX_PRIORITY = 0xFFFFFFFF
-"""Largest priority and tier, because Slurm uses 32 bits."""
+"""Largest priority or tier, because Slurm uses 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A job's request: `units` identical units, each with `per_unit` amounts **on one node**.
+    """A job's request for identical units, each with its amounts **on one node**.
 
     - `units`: number of units. (pcp20 section 2.1: rn_i.)
     - `per_unit`: amounts in the order of `Cluster.resources`. (pcp20: req_i,r / rn_i.)
-    - `distinct`: each unit needs its own node (Slurm's fixed `--nodes`). Otherwise, units may share a node.
-    - `exclusive`: the job gets whole nodes. No other job may run on them, and each of them counts as fully used.
+    - `distinct`: whether each unit needs its own node (Slurm's fixed `--nodes`). Otherwise, units may share a node.
+    - `exclusive`: whether the job gets whole nodes. Then no other job may run on them, and they count as fully used.
     - `node_set`: the row of `Cluster.node_sets` with the nodes that the job may use. Row 0 contains all nodes.
 
-    Two units of four cores each, on any nodes:
+    This request is for two units of four cores each, on any nodes:
 
     >>> Request(units=2, per_unit=(4,))
     Request(units=2, per_unit=(4,), distinct=False, exclusive=False, node_set=0)
@@ -66,9 +66,9 @@ class Job:
     - `queue`: name of the queue (Slurm: partition).
     - `ineligible`: why the job may not start yet (such as a dependency or a begin time), or None. Decisions ignore
       ineligible jobs. Text becomes a `PendingReason` with the code `other`.
-    - `qos`: quality of service, if the site has any.
-    - `tier`, `priority`: the site's ranking, larger first. Tier takes precedence over priority. Both are 0 if the site
-      does not rank jobs.
+    - `qos`: quality of service, or an empty string.
+    - `tier`, `priority`: the site's ranking, larger first. The tier takes precedence over the priority. Both are 0 if
+      the site does not rank jobs.
 
     >>> job = Job(id=7, submit_s=0, walltime_s=3600, request=Request(2, (4,)), user="ada")
     >>> job.request.units * job.walltime_s
@@ -114,7 +114,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ran from `start_s` to `end_s`, in seconds. Predictors and expected waits learn from ended jobs."""
+    """A job that ran from `start_s` to `end_s`, in seconds, for learning."""
 
     job: Job
     start_s: int
@@ -122,7 +122,7 @@ class EndedJob:
 
     @property
     def run_s(self) -> int:
-        """True run time in seconds, at least 1, as is usual in the literature."""
+        """True run time in seconds, at least 1 as in the literature."""
         return max(1, self.end_s - self.start_s)
 
     @property

@@ -25,7 +25,7 @@ def read_only_view(array: IntArray) -> IntArray:
 
 
 class PlacementPool(SharedStruct, grows=True):
-    """The placements of running jobs, as an append-only pool of (node, units) entries (see `JobTable.place_at`)."""
+    """An append-only pool of (node, units) entries of running jobs' placements."""
 
     used: int
     """Number of entries in use."""
@@ -34,7 +34,7 @@ class PlacementPool(SharedStruct, grows=True):
 
 
 class JobTable(SharedStruct):
-    """Jobs as columns by slot, int64[S]. The code that builds a table owns it and may extend it."""
+    """Jobs as columns by slot, int64[S]. Code that builds a table may extend it."""
 
     jobs: Sequence[Job]
     submit_s: Column
@@ -47,7 +47,7 @@ class JobTable(SharedStruct):
     """Bits `DISTINCT` and `EXCLUSIVE`."""
     node_set: Column
     priority: Column
-    """Site's ranking within a tier, larger first."""
+    """The site's ranking within a tier, larger first."""
     tier: Column
     start_s: Column
     end_s: Column
@@ -70,7 +70,7 @@ class JobTable(SharedStruct):
 
     @cached_property
     def _slots_by_id(self) -> dict[int, int]:
-        """Slots by job id, for the jobs in the table at the last call of `slots`."""
+        """Slots by job id, for the jobs that were in the table at the last call of `slots`."""
         return {}
 
     def slots(self) -> Mapping[int, int]:
@@ -87,14 +87,14 @@ class JobTable(SharedStruct):
         return known[job_id]
 
     def read_only(self) -> JobTable:
-        """Return a table with read-only columns, through which kernels still access the original."""
+        """Return a table with read-only columns that share the original's data."""
         return self.view_with({name: read_only_view(getattr(self, name)) for name in COLUMNS})
 
     @classmethod
     def of(cls, cluster: Cluster, queue: Sequence[Job], running: Sequence[RunningJob] = ()) -> JobTable:
-        """Return a table of queued jobs (slots 0 to Q-1, in order) and running jobs, with walltimes as estimates.
+        """Return a table of queued and then running jobs, with walltimes as estimates.
 
-        Raise `InvalidValue` for a request that does not match `cluster`.
+        Queued jobs get slots 0 to Q-1. Raise `InvalidValue` for a request that does not match `cluster`.
         """
         jobs = [*queue, *(r.job for r in running)]
         queued, total = len(queue), len(jobs)
@@ -134,7 +134,7 @@ class JobTable(SharedStruct):
 
 
 def _require_matching_requests(jobs: Sequence[Job], cluster: Cluster) -> None:
-    """Raise `InvalidValue` for the first job whose request does not match `cluster`."""
+    """Raise `InvalidValue` if a job's request does not match `cluster`."""
     amounts, sets = len(cluster.resources), len(cluster.node_sets)
     for job in jobs:
         request = job.request

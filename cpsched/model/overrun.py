@@ -18,13 +18,13 @@ OVERRUN_CODES: dict[Overrun, int] = {"one-second": ONE_SECOND, "double": DOUBLE,
 
 @scalar_subroutine
 def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: int) -> int:
-    """Return the expected end of a running job at `now_s`, in seconds; it is always later than `now_s`.
+    """Return a running job's expected end in seconds, which is later than `now_s`.
 
     If the job has outlived its estimate, the expected end is:
 
-    - `one-second`: one second from now (cp19 section 4);
-    - `double`: the end of the estimate, doubled until it covers the time already run;
-    - `walltime`: the end of the walltime; after that, one second from now.
+    - `one-second`: one second from now (cp19 section 4).
+    - `double`: the end of the estimate, which is doubled until it covers the time already run.
+    - `walltime`: the end of the walltime, or one second from now if that end has passed.
 
     Times are within the bounds in `cpsched.model.value_bounds`, so no sum overflows int64.
     """
@@ -42,5 +42,5 @@ def expected_end(start_s: int, estimate_s: int, walltime_s: int, now_s: int, ove
 
 
 def expected_end_s(start_s: int, estimate_s: int, walltime_s: int, now_s: int, overrun: Overrun) -> int:
-    """Return the same as `expected_end`, given a rule's name instead of its code."""
+    """Return the result of `expected_end` for a rule's name instead of its code."""
     return expected_end(start_s, estimate_s, walltime_s, now_s, OVERRUN_CODES[overrun])

@@ -1,4 +1,4 @@
-"""Define the power cap: the maximum total draw of running jobs, and the assumed draw of each job."""
+"""Define the cap on running jobs' total power draw, and each job's assumed draw."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A limit of `cap_w` watts on the total power draw of running jobs. `verify` checks it as part of `Cluster`.
+    """A limit of `cap_w` watts on running jobs' total draw, which `verify` checks.
 
     `watts` contains (resource name, watts per unit of the requested amount) pairs. The constructor raises
-    `InvalidValue` for a cap that is not positive, or for watts that are negative or missing.
+    `InvalidValue` for a cap that is not positive, and for watts that are negative or missing.
     """
 
     cap_w: int
@@ -35,7 +35,7 @@ class PowerCap:
         return cls(cap_w, tuple(watts.items()))
 
     def draw_w(self, request: Request, resources: Sequence[str]) -> int:
-        """Return the power draw in watts of a job with this request, on a cluster with these resources."""
+        """Return the power draw in watts of a job with this request."""
         watts = dict(self.watts)
         each = sum(amount * watts.get(name, 0) for name, amount in zip(resources, request.per_unit, strict=True))
         return request.units * each

@@ -1,4 +1,4 @@
-"""Define the reasons why a job is pending, as codes with arguments; user interfaces format the text."""
+"""Define the reasons why a job is pending, as codes that user interfaces format."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cpsched.errors import require
 
 
 class PendingCode(StrEnum):
-    """The kinds of reasons why a pending job does not start now, with a reason's arguments in parentheses.
+    """The reasons why a pending job does not start now, with arguments in parentheses.
 
     The dispatcher considered the job:
 
     - `never` (the violated rule): even the empty cluster could not run it.
     - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too few resources are free.
-    - The job fits, but: `reserved`: it would delay a job with a reservation; `priority`: other jobs come first;
-      `weight`: other jobs have a larger weight; `not_considered`: the search considers only the jobs before it;
-      `next_pass`: the next scheduler pass decides.
+    - The job fits, but it would delay a job with a reservation (`reserved`), other jobs come first (`priority`) or have
+      a larger weight (`weight`), the search considers only the jobs before it (`not_considered`), or the next scheduler
+      pass decides (`next_pass`).
     - `other` (text): a plug-in's reason.
 
     The job may not start yet:

@@ -1,4 +1,4 @@
-"""Define special values in the columns of jobs and decisions, which are compile-time constants in kernels."""
+"""Define special values in columns, which are compile-time constants in kernels."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ DISTINCT = 1
 EXCLUSIVE = 2
 """Bit in `JobTable.sharing`: the job shares its nodes with no other job."""
 BSLD_BOUND_S = 10
-"""Bound of the bounded slowdown in seconds: shorter run times count as this (Feitelson et al. 1997; debs24: k)."""
+"""Minimum run time in seconds in the bounded slowdown (Feitelson et al. 1997; debs24: k)."""

@@ -1,4 +1,4 @@
-"""Define the input to a dispatcher: a cluster at one instant, with an estimate for every job."""
+"""Define the input to a dispatcher: a cluster's state with an estimate for every job."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NO_ESTIMATES: Mapping[int, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A cluster at one instant: all data that a decision may depend on. Arrays are valid only during `decide`.
+    """All data that a decision may depend on. Arrays are valid only during `decide`.
 
     - `now_s`: the instant, in seconds.
     - `free`: int64[N, R], amounts that are neither in use nor drained.
     - `table`: all jobs as columns by slot. Every queued or running job has an estimate of at least one second.
     - `queue`: int64[Q], slots of eligible pending jobs, in order of arrival.
     - `running`: int64[A], slots of running jobs, by expected end (`table.end_s`), which is always after `now_s`.
-    - `carried`: the same data in the kernels' format, if the caller maintains it; None in a changed copy (see
-      `cpsched.planning.get_scheduling_state`).
+    - `carried`: the same data in the kernels' format if the caller maintains it, or None (see
+      `cpsched.planning.get_scheduling_state`). A changed copy has None.
 
     The constructor checks these rules and raises `InvalidValue`. A caller whose state guarantees them, such as the
     simulated cluster, may skip the check with `by_construction=True` and pass `carry`.
@@ -57,7 +57,7 @@ class Snapshot:
 
     @property
     def unix_s(self) -> int | None:
-        """The instant as Unix time, or None if times have no date, as in a trace without UnixStartTime.
+        """The instant as Unix time, or None for a trace without UnixStartTime.
 
         `datetime.fromtimestamp(snapshot.unix_s, ZoneInfo("Europe/Berlin")).hour` is the local hour.
         """
@@ -80,11 +80,11 @@ class Snapshot:
         estimates: Mapping[int, int] = NO_ESTIMATES,
         overrun: Overrun = "one-second",
     ) -> Snapshot:
-        """Return a snapshot with jobs given as objects.
+        """Return a snapshot of jobs that are given as objects.
 
         `estimates` contains seconds by job id for every eligible or running job. The snapshot's queue omits ineligible
         jobs. `overrun` is the rule for the expected end of a running job that has outlived its estimate. Raise
-        `InvalidValue` if an estimate is missing or the snapshot violates another rule.
+        `InvalidValue` if an estimate is missing or if the snapshot violates another rule.
         """
         eligible = [job for job in queue if job.ineligible is None]
         table = JobTable.of(cluster, eligible, running)
@@ -95,9 +95,9 @@ class Snapshot:
     def from_owned_table(
         cls, table: JobTable, queued: int, now_s: int, cluster: Cluster, free: npt.ArrayLike, overrun: Overrun
     ) -> Snapshot:
-        """Return a snapshot that takes ownership of `table` (see `JobTable.of`), whose first `queued` jobs are pending.
+        """Return a snapshot that takes ownership of `table` and writes expected ends.
 
-        The table contains the estimates. This function writes the expected ends.
+        The table contains the estimates (see `JobTable.of`). Its first `queued` jobs are pending.
         """
         slots = np.arange(len(table.jobs), dtype=np.int64)
         active = slots[queued:]
@@ -148,7 +148,7 @@ class Snapshot:
         )
 
     def estimate_of(self, job: Job) -> int:
-        """Return the estimate for `job` in seconds. Raise `InvalidValue` if the job is not in this snapshot."""
+        """Return a job's estimate in seconds. Raise `InvalidValue` for an unknown job."""
         return int(self.table.estimate_s[self.table.slot_of(job.id)])
 
     def placement_of(self, slot: int) -> Placement:
@@ -167,10 +167,10 @@ def _require_estimate(job: Job, estimates: Mapping[int, int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterState:
-    """A cluster at one instant, before run times are predicted. `Policy.add_estimates` converts it to a `Snapshot`.
+    """A cluster at one instant, which `Policy.add_estimates` converts to a `Snapshot`.
 
-    - `now_s`: the instant in seconds, on the same clock as the jobs' times: Unix time for a live cluster and for
-      accounting data, and seconds since the header's UnixStartTime in the Standard Workload Format.
+    - `now_s`: the instant in seconds, on the same clock as the jobs' times. This is Unix time for live clusters and
+      accounting data, and seconds since the header's UnixStartTime for the Standard Workload Format.
     - `free`: int64[N, R], amounts that are neither in use nor drained.
     - `queue`: the pending jobs in order of arrival. The snapshot omits ineligible jobs.
     - `running`: the jobs that occupy nodes.

@@ -1,6 +1,6 @@
-"""Define bounds on times and amounts, within which no sum or product in the kernels overflows 64 bits.
+"""Define bounds on times and amounts, so that 64 bits suffice in kernels.
 
-The constructors of `cpsched.model` check them.
+No sum or product in the kernels overflows within these bounds. The constructors of `cpsched.model` check them.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from cpsched.errors import require
 
 TIME_BOUND_S = 1 << 53
-"""Bound on times (before or after the epoch) and durations, in seconds."""
+"""Bound on durations and on times before or after the epoch, in seconds."""
 AMOUNT_BOUND = 1 << 40
-"""Bound on a resource's amount on one node or in one unit of a job; 2^60 bytes for memory in MiB."""
+"""Bound on a resource's amount on one node or in one unit of a job, which is 2^60 bytes for memory in MiB."""
 TOTAL_AMOUNT_BOUND = 1 << 60
 """Bound on a resource's total amount on all nodes or in all units of a job."""
 
@@ -27,11 +27,11 @@ def require_duration(field: str, seconds: int) -> None:
 
 
 def require_amount(field: str, amount: int) -> None:
-    """Raise `InvalidValue` unless an amount on one node or in one unit is within the bounds."""
+    """Raise `InvalidValue` unless an amount per node or unit is within the bounds."""
     require(amount >= 0, field, amount, "must not be negative")
     require(amount < AMOUNT_BOUND, field, amount, "must be below 2^40")
 
 
 def require_total(field: str, total: int) -> None:
-    """Raise `InvalidValue` unless an amount on all nodes or in all units of a job is within the bound."""
+    """Raise `InvalidValue` unless a total amount is within the bound."""
     require(total < TOTAL_AMOUNT_BOUND, field, total, "must be below 2^60 in total")
