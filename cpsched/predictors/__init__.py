@@ -1,1 +1,1 @@
-"""Run-time predictors, which derive a job's expected run time from its user's earlier jobs."""
+"""Run-time predictors, most of which learn from a user's earlier jobs."""

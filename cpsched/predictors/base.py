@@ -14,7 +14,7 @@ from cpsched.traceback_origin import plugin_source_location
 
 
 class Predictor(ABC):
-    """Base class of predictors, which predict a job's run time from its request and from ended jobs.
+    """Base class of predictors of a job's run time from its request and ended jobs.
 
     Subclasses must define `predict`. All other methods have defaults.
 
@@ -42,7 +42,7 @@ class Predictor(ABC):
         """
 
     def fill(self, table: JobTable, slots: IntArray) -> None:
-        """Write the estimates for `slots` to `table.estimate_s`. Override this method to predict many jobs at once."""
+        """Write estimates for `slots` to the table. Override this to predict in bulk."""
         for slot in slots.tolist():
             table.estimate_s[slot] = to_whole_seconds(self.predict(table.jobs[slot]))
 
@@ -51,7 +51,7 @@ class Predictor(ABC):
 
 
 class EndedJobLearner(Protocol):
-    """The interface for learning from ended jobs that dispatchers and predictors share."""
+    """The interface for learning from ended jobs, for dispatchers and predictors."""
 
     @property
     def learns(self) -> bool:
@@ -64,7 +64,7 @@ class EndedJobLearner(Protocol):
 
 
 def set_learns_default(cls: type[Any], base: type[Any]) -> None:
-    """Set `cls.learns` if `cls` overrides `learn`, unless `cls` or a class between it and `base` defines `learns`."""
+    """Set `cls.learns` if a subclass of `base` overrides `learn` but not `learns`."""
     below = cls.__mro__[: cls.__mro__.index(base)]
     if cls.learn is not base.learn and not any("learns" in vars(each) for each in below):
         cls.learns = True
@@ -74,14 +74,14 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 
 def to_whole_seconds(answer: object) -> int:
-    """Return `answer` in whole seconds, rounded down. Raise `InvalidValue` unless 1 <= answer < 2^53."""
+    """Return `answer`, rounded down. Raise `InvalidValue` unless 1 <= answer < 2^53."""
     if isinstance(answer, _NUMBERS) and 1 <= answer < TIME_BOUND_S:
         return int(answer)
     raise InvalidValue("estimate_s", answer, "must be a number of seconds, at least 1 and below 2^53")
 
 
 def predict_run_time_s(predictor: Predictor, job: Job) -> int:
-    """Return the prediction for `job` in whole seconds. Raise `PolicyError` if `predictor` fails."""
+    """Return a predicted run time in whole seconds. Raise `PolicyError` on failure."""
     try:
         return to_whole_seconds(predictor.predict(job))
     except CAUGHT_EXCEPTIONS as error:
@@ -89,7 +89,7 @@ def predict_run_time_s(predictor: Predictor, job: Job) -> int:
 
 
 def is_trainable(part: str, of: EndedJobLearner) -> bool:
-    """Return whether a dispatcher or predictor learns. Raise `PolicyError` if reading `learns` fails."""
+    """Return `learns` of a dispatcher or predictor. Raise `PolicyError` on failure."""
     try:
         return bool(of.learns)
     except CAUGHT_EXCEPTIONS as error:
@@ -97,7 +97,7 @@ def is_trainable(part: str, of: EndedJobLearner) -> bool:
 
 
 def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
-    """Pass an ended job to the `learn` method of a dispatcher or predictor. Raise `PolicyError` if it fails."""
+    """Pass an ended job to a dispatcher or predictor. Raise `PolicyError` on failure."""
     try:
         of.learn(ended)
     except CAUGHT_EXCEPTIONS as error:
@@ -105,9 +105,9 @@ def train(part: str, of: EndedJobLearner, ended: EndedJob) -> None:
 
 
 def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> None:
-    """Let `predictor` write the estimates for `slots`, capped at the walltime.
+    """Let `predictor` write the estimates for `slots`, capped at the walltimes.
 
-    If it fails, write the walltimes instead and raise `PolicyError`.
+    If the predictor fails, write the walltimes instead and raise `PolicyError`.
     """
     try:
         predictor.fill(table, slots)
@@ -121,5 +121,5 @@ def fill_estimates(predictor: Predictor, table: JobTable, slots: IntArray) -> No
 
 
 def policy_error_for(part: str, of: object, error: BaseException) -> PolicyError:
-    """Return a `PolicyError` for an exception raised by a dispatcher or predictor."""
+    """Return the `PolicyError` for a dispatcher's or predictor's exception."""
     return PolicyError(part, of, describe_exception(error), plugin_source_location(error, of, CHECKED_METHODS[part]))

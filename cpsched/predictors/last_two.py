@@ -1,4 +1,4 @@
-"""Define the predictor `last-two` (-L2): mean run time of the user's last two jobs (Tsafrir et al. 2007; pcp20)."""
+"""Define the predictor `last-two` (-L2; Tsafrir et al. 2007; pcp20)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cpsched.registration import Registration
 
 
 class LastTwoPredictor(Predictor):
-    """A predictor that returns the mean run time of the user's last two ended jobs, capped at the walltime.
+    """A predictor that returns the mean run time of the user's last two ended jobs.
 
-    If only one job has ended, the prediction is that job's run time. If no job has ended, or the user is unknown, it is
-    the walltime.
+    The prediction is capped at the walltime. If only one job has ended, it is that job's run time. If no job has ended
+    or the user is unknown, it is the walltime.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Define the predictor `profile` (-D): run time of the user's last similar job (mod17 section 3; online as in cp19)."""
+"""Define the predictor `profile` (-D) of mod17 section 3, used online as in cp19."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DIGITS = "0123456789"
 
 
 class ProfilePredictor(Predictor):
-    """A predictor that returns the run time of the user's last similar job, by the first of six rules that matches.
+    """A predictor that returns the run time of the user's last job to match a rule.
 
     1. name, queue, walltime, request;  2. the same with the name's prefix (the name without trailing digits);
     3. name, queue, walltime;           4. prefix, queue, walltime;           5. name;           6. prefix.
 
-    `remember` limits the number of profiles per user and rule; the least recently updated profile is dropped first. The
-    prediction is capped at the walltime. If no rule matches or the user is unknown, it is the walltime.
+    The first matching rule applies. `remember` limits the number of profiles per user and rule. The least recently
+    updated profile is dropped first. If no rule matches, the prediction is the walltime, which is also its maximum.
     """
 
     def __init__(self, remember: int = 10_000) -> None:

@@ -1,4 +1,4 @@
-"""Define the predictor `quantile`: the walltime times a quantile of run time / walltime over the user's jobs."""
+"""Define the predictor `quantile`, which scales the walltime by a user's history."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cpsched.run_time_model import PRIOR_WEIGHT, REFRESH_INTERVAL_JOBS, RunTimeM
 
 
 class QuantilePredictor(Predictor):
-    """A predictor of the walltime times a `quantile` (0 to 1) of run time / walltime over the user's ended jobs.
+    """A predictor that multiplies the walltime by a quantile of run time / walltime.
 
-    The user's last `remember` jobs count. Recent jobs, and jobs with the same walltime, units and name, have larger
-    weights. The site-wide quantile serves as a prior. For unknown users, it is the only input.
+    The `quantile` (0 to 1) is taken over the user's last `remember` ended jobs. Recent jobs, and jobs with the same
+    walltime, units and name, have larger weights. The site-wide quantile is a prior, and alone applies to new users.
     """
 
     def __init__(self, quantile: float = 0.8, remember: int = 40) -> None:
@@ -40,7 +40,7 @@ class QuantilePredictor(Predictor):
 
 
 def weighted_quantile(weighed: Iterable[tuple[float, float]], quantile: float) -> float:
-    """Return the smallest value in (value, weight) pairs whose cumulative weight reaches `quantile` of the total."""
+    """Return the smallest value whose cumulative weight reaches the `quantile`."""
     pairs = sorted(weighed)
     wanted, held = quantile * sum(weight for _, weight in pairs), 0.0
     for value, weight in pairs:
