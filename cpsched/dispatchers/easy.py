@@ -31,14 +31,14 @@ REGISTRATIONS = (
     Registration("easy", "EASY backfilling: no job may delay the first pending job.", "Lifka 1995", EasyDispatcher),
     Registration(
         "easy-sjbf",
-        "EASY backfilling, candidates with the shortest estimate first.",
+        "EASY backfilling, with the shortest estimate first among candidates.",
         "Tsafrir et al. 2007",
         EasyDispatcher,
         {"backfill": "shortest"},
     ),
     Registration(
         "ebf",
-        "EASY backfilling as in mod17: a missed reservation is postponed, no job is killed.",
+        "EASY backfilling as in mod17: a missed reservation is postponed, and no job is killed.",
         "mod17 section 4",
         EasyDispatcher,
     ),

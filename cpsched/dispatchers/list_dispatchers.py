@@ -40,7 +40,7 @@ class ListDispatcher(ListSchedulerDispatcher):
 _DEBS24_CITATION = "debs24 Algorithm 1"
 _MOD17 = "mod17 section 4"
 _SOURCES = {"debs24": _DEBS24_CITATION, "Slurm": "Slurm's own order of the queue (job_scheduler.c)"}
-_STOP_RULE = "the first job that does not fit ends the round."
+_STOP_RULE = "until a job does not fit."
 _NAMED_ORDERS = [(name, row) for name, row in ORDERS.items() if row.source != "mod17"]
 """Orders that have a dispatcher `list-NAME`: all except those from mod17, whose dispatchers are `sjf` and `ljf`."""
 
@@ -62,6 +62,6 @@ REGISTRATIONS = (
         )
         for name, row in _NAMED_ORDERS
     ),
-    _build_registration("sjf", f"Shortest estimate first; {_STOP_RULE}", _MOD17, order="shortest", option="strict"),
-    _build_registration("ljf", f"Longest estimate first; {_STOP_RULE}", _MOD17, order="longest", option="strict"),
+    _build_registration("sjf", f"Shortest estimate first, {_STOP_RULE}", _MOD17, order="shortest", option="strict"),
+    _build_registration("ljf", f"Longest estimate first, {_STOP_RULE}", _MOD17, order="longest", option="strict"),
 )

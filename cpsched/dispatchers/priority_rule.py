@@ -63,7 +63,7 @@ class WaitRatioDispatcher(Dispatcher):
 REGISTRATIONS = (
     Registration(
         "prb",
-        "The longest wait relative to the queue's expected wait first, on the fullest nodes.",
+        "Longest wait relative to the queue's expected wait first, on the fullest nodes.",
         "mod17 section 4",
         WaitRatioDispatcher,
     ),

@@ -16,25 +16,25 @@ Allocation = Literal["positions", "nodes", "best-fit", "first-fit"]
 VALUE_MEANINGS: dict[str, dict[str, str]] = {
     "jobs": {
         "all": "The model contains the whole queue.",
-        "first": "The first `considered` jobs; all other jobs are fixed at the end of the horizon (cp19's m).",
-        "startable": "The first `considered` jobs that could start now if no other job started (cp19 section 3).",
+        "first": "The model searches the first `considered` jobs. Others are fixed at the horizon's end (cp19's m).",
+        "startable": "The model has the first `considered` jobs that could start now by themselves (cp19 section 3).",
     },
     "control": {
-        "doubles": "After a search without a plan, the limit doubles; a search that finds a plan ends the call"
+        "doubles": "After a search without a plan, the limit doubles. A search that finds a plan ends the call"
         " (cp19 section 2.2).",
-        "stops": "After a search without improvement, the limit doubles; the call ends with a proof or after `restarts`"
-        " such searches in a row (cp19 section 3).",
+        "stops": "After a search without improvement, the limit doubles. The call ends with a proof or after `restarts`"
+        " consecutive searches without improvement (cp19 section 3).",
     },
     "running": {
         "remaining": "A running job takes another (start + estimate - now) seconds, which is negative once the job"
         " outlives its estimate (cp19 section 4).",
-        "at-least-1s": "The same, but at least one second.",
+        "at-least-1s": "A running job takes the same time as with `remaining`, but at least one second.",
     },
     "allocation": {
         "positions": "Units are assigned to positions, whose number does not depend on the system's size (PCP'20).",
         "nodes": "Units are assigned to nodes by optional intervals (PCP'19).",
-        "best-fit": "The model has pools only (HCP); a job gets the nodes with the fewest free resources.",
-        "first-fit": "The model has pools only; a job gets the first nodes that fit.",
+        "best-fit": "The model has only pools (HCP). A job gets the nodes with the fewest free resources.",
+        "first-fit": "The model has only pools. A job gets the first nodes that fit.",
     },
 }
 """Meaning of each value, by parameter. `cp_objective` documents objectives and priorities."""

@@ -268,7 +268,7 @@ class LookaheadDispatcher(Dispatcher):
 REGISTRATIONS = (
     Registration(
         "lookahead",
-        "Plans every pending job by a short search over orders of the queue; no job starves.",
+        "Plans every pending job by a short search over orders of the queue. No job starves.",
         "docs/lookahead.md",
         LookaheadDispatcher,
     ),

@@ -145,7 +145,7 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
         _DEFAULT,
         WaitCostObjective(
             "waits",
-            "Short waits for many jobs; large jobs and the longest wait at most 5 % above `easy`",
+            "Short waits for many jobs, with large jobs and the longest wait at most 5 % above `easy`",
             e=-0.5,
             area=0.1,
             large_target=1.05,
@@ -157,7 +157,7 @@ OBJECTIVES: dict[str, WaitCostObjective] = {
         replace(
             _DEFAULT,
             name="balance",
-            sentence="As `default`; large jobs and the longest wait at most as under `easy`",
+            sentence="Like `default`, but with large jobs and the longest wait no worse than under `easy`",
             large_target=1.0,
             longest_target=1.0,
         ),

@@ -31,13 +31,13 @@ REGISTRATIONS = (
            _PCP_SOURCE, _PCP1, first_limit_s=1.0),
     build_cp_registration("pcp2", "PCP1 with at least one second for running jobs.", _PCP_SOURCE, _PCP2,
            first_limit_s=1.0),
-    build_cp_registration("pcp19", "PCP'19: starts and nodes of jobs that could start now, with minimal slowdown.",
+    build_cp_registration("pcp19", "PCP'19: plans starts and nodes of jobs that could start now with minimal slowdown.",
            "cp19 section 4 (PCP3)", CpDispatcherConfig(allocation="nodes")),
-    build_cp_registration("hcp", f"Plans starts on pools {_WAIT_PHRASE}; then selects nodes by best fit.",
+    build_cp_registration("hcp", f"Plans starts on pools {_WAIT_PHRASE}, and then selects nodes by best fit.",
            _HCP_SOURCE, _HCP),
     build_cp_registration("hcp1", "HCP for the jobs that could start now, with a stopping rule for the search.",
            _HCP_SOURCE, _HCP1),
     build_cp_registration("hcp2", "HCP1 with at least one second for running jobs.", _HCP_SOURCE, _HCP2),
-    build_cp_registration("hcp19", "HCP'19: starts on pools of jobs that could start now, with minimal slowdown; nodes by best fit.",  # noqa: E501
+    build_cp_registration("hcp19", "HCP'19: plans starts on pools of jobs that could start now, with minimal slowdown, and selects nodes by best fit.",  # noqa: E501
            "cp19 section 4 (HCP3)", CpDispatcherConfig(allocation="best-fit")),
 )  # fmt: skip
