@@ -69,7 +69,7 @@ def _profile_keys(job: Job) -> Iterator[Hashable]:
 REGISTRATIONS = (
     Registration(
         "profile",
-        "Run time of the user's last ended job that is similar, by six rules from strict to loose.",
+        "Run time of the user's last similar job, by the strictest of six rules that matches.",
         "-D: mod17 section 3; online as in cp19",
         ProfilePredictor,
     ),
