@@ -1,12 +1,12 @@
-"""Select the jobs that may start in one cycle without exceeding site limits.
+"""Select the jobs that may start in one round without exceeding site limits.
 
 Dispatchers see neither limits nor the power cap, which counts as a limit. They receive a queue of which *any* subset
 respects the limits. Jobs are admitted in the site's order if they can run together with the running jobs and with all
 jobs admitted before them. Therefore, no plan depends on a job that must wait for a limit, and no job waits behind it.
 
 This rule has a disadvantage: if a user's first jobs do not fit on the free nodes, later jobs that fit are not admitted.
-Therefore, refused jobs that the first decision leaves room for, under the limits and on the free nodes, are added. Then
-the dispatcher decides again. The second decision is used if it respects all limits; otherwise, the first one is used.
+Therefore, refused jobs are added if they fit within the limits and on the free nodes after the first decision. Then the
+dispatcher decides again. The second decision is used if it respects all limits; otherwise, the first decision is used.
 """
 
 from __future__ import annotations

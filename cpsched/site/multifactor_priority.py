@@ -143,7 +143,8 @@ def size_factor(
 ) -> FloatArray:
     """Return the size factor of each job, from 0 to 1.
 
-    A job's size depends on its nodes and CPUs. If the number of CPUs is unknown (0), it depends on the nodes only.
+    It depends on the nodes, the CPUs and, with `size_over_time`, the time limit. An unknown number of CPUs (0) is
+    ignored.
     """
     if machine.nodes <= 0 or machine.cpus <= 0:
         return np.zeros(len(nodes))

@@ -53,11 +53,11 @@ class PreemptionRules:
         return victim in self.tiers and self.tiers[victim] < self.tiers.get(preemptor, 0)
 
     def victims_of(self, preemptor: str) -> tuple[str, ...]:
-        """Return the sorted classes whose jobs may be preempted by this class."""
+        """Return the sorted classes whose jobs a job of this class may preempt."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(preemptor, name)))
 
     def preemptors_of(self, victim: str) -> tuple[str, ...]:
-        """Return the sorted classes whose jobs may preempt jobs of this class."""
+        """Return the sorted classes whose jobs may preempt a job of this class."""
         return tuple(sorted(name for name in self.classes if self.may_preempt(name, victim)))
 
     @property

@@ -27,7 +27,7 @@ class VictimOrder:
 
 
 def sort_candidates(candidates: Sequence[RunningJob], ranks: Mapping[int, int], order: VictimOrder) -> list[RunningJob]:
-    """Return candidates, given in order of submission, in the order of Slurm.
+    """Return candidates, given in order of submission, in Slurm's order.
 
     `ranks` maps each job id to the priority of the job's QOS or the tier of its partition.
     """
