@@ -48,8 +48,7 @@ class Dispatcher(ABC):
     def took(self, seconds: float) -> None:
         """Receive the duration of the last decision in seconds.
 
-        The core reads no clock, so only callers that measure this duration call this method. State that depends on the
-        duration must be part of `memory`.
+        Callers without a clock do not call this method. State that depends on the duration must be part of `memory`.
         """
 
     def memory(self) -> Any:

@@ -1,8 +1,8 @@
 """Define search objectives, in which each job's cost grows with its start time.
 
 A job costs nothing until `since_s`, and `weight` per second afterwards. For example, a 100 s job was submitted 50 s ago
-and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay from now on accounts for 0.2
-(weight 1 / 100), and 1.5 is constant. Formulas use start s, time q of submission, estimate d and expected wait ewt.
+and is planned to start in 20 s. Of its slowdown of (20 + 50 + 100) / 100 = 1.7, 0.2 is due to the delay from now on
+(weight 1 / 100), and 1.5 is constant. Formulas use start s, submission q, estimate d and the queue's expected wait ewt.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from cpsched.site.priority_multipliers import FloatArray, site_priority_multipli
 from cpsched.wait_reasons import explain_waits
 
 NO_SITE_FACTORS: FloatArray = np.zeros(0)
-"""Array that means that the site weights all jobs equally."""
+"""Empty factors, which mean that the site weights all jobs equally."""
 
 PATHS = {NONE_START: "none-can-start", ALL_START: "all-start"}
 

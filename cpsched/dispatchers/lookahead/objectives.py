@@ -34,8 +34,8 @@ class WaitCostObjective:
     - `area`: adds `area` times m r E to r^`r` E^`e`. Here, m is the mean of r^`r` E^`e` divided by the mean of r E in
       the queue, so that the ratio of both sums over the queue does not depend on units.
     - `large_target`: if not 0, `area` is only the initial value of this weight. The weight then follows the ratios to
-      the virtual schedule of `easy`. It aims at response times of large jobs of at most `large_target` times their
-      response times under `easy` (see `cpsched.dispatchers.lookahead.area_control`).
+      the virtual schedule of `easy`. Large jobs' response times should then be at most `large_target` times as long as
+      under `easy` (see `cpsched.dispatchers.lookahead.area_control`).
     - `longest_target`: the same for the longest wait. 0 means no target.
     - `aged_by`: if not 0, `aged_s` is this multiple of the longest wait under the virtual schedule of `easy` (see
       `cpsched.dispatchers.lookahead.run_times_and_easy_waits`). E then follows the true run times of the user's jobs.

@@ -44,8 +44,8 @@ class SlurmTwinDispatcher(Dispatcher):
 
     `scheduler_parameters` is the value of `SchedulerParameters` in slurm.conf. Alternatively, `config_file` is the
     output of `scontrol show config` or a slurm.conf. The main loop tries jobs by priority, or by arrival if the site
-    does not rank jobs. `reserved` is what backfill reserves: whole nodes, as Slurm does even for a job that needs only
-    parts of them, or parts. On a cluster with a single node, which represents a pool, it always reserves parts.
+    does not rank jobs. `reserved` states what backfill reserves. Slurm reserves whole nodes even for a job that needs
+    only parts of them. On a cluster with a single node, which represents a pool, backfill always reserves parts.
 
     The dispatcher stores the times of its passes, and requests its next call through `Decision.again_s`.
     """
