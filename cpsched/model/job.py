@@ -114,7 +114,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that ran from `start_s` to `end_s`, in seconds, for learning."""
+    """A job that ran from `start_s` to `end_s`, in seconds."""
 
     job: Job
     start_s: int

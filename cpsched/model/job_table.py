@@ -34,7 +34,7 @@ class PlacementPool(SharedStruct, grows=True):
 
 
 class JobTable(SharedStruct):
-    """Jobs as columns by slot, int64[S]. Code that builds a table may extend it."""
+    """Jobs as columns by slot, int64[S]. A table's builder owns and may extend it."""
 
     jobs: Sequence[Job]
     submit_s: Column
