@@ -17,7 +17,7 @@ class QuantilePredictor(Predictor):
     """A predictor that multiplies the walltime by a quantile of run time / walltime.
 
     The `quantile` (0 to 1) is taken over the user's last `remember` ended jobs. Recent jobs, and jobs with the same
-    walltime, units and name, have larger weights. The site-wide quantile is a prior, and alone applies to new users.
+    walltime, units and name, have larger weights. The site-wide quantile is a prior. It applies alone to unknown users.
     """
 
     def __init__(self, quantile: float = 0.8, remember: int = 40) -> None:
