@@ -13,17 +13,18 @@ class PendingCode(StrEnum):
 
     The dispatcher considered the job:
 
-    - `never` (the violated rule): even the empty cluster could not run it.
+    - `never` (the violated rule): even the empty cluster could not run the job.
     - `resources`, or `whole_nodes` for whole nodes (units that fit, units requested): too few resources are free.
-    - The job fits, but it would delay a job with a reservation (`reserved`), other jobs come first (`priority`) or have
-      a larger weight (`weight`), the search considers only the jobs before it (`not_considered`), or the next scheduler
-      pass decides (`next_pass`).
+    - `reserved`, `priority`, `weight`: the job fits, but it would delay a reservation, or other jobs come first or have
+      a larger weight.
+    - `not_considered`, `next_pass`: the search considers only the jobs before it, or the next scheduler pass decides.
     - `other` (text): a plug-in's reason.
 
     The job may not start yet:
 
-    - `dependency`, or `depends_on` (names of the jobs); `begin_time`, or `begins_at` (cluster time in seconds);
-      `array_limit` (name of the elements): its array has reached its limit on running elements.
+    - `dependency`, or `depends_on` (names of the jobs): it waits for other jobs.
+    - `begin_time`, or `begins_at` (cluster time in seconds): it waits for its begin time.
+    - `array_limit` (name of the elements): its array has reached its limit on running elements.
     - `cluster` (name, details): a reason given by the cluster, such as a limit.
     - `backed_off`, or `backed_off_here` if the job cannot be released (the reason, and the group whose starts fail).
     - `held`, or `held_for_jobs` if PBS holds the job for other jobs (the holds). `held_by` (the holder).
@@ -33,7 +34,7 @@ class PendingCode(StrEnum):
 
     The bridge does not manage the job:
 
-    - `unmodelled` (summary, details): its request is not modelled. `unreadable` (details).
+    - `unmodelled` (summary, details), `unreadable` (details): its request is not modelled, or cannot be read.
     - `chosen_nodes`: its owner requested specific nodes. `magnetic_reservation` (name). `preemption` (the group whose
       jobs it may preempt): it may start by preempting running jobs.
     """
