@@ -1,7 +1,7 @@
 """Define search objectives, in which each job's cost grows with its start time.
 
 A job costs nothing until `since_s`, and `weight` per second afterwards. For example, a 100 s job was submitted 50 s ago
-and is planned to start in 20 s. Of its slowdown of (20 + 50 + 100) / 100 = 1.7, 0.2 is due to the delay from now on
+and is planned to start in 20 s. Its slowdown is (20 + 50 + 100) / 100 = 1.7. The delay from now on adds 0.2 of it
 (weight 1 / 100), and 1.5 is constant. Formulas use start s, submission q, estimate d and the queue's expected wait ewt.
 """
 

@@ -70,7 +70,7 @@ class PositionModelVariables:
     solver: Any
     facts: CpInstance
     nodes: IntArray
-    """Cluster indices of the nodes in the model, ascending; x is an index of this array."""
+    """Cluster indices of the nodes in the model, ascending. x is an index into this array."""
     stride: IntArray
     """Stride of each resource in grains, int64[R], or 0 for a resource that no considered job requests."""
     grain: IntArray

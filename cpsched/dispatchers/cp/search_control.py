@@ -245,7 +245,7 @@ def find_symmetric_jobs(facts: CpInstance, objective: WeightedDelayObjective) ->
     """Return groups of interchangeable considered jobs, each as ascending positions.
 
     Jobs with equal request, estimate and cost can be exchanged without changing the plan's cost. With a fixed order
-    within each group, the search visits only one of the plans that differ by such exchanges.
+    within each group, the search visits only one of the plans that differ only by exchanges.
     """
     slots, table = facts.jobs, facts.table
     requested = (table.units, table.estimate_s, table.sharing, table.node_set, table.per_unit)

@@ -1,7 +1,7 @@
 """Define the cost of a plan, with one row per objective.
 
-For a job, r is the number of processors, E the expected run time, W the wait so far, s the planned start, and F is
-s - submission + E, with times in seconds. A is the queue's typical area. The sum of all jobs' costs is minimised.
+For a job, r is the number of processors, E the expected run time, W the wait so far, and s the planned start. F is
+s - submission + E. Times are in seconds. A is the queue's typical area. The sum of all jobs' costs is minimised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WaitCostObjective:
     up most of the work, stay ordered by age.
 
     - `area`: adds `area` times m r E to r^`r` E^`e`. Here, m is the mean of r^`r` E^`e` divided by the mean of r E in
-      the queue, so that the ratio of both sums over the queue does not depend on units.
+      the queue. Therefore, the ratio of both sums over the queue does not depend on units.
     - `large_target`: if not 0, `area` is only the initial value of this weight. The weight then follows the ratios to
       the virtual schedule of `easy`. Large jobs' response times should then be at most `large_target` times as long as
       under `easy` (see `cpsched.dispatchers.lookahead.area_control`).
@@ -44,8 +44,8 @@ class WaitCostObjective:
       is shorter.
     - `power`: if not 0, the cost is not linear: r^`r` (F^power - (F - E)^power), as in PaSF of debs24.
     - `least_s`: minimum of E in seconds.
-    - `reserve`: on counted pools, a job with E above `reserve_above_s` that has waited less than `reserve_until_s` is
-      planned only if this share of the cluster stays free for short jobs that arrive later.
+    - `reserve`: on counted pools, share of the cluster that a new long job must leave free for later short jobs. A job
+      is long and new if E exceeds `reserve_above_s` and the wait is below `reserve_until_s`.
     - `expected_arrivals_s`: if not 0, jobs submitted in this past time (s) are expected again on counted pools (see
       `cpsched.dispatchers.lookahead.expected_arrivals`). They are planned, but never start. All jobs are then planned
       in order of cost per area, without a search.

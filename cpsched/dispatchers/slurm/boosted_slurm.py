@@ -86,7 +86,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
     a new job is placed by its priority. Each ranked job gets only as many points as its position requires.
 
     The adviser may be any dispatcher that plans starts. The default is `lookahead` with `objective`, `effort`, `work`,
-    `site_weight` and `seed`. The other settings are those of `slurm`.
+    `site_weight` and `seed`. The other settings are the same as for `slurm`.
     """
 
     every_round = True

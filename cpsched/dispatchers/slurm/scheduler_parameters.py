@@ -33,7 +33,7 @@ class SchedulerParameters:
     bf_busy_nodes: bool = False
     """Whether reservations prefer nodes that run a job. `cons_tres/job_test.c`."""
     bf_interval: int = 30
-    """Time in seconds between two backfill passes; -1 disables backfill. bf, `backfill_agent`."""
+    """Time in seconds between two backfill passes, or -1 to disable backfill. bf, `backfill_agent`."""
     bf_job_part_count_reserve: int = 0
     """Maximum number of jobs per partition that get a reservation. bf, `_attempt_backfill`."""
     bf_max_job_assoc: int = 0
@@ -53,7 +53,7 @@ class SchedulerParameters:
     bf_min_prio_reserve: int = 0
     """Minimum priority at which a job gets a reservation and blocks the main loop. bf, js."""
     bf_node_space_size: int | None = None
-    """Size of the table of times that reservations fill; None means `bf_max_job_test`. bf, `_add_reservation`."""
+    """Size of the table of times that reservations fill (default: `bf_max_job_test`). bf, `_add_reservation`."""
     bf_resolution: int = 60
     """Multiple in seconds to which reservations are extended at both ends. bf, `_set_slot_time`."""
     bf_window: int = 1440
@@ -67,11 +67,11 @@ class SchedulerParameters:
     partition_job_depth: int = 0
     """Maximum number of jobs per partition that the main loop tests. js, `_schedule`."""
     sched_interval: int = 60
-    """Time in seconds between two passes through the whole queue; -1 leaves only the attempt at submission. ctl, js."""
+    """Time in seconds between two passes through the whole queue, or -1 to try jobs only at submission. ctl, js."""
     sched_max_job_start: int = 0
     """Maximum number of jobs started per run of the main loop. js, `_schedule`."""
     sched_min_interval: int = 2
-    """Minimum time in microseconds between runs of the main loop; less than 1 s has no effect. js, `_sched_agent`."""
+    """Minimum time in microseconds between runs of the main loop (no effect below 1 s). js, `_sched_agent`."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in BOUNDS.items():
