@@ -96,84 +96,41 @@ BACKOFF_KEY_MAKERS: tuple[Group, ...] = (
 class PendingReasonMeaning:
     """The meaning of a reason for a job that was released and does not run.
 
-    - `scope`: the jobs or users that the reason concerns, as text.
     - `group`: returns the key of the group that backs off; None if the reason concerns none of the user's jobs.
     - `clears_on_end`: whether the reason may disappear when one of the group's jobs ends.
     - `transient`: whether Slurm may show the reason briefly after a release, until its scheduler has tried the job.
     - `refused`: whether Slurm refuses to start the job on its nodes. The start then counts as failed immediately.
     - `lower_priority`: whether other jobs go first. A slow start then does not indicate a broken cluster.
-    - `then`: the bridge's reaction, as text.
     """
 
-    scope: str
     group: Group | None
-    then: str
     clears_on_end: bool = False
     transient: bool = False
     lower_priority: bool = False
     refused: bool = False
 
 
-_HELD_AGAIN_TEXT = "The job is held again immediately, which does not count as a failed start."
-
-JOB = PendingReasonMeaning("the job", make_job_key, f"{_HELD_AGAIN_TEXT} It is retried after 2, 4, ... 120 s.")
-JOB_MOMENTARILY = PendingReasonMeaning(
-    "the job", make_job_key, "The job is held again only if the reason lasts until the time limit.", transient=True
-)
-EQUIVALENT_JOBS = PendingReasonMeaning(
-    "the job and equivalent jobs",
-    make_equivalence_key,
-    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s.",
-)
-ACCESS = PendingReasonMeaning(
-    "its user's jobs with the same account, QOS and partition", make_access_key,
-    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s.",
-)  # fmt: skip
-PARTITION = PendingReasonMeaning(
-    "the partition",
-    make_partition_key,
-    f"{_HELD_AGAIN_TEXT} One of each user's jobs in the partition is retried after 2, 4, ... 120 s.",
-)
-_RETRIED_WHEN_JOBS_END = (
-    f"{_HELD_AGAIN_TEXT} One of these jobs is retried after 2, 4, ... 120 s, and another whenever one of them ends."
-)
-ARRAY = PendingReasonMeaning("the array", make_array_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
-ASSOCIATION = PendingReasonMeaning(
-    "its user's jobs in the account", make_association_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True
-)
-QOS = PendingReasonMeaning("its user's jobs in the QOS", make_qos_key, _RETRIED_WHEN_JOBS_END, clears_on_end=True)
-PRIORITY_ORDER = PendingReasonMeaning(
-    "no job: other jobs go first", None,
-    "If the job does not run within the time limit, this counts as a failed start of this job only.",
-    lower_priority=True,
-)  # fmt: skip
-NODES = PendingReasonMeaning(
-    "the chosen nodes", None,
-    "If the job does not run within the time limit, this counts as a failed start of the job and of equivalent jobs, "
-    "unless its nodes are in use.",
-)  # fmt: skip
-REFUSED_NODES = PendingReasonMeaning(
-    "the chosen nodes", None,
-    "The job is held again immediately. This counts as a failed start of the job and of equivalent jobs, unless its "
-    "nodes are in use.",
-    refused=True,
-)  # fmt: skip
-ALL_JOBS = PendingReasonMeaning(
-    "every job, because the cause is in Slurm", None,
-    "If the job does not run within the time limit, this counts as a failed start of the job and of equivalent jobs. "
-    "If starts of several users fail in this way and none of their starts succeeds, the bridge pauses.",
-)  # fmt: skip
-HELD = PendingReasonMeaning(
-    "the held job", None, "The reaction depends on the kind of hold: [safety](safety.md#how-a-hold-is-recognised)."
-)
-AFTER_RUN = PendingReasonMeaning(
-    "no job: Slurm shows it for jobs that have run",
-    None,
-    "Slurm does not show it for a pending job. If it did, the bridge would treat it as if it concerned every job.",
-)
-UNKNOWN = PendingReasonMeaning(
-    "unknown: a reason that is not in this table", None, "The bridge treats it as if it concerned every job."
-)
+JOB = PendingReasonMeaning(make_job_key)
+JOB_MOMENTARILY = PendingReasonMeaning(make_job_key, transient=True)
+EQUIVALENT_JOBS = PendingReasonMeaning(make_equivalence_key)
+ACCESS = PendingReasonMeaning(make_access_key)
+"""Concerns the user's jobs with the same account, QOS and partition."""
+PARTITION = PendingReasonMeaning(make_partition_key)
+ARRAY = PendingReasonMeaning(make_array_key, clears_on_end=True)
+ASSOCIATION = PendingReasonMeaning(make_association_key, clears_on_end=True)
+"""Concerns the user's jobs in the account."""
+QOS = PendingReasonMeaning(make_qos_key, clears_on_end=True)
+"""Concerns the user's jobs in the QOS."""
+PRIORITY_ORDER = PendingReasonMeaning(None, lower_priority=True)
+NODES = PendingReasonMeaning(None)
+"""Concerns the chosen nodes."""
+REFUSED_NODES = PendingReasonMeaning(None, refused=True)
+ALL_JOBS = PendingReasonMeaning(None)
+"""Concerns every job, because the cause is in Slurm."""
+HELD = PendingReasonMeaning(None)
+AFTER_RUN = PendingReasonMeaning(None)
+"""Slurm shows it only for jobs that have run."""
+UNKNOWN = PendingReasonMeaning(None)
 
 _NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """
