@@ -1,10 +1,10 @@
 """Choose a transport: pyslurm if it works on this host, otherwise Slurm's commands.
 
 This module is used if the settings leave the choice open. pyslurm is tried in its own process. It is chosen if it can
-be imported, reads the controller's configuration, and is not newer than the controller. It is not chosen if the
-controller limits this user's calls (rl_enable). Within a call that is over the limit, Slurm's library sleeps 1, 2, 3,
-... seconds without notifying the caller. A batch of starts then exceeds its deadline and is killed before it finishes.
-Only the commands respect the limit. The choice holds until the bridge stops.
+be imported, can read the controller's configuration, and is not newer than the controller. It is not chosen if the
+controller limits this user's calls (rl_enable). In a call over the limit, Slurm's library silently sleeps 1, 2, 3 ...
+seconds. A batch of starts then exceeds its deadline, and its process is killed before the batch is finished. Only the
+`cli` transport waits for the limit. The choice holds until the bridge stops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_pyslurm_installed() -> bool:
 
 
 class AutoSlurmTransport(SlurmTransport):
-    """A transport that chooses between pyslurm and the commands on the first call that reaches the controller.
+    """A transport that chooses pyslurm or the commands when it first reaches the controller.
 
     `not_ready_reason` never chooses pyslurm.
     """
@@ -118,7 +118,7 @@ class AutoSlurmTransport(SlurmTransport):
     def _chosen_transport(self) -> SlurmTransport:
         """Return the chosen transport.
 
-        Raise the error that prevented the trial of pyslurm. The next call continues the trial.
+        If the trial of pyslurm has no result yet, raise its error. The next call continues the trial.
         """
         if self._chosen is None and self._candidate is not None:
             try:
@@ -129,7 +129,7 @@ class AutoSlurmTransport(SlurmTransport):
                 self._timeouts += 1
                 if self._timeouts < MAX_CONSECUTIVE_TIMEOUTS:
                     raise
-                self._choose_cli(f"{error} ({MAX_CONSECUTIVE_TIMEOUTS} consecutive times)")
+                self._choose_cli(f"{error} ({MAX_CONSECUTIVE_TIMEOUTS} consecutive timeouts)")
             else:
                 self._check_pyslurm(self._candidate, hello)
         assert self._chosen is not None

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm_job_ids, slurm_states
 
 Common = dict[int, tuple[int, tuple[range, ...]]]
-"""Number of the common record, and indices of the tasks that wait in that record, by array."""
+"""By array: the number of its common record, and the indices of the tasks that wait in that record."""
 
 
 def find_record_numbers(
@@ -26,8 +26,8 @@ def find_record_numbers(
 ) -> dict[int, int]:
     """Return the controller's number of each wanted job.
 
-    `look` reads the jobs of given arrays, and `scontrol` runs commands. `separate` splits array tasks off their common
-    record first. Without `separate`, a task without its own record maps to the common record of all waiting tasks.
+    `look` reads the jobs of the given arrays, and `scontrol` runs commands. `separate` splits array tasks off their
+    common record first. Without `separate`, a task without a separate record maps to its array's common record.
     """
     known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
     if len(known) == len(wanted):
@@ -51,7 +51,7 @@ def find_record_numbers(
 
 
 def find_array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
-    """Return the record numbers of tasks with their own records, and the common records of the others."""
+    """Return the numbers of tasks' own records, and the common records of arrays."""
     own: dict[int, int] = {}
     common: Common = {}
     for job in jobs:
@@ -71,10 +71,10 @@ def find_array_records(jobs: Iterable[Record]) -> tuple[dict[int, int], Common]:
 
 
 def format_job_selector(job: Record) -> str:
-    """Return the job identifier that makes scontrol address this record and no other.
+    """Return the job identifier by which scontrol addresses only this record.
 
-    The array's own number would include tasks that have their own records. Raise `ValueError` if the tasks of the
-    record cannot be read.
+    The array's own number would include tasks that have their own records. Raise `ValueError` if the record's
+    tasks cannot be read.
     """
     array = int(job["array_id"] or 0)
     if not array:
@@ -98,8 +98,8 @@ def _format_range(tasks: range) -> str:
 def make_split_commands(tasks: list[int], common: Common) -> list[str]:
     """Return commands that give every wanted task its own record.
 
-    The commands hold the tasks, which are already held. A command for all waiting tasks of an array would not split
-    their common record, so the last task keeps that record.
+    The commands hold tasks that are already held. A command for all waiting tasks of an array would not split their
+    common record. The commands therefore omit the last task, which keeps that record.
     """
     by_array: dict[int, list[int]] = {}
     for job_id in tasks:

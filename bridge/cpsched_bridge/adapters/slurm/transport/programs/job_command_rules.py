@@ -1,7 +1,7 @@
-"""Decide what a command may change, based on a job record that was just read.
+"""Decide what a command may change, based on a newly read job record.
 
 Slurm may have started a job since the bridge read it, and setting a node list on a running job would resize it. The
-owner or an administrator may also have held the job since then, and only they may lift such a hold.
+owner or an administrator may also have held the job since then, and the bridge must not release that job.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CHECKED_FIELDS = (
     "partition",
     "qos",
 )
-"""The record fields that these rules use; "unreadable" may list fields that could not be read."""
+"""The record fields that these rules use; a record's "unreadable" lists those that could not be read."""
 
 
 class JobCommandRefused(Exception):
-    """An error for a command that cannot be executed for this job."""
+    """An error for a command that cannot be executed for its job."""
 
     def __init__(self, text: str, code: OutcomeCode = "") -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class JobCommandRefused(Exception):
 
 
 class ControllerCallError(Exception):
-    """An error for a failed call to the controller; `lost` if the call may have taken effect."""
+    """An error for a failed call to the controller; `lost` means that the call may have taken effect."""
 
     def __init__(self, text: str, *, lost: bool, code: OutcomeCode = "") -> None:
         super().__init__(text)
@@ -58,13 +58,13 @@ _NODES = r"(?:ReqNodeList|ExcNodeList)=[\w.,\[\]-]*"
 _NUMBERS = r"(?:TasksPerNode|NumNodes|NumTasks|MinCPUsNode|NumCPUs|Nice)=-?\d{1,10}(?:-\d{1,10})?"
 _SETTING = rf"(?:{_NODES}|{_NUMBERS}|Partition={SETTABLE_PARTITIONS_PATTERN})"
 CLEAR_PIN_SETTINGS_PATTERN = re.compile(rf"(?:{_SETTING}(?: {_SETTING})*)?", re.ASCII)
-"""Settings that may be used to clear a pin: only node lists, numbers and partitions."""
+"""Pattern of scontrol settings that may clear a pin: only node lists, numbers and partitions."""
 
 
 def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
     """Return whether the controller has loaded the submit plugin.
 
-    The caller reads the configuration each time, because a reconfiguration can change it.
+    A reconfiguration can change the result.
     """
     return "lua" in (job_submit_plugins or ())
 
@@ -72,7 +72,7 @@ def has_plugin(job_submit_plugins: Collection[str] | None) -> bool:
 def require_unpin_settings(text: str) -> None:
     """Raise `JobCommandRefused` if scontrol settings would do more than clear a pin."""
     if not CLEAR_PIN_SETTINGS_PATTERN.fullmatch(text):
-        raise JobCommandRefused(f"its pin cannot be cleared by {text!r}")
+        raise JobCommandRefused(f"its pin cannot be cleared with {text!r}")
 
 
 def require_pending(job: Record) -> None:
@@ -83,9 +83,9 @@ def require_pending(job: Record) -> None:
 
 
 def require_ours(job: Record, guarded: bool) -> None:
-    """Raise `JobCommandRefused` unless the job is pending and is not held by its owner or an administrator.
+    """Raise `JobCommandRefused` unless the job is pending and not held by its owner or an administrator.
 
-    `guarded` states whether the submit plugin marks holds.
+    `guarded` states whether the submit plugin marks the bridge's holds.
     """
     require_pending(job)
     hold = slurm_states.classify_hold(
@@ -108,9 +108,9 @@ def require_held(job: Record, guarded: bool) -> None:
 
 
 def require_victim(job: Record, order: Record) -> None:
-    """Raise `JobCommandRefused` unless the job runs since the second in the order, in its partition and QOS.
+    """Raise `JobCommandRefused` unless the job runs with the order's start time, partition and QOS.
 
-    The QOS or the partition determines whether the job may be preempted.
+    The partition or the QOS determines whether the job may be preempted.
     """
     state = get_readable_value(job, "state")
     if state != slurm_states.RUNNING:
@@ -126,7 +126,7 @@ def is_unheld(job: Record) -> bool:
 
 
 def may_be_released(job: Record) -> bool:
-    """Return whether the bridge may lift the job's hold."""
+    """Return whether the job is held and the bridge may release it."""
     return not is_unheld(job) and get_readable_value(job, "state_reason") not in slurm_states.LASTING_HOLD_REASONS
 
 
@@ -134,7 +134,7 @@ def is_held_by_administrator(job: Record, guarded: bool) -> bool:
     """Return whether an actor other than the bridge holds an unpinned job.
 
     A user may hold a job after the bridge has read it as not held, and before the bridge's own hold arrives. The plugin
-    marks every hold by the bridge. Without the plugin, it is unknown who holds the job.
+    marks every hold by the bridge. Without the plugin, the holder is unknown, and the result is False.
     """
     if not guarded or get_readable_value(job, "admin_comment") == slurm_states.WAIT_MARK:
         return False

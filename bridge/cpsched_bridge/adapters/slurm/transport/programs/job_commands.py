@@ -1,4 +1,4 @@
-"""Start, hold, release, unpin and preempt batches of jobs through a `SingleJobActions`.
+"""Start, hold, release, unpin and preempt batches of jobs through `SingleJobActions`.
 
 Each job is read again just before it is changed; see `job_command_rules`.
 """
@@ -16,10 +16,10 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import C
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, run_scancel
 
 COMMANDS_PER_READING = 20
-"""Number of commands per reading of the jobs; a release of many jobs is one command and needs one reading."""
+"""Number of commands per reading of the jobs, except that releasing many jobs takes one command and one reading."""
 
 Act = Callable[[Record, Record], None]
-"""Executes the order in the second argument on the job whose record is the first argument."""
+"""Executes an order (second argument) on the job with the given record (first argument)."""
 
 
 class SingleJobActions(Protocol):
@@ -29,7 +29,7 @@ class SingleJobActions(Protocol):
     """
 
     alone_below: int
-    """Batch size below which jobs are read one by one; others are read `COMMANDS_PER_READING` jobs at a time."""
+    """Batch size below which jobs are read one by one; other batches read `COMMANDS_PER_READING` jobs at a time."""
 
     def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
@@ -38,20 +38,20 @@ class SingleJobActions(Protocol):
     def read_jobs(self, numbers: Collection[int]) -> Sequence[Record]:
         """Return newly read records of the jobs and arrays with these numbers.
 
-        The records have the fields `job_command_rules.CHECKED_FIELDS`. The result may include other jobs. Jobs that the
-        controller has forgotten are missing.
+        The records have the fields `job_command_rules.CHECKED_FIELDS`. The result may include other jobs. Jobs that
+        slurmctld has purged are missing.
         """
         ...
 
     def read_job(self, number: int) -> Record:
         """Return a newly read record of one job.
 
-        Raise `ControllerCallError` or `JobCommandRefused` if the controller has forgotten the job.
+        Raise `ControllerCallError` or `JobCommandRefused` if slurmctld has purged the job.
         """
         ...
 
     def start(self, job: Record, order: Record) -> None:
-        """Pin a held job, then release it."""
+        """Pin and release a held job."""
         ...
 
     def hold(self, job: Record) -> None:
@@ -59,18 +59,18 @@ class SingleJobActions(Protocol):
         ...
 
     def release(self, jobs: Sequence[Record]) -> Sequence[CommandReply]:
-        """Release held jobs, and return the result for each."""
+        """Release held jobs, and return a reply for each."""
         ...
 
     def run_scontrol(self, commands: Sequence[str]) -> Sequence[str]:
-        """Return scontrol's error for each command; empty for success."""
+        """Run scontrol commands, and return the error of each, or "" on success."""
         ...
 
 
 class SlurmOrderExecutor:
-    """An executor of orders (see `SlurmTransport`) that returns a reply to each.
+    """An executor of the orders that `SlurmTransport.send` describes.
 
-    If a reading fails before any command is sent, its `ControllerCallError` is raised.
+    Each method returns one reply per order. It raises `ControllerCallError` if a reading fails before any command.
     """
 
     def __init__(self, hands: SingleJobActions) -> None:
@@ -100,7 +100,7 @@ class SlurmOrderExecutor:
             raise JobCommandRefused("is held by an administrator", "held_by_administrator")
 
     def release(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear pins, then release the jobs; a job that is still pinned would wait for nodes that may be taken."""
+        """Clear pins, then release the jobs; a pinned job would wait for its nodes, which may be occupied."""
         numbers = self._find_record_numbers(orders, separate=False)
         outcomes: list[CommandReply] = [CommandReply("done")] * len(orders)
         pinned = [at for at, order in enumerate(orders) if order["clear"]]
@@ -120,7 +120,7 @@ class SlurmOrderExecutor:
         )
 
     def _release_held(self, orders: Sequence[Record], numbers: Mapping[int, int]) -> list[CommandReply]:
-        """Release the jobs that are held and that the bridge may release, with one command if possible."""
+        """Release the held jobs that the bridge may release, with one command if possible."""
         ready: dict[int, Record] = {}
 
         def collect_releasable(job: Record, order: Record) -> None:
@@ -144,23 +144,23 @@ class SlurmOrderExecutor:
         return outcomes
 
     def _hold_during_unpin(self, job: Record, order: Record) -> None:
-        """Hold the job while its pin is being cleared, so that it does not start in between."""
+        """Hold a pinned job so that it does not start while its pin is being cleared."""
         job_command_rules.require_unpin_settings(order["clear"])
         job_command_rules.require_ours(job, self._guarded)
         if order["clear"] and job_command_rules.is_unheld(job):
             self._actions.hold(job)
 
     def unpin(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Clear the pin of each pending job with a hold of any kind, and keep the hold."""
+        """Clear the pin of each held pending job, regardless of the actor that holds it, and keep the hold."""
         numbers = self._find_record_numbers(orders, separate=False)
         return self._clear_pins_of_successful(
             orders, numbers, self._run_for_each_job(self._require_held_for_unpin, orders, numbers)
         )
 
     def preempt(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Requeue or cancel each job that still runs as the order says.
+        """Requeue or cancel each job that still runs as its order describes.
 
-        After one that was not stopped, the others are not sent, because stopping them might serve no start.
+        If a job is not stopped, send no further orders, because stopping other jobs might not enable a start.
         """
         numbers, outcomes = self._find_record_numbers(orders, separate=False), list[CommandReply]()
         for order in orders:
@@ -192,9 +192,9 @@ class SlurmOrderExecutor:
     def _run_for_each_job(
         self, act: Act, orders: Sequence[Record], numbers: Mapping[int, int], at_once: int = COMMANDS_PER_READING
     ) -> list[CommandReply]:
-        """Run the command for each job and return the replies.
+        """Run `act` for each job and return the replies.
 
-        In long batches, the jobs are read again every `at_once` commands.
+        In a large batch, `at_once` jobs are read at a time.
         """
         outcomes: list[CommandReply] = []
         together = len(orders) >= self._actions.alone_below
@@ -233,9 +233,9 @@ class SlurmOrderExecutor:
     ) -> list[CommandReply]:
         """Return `outcomes` after clearing the pins of successful orders.
 
-        Slurm reports success even for a hold of a job that has just started, so each job is read again first. An array
-        task is addressed by its task number: a change under the array's own number would also apply to its running
-        tasks, and is rejected.
+        Slurm reports success even if the job to hold has just started, so each job is read again first. An array task
+        is addressed by its index: a change under the array's own number would also apply to its running tasks, and
+        Slurm would reject it.
         """
         wanted = [at for at, order in enumerate(orders) if order["clear"] and outcomes[at].result == "done"]
         if not wanted:

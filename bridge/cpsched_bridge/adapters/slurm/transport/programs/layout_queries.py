@@ -1,11 +1,11 @@
-"""Query the layouts of running jobs with scontrol, because pyslurm's own call crashes.
+"""Query running jobs' layouts with scontrol, because pyslurm's own call crashes.
 
 `scontrol --details` shows a job's layout, that is, its resources on each node. The layout is queried once, when the job
 is first seen on its nodes.
 
-scontrol prints names and comments of users unchanged. Only lines that a name cannot imitate without a line break are
-parsed. They must be unambiguous: one record of the job, whose parts list each of its nodes once. If another job
-imitates a job's record, the job is queried alone. A job with an inconsistent record has no layout.
+scontrol prints job names and comments unchanged. The parsed lines are those that users cannot imitate without a line
+break. A layout is valid only if the job has exactly one record, whose parts list each of the job's nodes once. If
+another job imitates a job's record, the job is queried alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import
 
 SHOW_JOB_COMMAND = ["scontrol", "--details", "show", "job"]
 MAX_SINGLE_QUERIES = 5
-"""Maximum number of jobs that are queried one by one; more jobs share one query."""
+"""Maximum number of jobs that are queried one by one; a larger number shares one query first."""
 LAYOUT_KEY_FIELDS = ("num_nodes", "cpus", "start_time")
-"""Fields that change if the job is requeued or loses nodes, and therefore has different nodes."""
+"""Fields that show a change of the job's nodes after a requeue or the loss of a node."""
 
 _RECORD = re.compile(r"^JobId=(\d{1,12}) ", re.MULTILINE)
 _SPAN = r"\d{1,6}(?:-\d{1,6})?"
@@ -77,7 +77,7 @@ def parse_layouts(text: str, nodes: Mapping[int, int]) -> dict[int, Layout]:
 
 
 def _parse_parts(record: str, count: int) -> Layout | None:
-    """Return the parts of one record, or None if they do not list each of `count` nodes once."""
+    """Return the parts of one record, or None unless they list `count` different nodes."""
     try:
         parts = [[n, _count_ids(ids), int(mib), _parse_gres_text(gres)] for n, ids, mib, gres in _PART.findall(record)]
         names = [name for part in parts for name in node_and_task_lists.expand_hostlist(part[0])]

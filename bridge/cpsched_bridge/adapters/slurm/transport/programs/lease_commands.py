@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from cpsched_bridge.adapters.slurm.translation.lease_reservation import LEASE_RESERVATION_NAME
 
 LEASE_START = "now+3650days"
-"""Start of the reservation, so far ahead that no job overlaps it; jobs without a limit count as one year long."""
-
+"""Start of the reservation, later than the end of any job; Slurm counts a job without a limit as one year long."""
 
 UNKNOWN_COMMENT_ERROR = "Unknown parameter Comment"
 """scontrol's error in releases whose reservations have no comment."""
@@ -27,18 +26,18 @@ class LeaseCommandRefused(Exception):
 class LeaseReservationCommands:
     """Commands that create, change and delete the lease reservation.
 
-    Raise `LeaseCommandRefused` if scontrol rejects a command.
+    They raise `LeaseCommandRefused` if scontrol rejects a command.
     """
 
     words: Callable[[], str | None]
     """Returns the reservation's comment, or None if there is no reservation."""
     node: Callable[[], str]
-    """Returns the name of any node in the cluster."""
+    """Returns the name of an arbitrary node in the cluster."""
     scontrol: Callable[[Sequence[str]], Sequence[str]]
     """Runs commands and returns scontrol's error for each."""
 
     def acquire_lease(self, text: str, expected: str | None) -> bool:
-        """Write `words` into the reservation if its text equals `expected`. Return whether that succeeded."""
+        """Replace the reservation's text `expected` with `text`. Return whether that succeeded."""
         if self.words() != expected:
             return False
         if expected is not None:
@@ -53,12 +52,12 @@ class LeaseReservationCommands:
         return True
 
     def release_lease(self, text: str) -> None:
-        """Delete the reservation if its text equals `words`."""
+        """Delete the reservation if its text equals `text`."""
         if self.words() == text:
             self._run_command(f"delete ReservationName={LEASE_RESERVATION_NAME}")
 
     def _update_lease_field(self, command: str, text: str) -> None:
-        """Run a command with the lease text in the field that this Slurm release provides."""
+        """Run `command`, with the lease text in the field that this Slurm release provides."""
         try:
             self._run_command(f"{command} Comment={text}")
         except LeaseCommandRefused as refusal:
@@ -67,7 +66,7 @@ class LeaseReservationCommands:
             self._run_command(f"{command} BurstBuffer={text}")
 
     def _make_create_command(self) -> str:
-        """Return the command that creates the reservation for root, on any node.
+        """Return the command that creates the reservation for root, on an arbitrary node.
 
         slurmctld requires a node and a user known to accounting.
         """

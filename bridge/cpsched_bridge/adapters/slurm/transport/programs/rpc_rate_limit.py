@@ -1,10 +1,10 @@
 """Count the bridge's calls against slurmctld's per-user call limit.
 
 The limit is implemented in Slurm's src/slurmctld/rate_limit.c (23.02 and later, `SlurmctldParameters=rl_enable`). Each
-user has a bucket of `rl_bucket_size` tokens (30), and slurmctld adds `rl_refill_rate` tokens (2) every
-`rl_refill_period` seconds (1). A call takes one token. root and SlurmUser are exempt. slurmctld asks the caller to
-retry a call without a token, and Slurm's programs then sleep 1, 2, 3 ... seconds and silently repeat the call. The
-bridge therefore counts its own calls and waits before it starts a program, never while one runs.
+user has a bucket of `rl_bucket_size` tokens (default 30), and slurmctld adds `rl_refill_rate` tokens (default 2) every
+`rl_refill_period` seconds (default 1). A call takes one token. root and SlurmUser are exempt. If no token is left,
+slurmctld asks for a retry. Slurm's programs then sleep 1, 2, 3 ... seconds and silently repeat the call. The bridge
+therefore counts its own calls and waits before it starts a program, never while one runs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ CALLS_PER_COMMAND: dict[tuple[str, ...], int] = {
     ("show", "nodes"): 2,
     ("show", "config"): 2,
 }
-"""Number of calls that a command makes, by its program or last two words; other commands make one.
+"""Number of calls that a command makes, by its program or its last two words; other commands make one call.
 
 The calls were counted with `sdiag` on 26.05.
 """
 PROGRAMS_WITHOUT_CALLS = ("sacct", "sacctmgr")
 """Programs that call only the accounting database."""
 RESIZING_SETTINGS = ("ReqNodeList=", "NumNodes=")
-"""Settings for which scontrol queries the federation and the job before the change: 3 calls."""
+"""Settings for which scontrol makes 3 calls: it queries the federation and the job before the change."""
 FIRST_SLEEP_S = 1.0
 SLEEP_S = 30.0
-"""Additional time for a program under a limit, which sleeps if another program took the tokens."""
+"""Additional seconds for a program under a call limit: it sleeps if another program has taken the tokens."""
 RESERVED_BUCKET_SHARE = 0.5
 """Fraction of the bucket that readings leave for commands."""
 MAX_READING_WAIT_S = 30.0
-"""Maximum wait of a reading, because the dead-man timer waits for the next one."""
+"""Maximum wait before a reading in seconds, so that the dead-man timer does not release jobs."""
 
 _PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
 _SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
@@ -55,12 +55,12 @@ class SlurmRpcRateLimit:
 
     @property
     def calls_per_s(self) -> float:
-        """Return the number of calls per second that are always accepted."""
+        """Return the number of calls per second that slurmctld accepts continuously."""
         return self.refill / self.period_s
 
 
 def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
-    """Return the limit in the output of `scontrol show config`.
+    """Return the call limit in the output of `scontrol show config`.
 
     Return None if there is no limit or this user is exempt.
     """
@@ -83,16 +83,16 @@ def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None
 
 
 def count_calls(command: Sequence[str]) -> int:
-    """Return how many calls a program makes with this command line."""
+    """Return the number of slurmctld calls that a command line makes."""
     if command[0] in PROGRAMS_WITHOUT_CALLS or command[-1] == "--version":
         return 0
     return CALLS_PER_COMMAND.get((command[0],)) or CALLS_PER_COMMAND.get(tuple(command[-2:]), 1)
 
 
 def count_update_calls(text: str) -> int:
-    """Return how many calls scontrol makes for one command read from its input.
+    """Return the number of calls that scontrol makes for one command on its input.
 
-    A job list needs one call per job, and a node list needs more.
+    A job list needs one call per job, and a node list needs three calls.
     """
     verb, _, rest = text.partition(" ")
     if verb in ("hold", "release"):
@@ -105,8 +105,8 @@ class SlurmRpcTokenBucket:
     """A count of the remaining tokens, at most `limit.bucket`.
 
     Without a limit this class neither counts nor waits. Other programs of the same user also take tokens, so the count
-    starts at 0 and `record_duration` corrects it. Calls that do not wait may make the count negative; later calls then
-    wait longer.
+    starts at 0 and `record_duration` corrects it. Calls that do not wait may make the count negative, and later calls
+    then wait longer.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -132,7 +132,7 @@ class SlurmRpcTokenBucket:
             self._tokens -= calls
 
     def begin_background_call(self, command: Sequence[str]) -> float:
-        """Count the calls of a program that starts alongside the cycle, and return its additional seconds."""
+        """Count the calls of a program in the background, and return its deadline extension in seconds."""
         self.spend(count_calls(command))
         return self.deadline_extension_s
 
@@ -146,7 +146,7 @@ class SlurmRpcTokenBucket:
             self._tokens = min(self._tokens, 0.0)
 
     def wait_s(self, calls: int) -> float:
-        """Return the seconds until enough tokens for these calls are available.
+        """Return the number of seconds until the tokens for these calls are available.
 
         More calls than the bucket holds require a full bucket.
         """
@@ -169,7 +169,7 @@ class SlurmRpcTokenBucket:
         return needed_s
 
     def wait_for_reading(self, calls: int) -> None:
-        """Wait until these calls would leave `RESERVED_BUCKET_SHARE` of the bucket for commands.
+        """Wait until these calls would leave the commands' share of the bucket unused.
 
         Wait at most `MAX_READING_WAIT_S`, and take no tokens.
         """

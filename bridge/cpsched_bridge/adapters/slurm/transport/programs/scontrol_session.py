@@ -1,8 +1,8 @@
 """Send changes one at a time to the standard input of a single scontrol process.
 
-scontrol prints nothing after a successful command, and an error to standard error after a failed one. Few errors name a
-job. The session therefore sends an unknown keyword after each command, which scontrol also reports on standard error.
-Any text before that report is the error of the command, and the report proves that the command has ended.
+scontrol prints nothing after a successful command, and an error to standard error after a failed one. Few errors name
+the job. The session therefore sends an unknown keyword after each command, and scontrol reports it on standard error.
+Any text before that report is the command's error, and the report proves that the command has ended.
 
 Only one command is in progress at any time, so a bridge that dies leaves at most one command unfinished.
 """
@@ -29,7 +29,7 @@ from cpsched_bridge.socket_child_process import kill_with_parent
 MAX_ERROR_BYTES = 1 << 20
 """Maximum size in bytes of the errors for one command; a program that prints more is stopped."""
 EXIT_TIMEOUT_S = 1.0
-"""Time limit for a program to exit after it closed its standard error."""
+"""Seconds in which a program must exit after it has closed its standard error."""
 _WORD = r"[\w.,:/=%&+~\[\]-]+"
 PERMITTED_COMMAND = re.compile(rf"{_WORD}(?: {_WORD}){{0,100}}", re.ASCII)
 """Pattern of permitted commands: text without quotes, line breaks or other characters special to scontrol.
@@ -39,16 +39,15 @@ Characters special to its line editor are not permitted either.
 
 
 class _ScontrolLost(Exception):
-    """An error for a program that ended, hung or printed too much."""
+    """An error for a scontrol process that ended, hung or printed too much."""
 
 
 class ScontrolSession:
     """A scontrol process that starts with the first command and stops when the context ends.
 
-    scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which
-    defaults to the same value. With a call limit, each command first waits for its tokens in `budget`. All these waits
-    together last at most `wait_s` seconds, which do not count as scontrol's time. A command that would exceed `wait_s`
-    is not sent.
+    scontrol must answer each command within `within_s` seconds, and all commands within `most_s` seconds, which is at
+    least `within_s`. With a call limit, each command first waits for its tokens in `budget`. The waits last at most
+    `wait_s` seconds in total and do not count as scontrol's time. A command that would exceed `wait_s` is not sent.
     """
 
     def __init__(
@@ -78,10 +77,10 @@ class ScontrolSession:
         self.close()
 
     def send_command(self, command: str) -> str:
-        """Send the command and return scontrol's error; empty for success.
+        """Send the command, and return scontrol's error, or "" on success.
 
-        Raise `JobCommandRefused` if the text may not be sent, and `ControllerCallError` if no answer arrives. In the
-        latter case the command may have been executed, and no further command is sent.
+        Raise `JobCommandRefused` if the text may not be sent. Raise `ControllerCallError` if the command is not sent or
+        not answered. An unanswered command may have taken effect, and no further command is sent after it.
         """
         if not PERMITTED_COMMAND.fullmatch(command):
             raise JobCommandRefused(f"{command!r}: contains characters that cannot be sent to scontrol")
@@ -141,7 +140,7 @@ class ScontrolSession:
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], text: bytes, until: bytes) -> bytes:
-        """Write `words`, and return the output that precedes `until`, or raise `_ScontrolLost`."""
+        """Write `text`, and return the output that precedes `until`, or raise `_ScontrolLost`."""
         assert process.stdin is not None
         assert process.stderr is not None
         stdin, stderr = process.stdin.fileno(), process.stderr.fileno()
@@ -174,7 +173,7 @@ class ScontrolSession:
 
 
 def _wait_for_exit_status(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit status of a process that closed its standard error; kill it if it does not exit."""
+    """Return a process's exit status; kill it unless it exits within `EXIT_TIMEOUT_S`."""
     try:
         return process.wait(EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Define the environment of Slurm's programs, independent of the bridge's own."""
+"""Define the environment in which the bridge runs Slurm's programs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FIXED_ENVIRONMENT = {
     "SLURM_BITSTR_LEN": "0",
     "INPUTRC": os.devnull,
 }
-"""Settings for untranslated messages, times in Unix seconds, and complete task lists of arrays, not only 64 characters.
+"""Settings for untranslated messages, times in Unix seconds, and array task lists of more than 64 characters.
 
-- Without a named time zone, the C library opens the host's time zone file for each printed time. That takes most of the
-  CPU time of a squeue that prints thousands of jobs.
-- While scontrol reads commands, the user's readline settings must not bind keys.
+- Without a named time zone, the C library opens the host's time zone file for each printed time. This takes most of
+  squeue's CPU time when it prints thousands of jobs.
+- The user's readline settings must not bind keys while scontrol reads commands.
 """
 _DROPPED_PREFIXES = ("SLURM_", "SLURMDB_", "SCONTROL_", "SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SPRIO_", "SSHARE_")
 
 
 def build_environment(own: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without settings for Slurm's programs.
+    """Return this process's environment with only the Slurm settings that the bridge needs.
 
-    Such settings select another cluster, change the output, or belong to an enclosing job.
+    The omitted settings may select another cluster, change the output, or belong to an enclosing job.
     """
     kept = {
         name: value

@@ -1,4 +1,4 @@
-"""Read the Slurm privilege of the bridge's user.
+"""Query the AdminLevel of the bridge's user.
 
 The bridge itself runs these queries, not its pyslurm child. `sacctmgr` keeps retrying an unreachable accounting
 database, which must not delay the controller's answers.

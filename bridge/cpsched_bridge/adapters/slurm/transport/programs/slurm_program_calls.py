@@ -1,4 +1,4 @@
-"""Run scontrol for changes, and other Slurm programs for queries."""
+"""Run scontrol and scancel for changes, and any Slurm program for queries."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_environment import build_environment
 
 SCONTROL_TIMEOUT_S = 20.0
-"""Time limit of one call to `run_scontrol`, for all of its commands together."""
+"""Time limit in seconds of `run_scontrol`, for all of its commands together, and of `run_scancel`."""
 QUERY_TIMEOUT_S = 2.5
-"""Time limit of a query."""
+"""Time limit of a query in seconds."""
 
 
 def run_scontrol(commands: Sequence[str]) -> list[str]:
-    """Run `commands` in one scontrol process, and return the error of each; empty for success."""
+    """Run `commands` in one scontrol process, and return the error of each, or "" on success."""
     with ScontrolSession(SCONTROL_TIMEOUT_S) as dialogue:
         return [send_and_read_complaint(dialogue, command) for command in commands]
 
 
 def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
-    """Return scontrol's error for a command, the reason why it gave no answer, or "" for success."""
+    """Send a command, and return scontrol's error, the reason for a missing answer, or "" on success."""
     try:
         return dialogue.send_command(command)
     except (ControllerCallError, JobCommandRefused) as error:
@@ -34,16 +34,16 @@ def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
 
 
 def may_have_taken_effect(text: str) -> bool:
-    """Return whether the command may have taken effect in spite of this error.
+    """Return whether the command may have taken effect despite this error.
 
-    Only the state of the job then shows the effect.
+    Only the job's state then shows whether it did.
     """
     text = text.lower()
     return any(word in text for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
 
 
 def run_scancel(selector: str) -> str:
-    """Cancel a job, and return the error; empty for success. Raise `ControllerCallError` if there is no answer."""
+    """Cancel a job, and return the error, or "" on success. Raise `ControllerCallError` if scancel does not answer."""
     try:
         run = _run_program(["scancel", selector], SCONTROL_TIMEOUT_S)
     except OSError as error:

@@ -1,9 +1,9 @@
 """Query the cluster's topologies with scontrol, and determine which nodes share a switch or block.
 
-Slurm 25.05 and later may define several topologies in topology.yaml, for use by different partitions. Slurm then
-ignores TopologyPlugin and topology.conf, although `scontrol show config` still prints TopologyPlugin. Only `scontrol
-show topoconf` prints the topologies in use. `scontrol show topology` also requires the file on this host, and prints
-nothing without it.
+Since Slurm 25.05, topology.yaml may define several topologies for different partitions. Slurm then ignores
+TopologyPlugin and topology.conf, although `scontrol show config` still prints TopologyPlugin. Only `scontrol show
+topoconf` prints the topologies in use. `scontrol show topology` prints nothing unless topology.yaml exists on this
+host, too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_re
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
 TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
-"""Command that prints the topologies in use, the default first; not used before Slurm 25.05."""
+"""Command that prints the topologies in use, with the default first; not used before Slurm 25.05."""
 TOPOCONF_SINCE = (25, 5)
 TOPOLOGY_COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of a topology whose name is appended."""
 PARTITIONS_COMMAND = ("scontrol", "--all", "--oneliner", "show", "partitions")
-"""Command that prints the topology that each partition names, which pyslurm lacks."""
+"""Command that prints the topology that each partition names; pyslurm has no field for it."""
 QUERY_INTERVAL_S = 60.0
-"""Seconds between queries, because a reconfiguration of slurmctld may change any of this."""
+"""Seconds between queries; a reconfiguration of slurmctld may change the topologies."""
 UNREADABLE_TOPOLOGY = "unreadable topology.yaml"
 
 _SWITCH_OR_BLOCK = re.compile(r"^(SwitchName|BlockName)=(\S+)((?: \S+=\S*)*) *$", re.MULTILINE)
@@ -34,7 +34,7 @@ _LIST = re.compile(r" (Nodes|Switches)=(\S+)")
 _ATTRIBUTES = ("topology", "cluster_default")
 """Attributes of a topology in topology.yaml other than its type."""
 _UNSET: tuple[object, ...] = ({}, "", "false")
-"""Values of the type attributes that do not apply to a topology."""
+"""Values of an attribute for a type that the topology does not have."""
 
 
 def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], str]) -> dict[str, Record]:
@@ -53,7 +53,7 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
-    """Return the plugin of each topology in topology.yaml by name, the default first; empty without the file."""
+    """Return each topology's plugin by name, with the default first; empty without topology.yaml."""
     try:
         read = yaml.load(printed, yaml.BaseLoader) or ()
         types = {
@@ -66,7 +66,7 @@ def parse_topoconf(printed: str) -> dict[str, str]:
 
 
 def parse_partitions(printed: str) -> dict[str, str]:
-    """Return the topology that each partition names, by partition, from the output of `PARTITIONS_COMMAND`."""
+    """Parse the output of `PARTITIONS_COMMAND`, and return the topology that each partition names."""
     records = (dict(_PARTITION.findall(line)) for line in printed.splitlines())
     return {each["PartitionName"]: each["Topology"] for each in records if each.keys() >= {"PartitionName", "Topology"}}
 
@@ -74,7 +74,7 @@ def parse_partitions(printed: str) -> dict[str, str]:
 def parse_topology(printed: str) -> dict[str, str]:
     """Return the topmost switch above each node, or its block, by node.
 
-    A node below several of them is omitted.
+    A node below several topmost switches, or in several blocks, is omitted.
     """
     units = {(kind, name): dict(_LIST.findall(rest)) for kind, name, rest in _SWITCH_OR_BLOCK.findall(printed)}
     below = {name for lists in units.values() for name in expand_if_valid(lists.get("Switches", ""))}

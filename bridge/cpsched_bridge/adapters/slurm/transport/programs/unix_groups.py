@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 CACHE_S = 60.0
 """Seconds for which an answer is valid; Slurm itself caches group members for ten minutes."""
 MAX_QUERY_TIME_S = 0.5
-"""Maximum query time in seconds per reading. Users not queried within it remain unknown in that reading."""
+"""Maximum query time in seconds per reading. Users not queried in this time keep their last answer or are unknown."""
 
 
 @dataclass(slots=True)
 class CachingUnixGroupLookup:
-    """A cache of the host's answers about the groups of users."""
+    """A cache of the host's answers about users' groups."""
 
     clock: Callable[[], float] = time.monotonic
     _ids: dict[str, tuple[float, frozenset[int] | None]] = field(default_factory=dict)
     """Time of the query and the user's group ids, by user; the ids of an unknown user are None."""
 
     def find_missing_groups(self, users: Iterable[str], groups: Iterable[str]) -> dict[str, list[str]]:
-        """Return the groups among `groups` that users are known not to belong to, by user.
+        """Return, by user, the `groups` to which the user is known not to belong.
 
         Unknown users and groups are omitted.
         """
@@ -56,7 +56,7 @@ class CachingUnixGroupLookup:
 
 
 def get_group_id(group: str) -> int | None:
-    """Return the id of a group, or None if the group does not exist on the host."""
+    """Return a group's id, or None if the group does not exist on the host."""
     try:
         return grp.getgrnam(group).gr_gid
     except (KeyError, OSError):
@@ -64,7 +64,7 @@ def get_group_id(group: str) -> int | None:
 
 
 def get_group_ids(user: str) -> frozenset[int] | None:
-    """Return the group ids of a user, or None if the user does not exist on the host."""
+    """Return a user's group ids, or None if the user does not exist on the host."""
     try:
         return frozenset(os.getgrouplist(user, pwd.getpwnam(user).pw_gid))
     except (KeyError, OSError):

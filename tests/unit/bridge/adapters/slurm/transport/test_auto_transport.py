@@ -136,7 +136,7 @@ def test_rejects_pyslurm_after_repeated_timeouts() -> None:
         with pytest.raises(BackendTimeout):
             chosen.read_config()
     assert chosen.read_config() == {"of": "cli"}
-    assert chosen.transport_choice() == ("cli", f"hello: no answer ({MAX_CONSECUTIVE_TIMEOUTS} consecutive times)")
+    assert chosen.transport_choice() == ("cli", f"hello: no answer ({MAX_CONSECUTIVE_TIMEOUTS} consecutive timeouts)")
 
 
 def test_choice_is_final() -> None:
