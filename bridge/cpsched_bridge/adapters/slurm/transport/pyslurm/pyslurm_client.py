@@ -1,7 +1,7 @@
 """Call the pyslurm child with deadlines, and replace a child that hangs or has exited.
 
-A call's deadline applies only to its answer. Importing pyslurm in the child may take long on a slow machine. The import
-has its own limit, and no call waits for all of that time.
+A call's deadline applies only to its answer. Importing pyslurm in the child may take a long time on a slow machine.
+The import has its own time limit, and each call waits for only a part of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProc
 CHILD_MODULE = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
 START_TIMEOUT_S = 20.0
-"""Maximum wait in seconds of a call for a child that is starting; the next call continues to wait."""
+"""Maximum seconds for which a call waits for a starting child; the next call continues to wait."""
 READ_TIMEOUT_S = 5.0
 """Time limit in seconds for reading an answer that has begun to arrive."""
 
@@ -114,9 +114,9 @@ class PyslurmClient:
         return self._has_begun
 
     def wait_for_answer(self, wait_s: float) -> bool:
-        """Return whether the last call has a result within `wait_s` seconds.
+        """Return whether the last call ends, with or without a result, within `wait_s` seconds.
 
-        If so, `receive_answer` returns the result immediately.
+        If so, `receive_answer` returns the result or raises its error immediately.
         """
         left_s = self._until_s - time.monotonic()
         if self._child is None or not select([self._child.channel], (), (), max(0.0, min(wait_s, left_s)))[0]:
@@ -126,7 +126,7 @@ class PyslurmClient:
         return True
 
     def receive_answer(self) -> Any:
-        """Return the result of the last call by its deadline. Raise the same errors as `call`."""
+        """Return the last call's result by its deadline. Raise the same errors as `call`."""
         with self._stop_child_and_raise():
             if self._child is None:
                 raise wire_protocol.WorkerChannelClosed("the process has already ended")

@@ -32,14 +32,14 @@ RELEASE_PRIORITY = 0xFFFFFFFF
 
 
 class PyslurmJobActions(SingleJobActions):
-    """Actions on jobs by pyslurm."""
+    """Actions that pyslurm performs on single jobs."""
 
     alone_below = COMMANDS_PER_READING  # reading all jobs costs as much as ten single readings
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
         self.complaints: dict[int, str] = {}
-        """By job number of an order, why its number of nodes was rejected."""
+        """Slurm's reason for rejecting an order's number of nodes, by job number."""
 
     @override
     def has_submit_plugin(self) -> bool:
@@ -104,7 +104,7 @@ class PyslurmJobActions(SingleJobActions):
 
 
 class PyslurmOrderExecutor(SlurmOrderExecutor):
-    """The commands of `SlurmOrderExecutor`, with the number of nodes set by scontrol.
+    """An executor that sets the number of nodes with scontrol before a start.
 
     pyslurm cannot change the number of nodes.
     """
@@ -115,7 +115,7 @@ class PyslurmOrderExecutor(SlurmOrderExecutor):
 
     @override
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:
-        """Set `num_nodes` of the orders that have it with one scontrol process, then start the jobs."""
+        """Set the orders' `num_nodes` with one scontrol process, then start the jobs."""
         numbers = self._find_record_numbers(orders, separate=True)
         counted = [order for order in orders if order.get("num_nodes")]
         outcomes = self._run_for_each_job(
@@ -135,7 +135,7 @@ class PyslurmOrderExecutor(SlurmOrderExecutor):
 
 
 def make_lease_commands(pyslurm: Any) -> LeaseReservationCommands:
-    """Return the commands for the lease reservation, which use pyslurm for reading."""
+    """Return the commands for the lease reservation, which read it with pyslurm."""
 
     def read_lease_text() -> str | None:
         found = (each for each in pyslurm.Reservations.load().values() if each.name == LEASE_RESERVATION_NAME)

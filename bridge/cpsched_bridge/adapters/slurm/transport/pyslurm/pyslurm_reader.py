@@ -40,7 +40,7 @@ _JOB_DEFAULTS = re.compile(r"^JobDefaults *= *(?!\(null\))(\S.*?) *$", re.MULTIL
 
 
 class PyslurmReader:
-    """A reader whose methods return plain values; tables have the form of `pyslurm_rows`."""
+    """A reader that returns plain values; `pyslurm_rows` describes its tables."""
 
     def __init__(self, pyslurm: Any) -> None:
         self._pyslurm = pyslurm
@@ -50,7 +50,7 @@ class PyslurmReader:
         self._topology: tuple[float, dict[str, Record], dict[str, str]] | None = None
 
     def hello(self) -> Record:
-        """Return the process, its user, its call limit, and the controller's configuration."""
+        """Return the pid, uid, pyslurm version, call limit and controller configuration."""
         return self._build_hello(read_output(_CONFIG_COMMAND) or "")
 
     def _build_hello(self, printed: str) -> Record:
@@ -68,7 +68,7 @@ class PyslurmReader:
     def facts(self) -> Record:
         """Return the doctor's facts that do not need accounting.
 
-        These are the configuration, versions, clocks and user.
+        These are the facts of `hello`, the topology plugins, the user, the clock difference and the versions.
         """
         user = pwd.getpwuid(os.getuid()).pw_name
         controller_s = int(self._pyslurm.slurmctld.diag().request_time)
@@ -85,7 +85,7 @@ class PyslurmReader:
         }
 
     def snapshot(self) -> Record:
-        """Return a snapshot, with jobs read first and nodes last, so that free amounts include changes in between."""
+        """Return one reading, with jobs read first and nodes last, as `SlurmTransport.read` specifies."""
         slurm = self._pyslurm
         config = slurm.slurmctld.Config.load()
         guarded = has_plugin(config.job_submit_plugins)
@@ -111,7 +111,7 @@ class PyslurmReader:
         }
 
     def _get_topologies(self, config: Record) -> tuple[dict[str, Record], dict[str, str]]:
-        """Return the topologies, and the topology that each partition names; pyslurm lacks both."""
+        """Return the topologies, and the topology that each partition names; pyslurm reports neither."""
         if self._topology is None or time.monotonic() - self._topology[0] >= topology_queries.QUERY_INTERVAL_S:
 
             def ask(command: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ class PyslurmReader:
         return self._topology[1], self._topology[2]
 
     def _find_missing_groups(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
-        """Return the groups that partitions allow and that users with pending jobs are not in, by user.
+        """Return, by user with pending jobs, the groups in AllowGroups that lack this user.
 
         Groups with unknown membership are omitted.
         """
@@ -139,14 +139,14 @@ class PyslurmReader:
         return self._groups.find_missing_groups(waiting, allowed)
 
     def past(self, since_s: int) -> Record:
-        """Return jobs in the accounting database that ended after `since_s`."""
+        """Return a table of the jobs that the accounting database lists since `since_s`."""
         database = self._pyslurm.db
         found = database.Jobs.load(database.JobFilter(start_time=since_s))
         return to_table(found.values(), ENDED_JOB_FIELDS)
 
 
 def read_version(command: list[str]) -> str | None:
-    """Return a program's version, which is the last word of its version output."""
+    """Return a program's version, the last word of its output, or None if the program fails."""
     words = (read_output(command) or "").split()
     return words[-1] if words else None
 
@@ -156,11 +156,11 @@ _SINGLETON = re.compile(r"(?:^|[,?])singleton(?:$|[(,?])")
 
 
 class SingletonJobLookup:
-    """A squeue lookup of waiting jobs that depend on `singleton`, which pyslurm does not report.
+    """A squeue lookup of pending jobs with an unsatisfied `singleton` dependency.
 
-    pyslurm shows it only once the dependency is satisfied. Each job is queried once, and again if its dependencies
-    change. This squeue command prints no users' text. `show` runs a command and returns its output, or None if the
-    command fails.
+    pyslurm reports `singleton` only once it is satisfied. Each job is queried once, and again if its dependencies
+    change. The squeue command prints no text that users wrote. `show` runs a command and returns its output, or None if
+    the command fails.
     """
 
     def __init__(self, show: Callable[[list[str]], str | None] = read_output) -> None:

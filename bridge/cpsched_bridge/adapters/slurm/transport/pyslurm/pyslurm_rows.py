@@ -1,7 +1,7 @@
 """Convert pyslurm's objects to plain records and tables.
 
 `adapters.slurm.slurm_records` describes records. A table has the form {"fields": [...], "rows": [[...], ...]}, so that
-field names are sent only once. This module runs in the child and does not import pyslurm itself.
+field names are sent only once. Both the bridge and the child use this module, which does not import pyslurm.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def _convert_resources(tres: Any) -> Record:
 
 
 def object_to_row(source: Any, fields: Sequence[str]) -> list[Any]:
-    """Return the values of `fields`; missing and unreadable values are None.
+    """Return the values of `fields`, with None for missing and unreadable values.
 
-    Only unreadable fields are listed in the record's `unreadable`, if it has that field.
+    If `fields` contains `unreadable`, it lists the unreadable fields, but not the missing ones.
     """
     values = {field: _read_field(source, field) for field in fields if field not in TROUBLE}
     failed = {
@@ -78,7 +78,7 @@ def object_to_row(source: Any, fields: Sequence[str]) -> list[Any]:
 
 
 def _has_field(source: Any, field: str) -> bool:
-    """Return whether the library has this field."""
+    """Return whether this version of pyslurm has the field."""
     return hasattr(type(source), field) or field in getattr(source, "__dict__", ())
 
 
@@ -89,14 +89,14 @@ def _read_field(source: Any, field: str) -> tuple[Any, bool]:
         # A user may write any bytes into a name or a comment, and the exception holds all of them.
         return error.object.decode(errors="backslashreplace"), True
     except Exception:
-        # The library cannot read this field of the record, so the field is reported as unreadable.
+        # pyslurm cannot read this field of the record, so the field is reported as unreadable.
         return None, False
 
 
 _SCALARS = (int, str, type(None), bool, float)
 _CACHED_NAME_FIELD = "user_name"
 _user_names: dict[int, str] = {}
-"""Cache of user names by id: pyslurm queries the system per job, which costs more than all other fields."""
+"""Cache of user names by id: pyslurm queries the host for each job, which costs more than all other fields."""
 
 
 class _JobFieldReader:
@@ -128,7 +128,7 @@ class _JobFieldReader:
 
 
 class _UnreadValue:
-    """Placeholder for a value that is still to be read."""
+    """A placeholder for a value that has not been read yet."""
 
 
 def _user_name(job: Any) -> str | None:
@@ -149,9 +149,9 @@ _GET_CHECKED_FIELDS = attrgetter(*CHECKED_FIELDS)
 
 
 def to_lookup_record(job: Any) -> Record:
-    """Return a record of the fields that `programs.job_command_rules` uses.
+    """Return a record with the fields in `CHECKED_FIELDS`.
 
-    That module describes "unreadable".
+    `programs.job_command_rules` describes "unreadable".
     """
     try:
         values = _GET_CHECKED_FIELDS(job)
@@ -165,7 +165,7 @@ def to_lookup_record(job: Any) -> Record:
 
 
 def read_field_value(source: Any, field: str) -> Any:
-    """Return the value of a field, or raise `ValueError` with its name if it is unreadable."""
+    """Return the value of a field. Raise `ValueError` if it is unreadable."""
     value, ok = _read_field(source, field)
     if not ok:
         raise ValueError(f"its {field} cannot be read")
@@ -175,7 +175,7 @@ def read_field_value(source: Any, field: str) -> Any:
 def job_row(job: Any) -> list[Any]:
     """Return one job as a row of `JOB_FIELDS`.
 
-    Fields that do not apply to the job's state, and unreadable ones, are None.
+    Unreadable fields, and fields that do not apply to the job's state, are None.
     """
     return (_PENDING_READER if job.state == "PENDING" else _PLACED_READER).row(job)
 
@@ -186,7 +186,7 @@ def to_table(sources: Iterable[Any], fields: Sequence[str]) -> Table:
 
 
 def partition_table(partitions: Iterable[Any]) -> Table:
-    """Return a table of partitions; pyslurm has two fields for `JobDefaults`."""
+    """Return a table of partitions, with `JobDefaults` combined from two pyslurm fields."""
     sources = list(partitions)
     table, at = to_table(sources, PARTITION_FIELDS), PARTITION_FIELDS.index("job_defaults")
     for row, source in zip(table["rows"], sources, strict=True):
@@ -197,7 +197,7 @@ def partition_table(partitions: Iterable[Any]) -> Table:
 
 
 _JOB_DEFAULTS = {"default_cpus_per_gpu": "DefCpuPerGPU", "default_memory_per_gpu": "DefMemPerGPU"}
-"""Slurm's names for the defaults of jobs that request GPUs, by pyslurm's."""
+"""Slurm's names for the default amounts per GPU, by pyslurm's field names."""
 
 
 def job_table(jobs: Iterable[Any]) -> Table:
@@ -212,7 +212,7 @@ def from_table(source: Table) -> list[Record]:
 
 
 def parse_cluster_records(snapshot: Record) -> SlurmRecords:
-    """Return the child's snapshot, whose parts are tables, as one reading."""
+    """Return the records in the child's snapshot, whose parts are tables."""
     tables = {name: from_table(snapshot[name]) for name in ("nodes", "partitions", "reservations", "jobs")}
     singletons = {int(number): single for number, single in snapshot.get("singletons", {}).items()}
     for job in tables["jobs"]:
@@ -232,9 +232,9 @@ def parse_cluster_records(snapshot: Record) -> SlurmRecords:
 
 
 def _validate_node_list(record: Record) -> Record:
-    """Return the record; if its node list is invalid, add that to `unreadable`.
+    """Return the record, with an invalid node list reported in `unreadable`.
 
-    pyslurm passes on Slurm's list unchecked.
+    pyslurm does not check the node list that Slurm prints.
     """
     record = {**dict.fromkeys(TROUBLE), **record}
     try:

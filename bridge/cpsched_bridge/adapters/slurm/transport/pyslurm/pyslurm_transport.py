@@ -45,7 +45,7 @@ class PyslurmTransport(SlurmTransport):
 
     @property
     def child_starts(self) -> int:
-        """Return the number of controller child processes started so far."""
+        """Return the number of child processes started so far for calls to the controller."""
         return self.client.starts
 
     def not_ready_reason(self) -> str | None:
@@ -57,9 +57,9 @@ class PyslurmTransport(SlurmTransport):
         return TRANSPORT_NAME, self._why
 
     def hello(self) -> Record:
-        """Return the child's `hello`.
+        """Return the child's answer to `hello`.
 
-        It contains "config", the controller's configuration; "pyslurm", the version; and "rate_limit" as in
+        It contains the controller's configuration in "config", pyslurm's version in "pyslurm", and "rate_limit" as in
         `gather_facts`.
         """
         reply: Record = self._call("hello")
@@ -84,7 +84,7 @@ class PyslurmTransport(SlurmTransport):
 
     @override
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return ended jobs; only the first call waits, for at most the controller's time limit.
+        """Return ended jobs; only the first call waits, for at most `deadline_s` seconds.
 
         If `gather_facts` found that accounting does not answer, the first call does not wait either.
         """

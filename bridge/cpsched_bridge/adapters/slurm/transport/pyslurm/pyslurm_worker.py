@@ -65,7 +65,7 @@ def handle_request(known: Callable[[], Calls], request: Record) -> Record:
 
 
 def serve(channel: socket.socket, module: str) -> None:
-    """Import pyslurm and report that to the parent, then answer requests until the parent closes the channel.
+    """Import pyslurm, then answer requests until the parent closes the channel.
 
     If the import fails, each answer reports the failure.
     """
@@ -81,7 +81,7 @@ def serve(channel: socket.socket, module: str) -> None:
 def main(arguments: list[str]) -> None:
     """Run the child process."""
     enter_child(int(arguments[1]))
-    os.environ["SLURM_BITSTR_LEN"] = "0"  # all tasks of an array instead of only the first 64 characters
+    os.environ["SLURM_BITSTR_LEN"] = "0"  # list all tasks of an array, not only the first 64 characters
     module = arguments[2] if len(arguments) > 2 else "pyslurm"
     serve(socket.socket(fileno=int(arguments[0])), module)
 

@@ -1,6 +1,6 @@
 """Exchange frames between the bridge and its pyslurm child.
 
-A frame consists of a length and one JSON value. Each side has a deadline.
+A frame consists of a length and one JSON value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 HEADER = struct.Struct(">I")
 CHUNK_BYTES = 1 << 20
 READY_FRAME = {"begun": True}
-"""A child's first frame: pyslurm has been imported, and the child answers calls."""
+"""The child's first frame: the import of pyslurm has ended, and the child answers calls."""
 
 
 class WorkerChannelClosed(Exception):
@@ -34,7 +34,7 @@ def send(channel: socket.socket, value: Any) -> None:
 
 
 def receive(channel: socket.socket, deadline_s: float | None = None) -> Any:
-    """Return the value of the next frame, which must arrive by `deadline_s` on the monotonic clock.
+    """Return the next frame's value; it must arrive by `deadline_s` (monotonic clock).
 
     Raise `WorkerChannelClosed` or `TimeoutError`.
     """
