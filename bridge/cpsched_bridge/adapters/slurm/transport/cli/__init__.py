@@ -1,11 +1,10 @@
-"""Read Slurm 22.05 and later with its own commands, without compiling and without libslurm.
+"""Read Slurm 22.05 and later with its own commands, without a compiler or libslurm.
 
 - `slurm_programs` runs programs with a deadline; `slurm_value_parsers` parses single values.
-- `squeue`, `scontrol_job_parsing` and `job_records` read jobs, `scontrol_object_parsing` reads slurmctld's other
-  objects, and `sacct` reads ended jobs.
+- `squeue_parsing`, `scontrol_job_parsing` and `job_records` read jobs, and `sacct_parsing` reads ended jobs.
+- `scontrol_object_parsing` reads the other objects of slurmctld.
 - `cli_reader` combines these modules.
 
 Users' text (names, comments, paths) never ends a field or a record: `squeue` and `sacct` end each field with a random
-word that is new in each answer. Facts that only `scontrol` shows are read from lines that no user can write, or not at
-all.
+word that is new in each answer. Facts that only `scontrol` shows are read only from lines that no user can write.
 """

@@ -1,4 +1,4 @@
-"""Limit how long slurmctld may be silent during a reading, based on its recent response times.
+"""Limit how long slurmctld may be silent during a reading, based on earlier readings.
 
 A program that is still printing is not stuck.
 """
@@ -19,7 +19,7 @@ MAX_TIMEOUT_FACTOR = 6.0
 class AdaptiveIdleTimeout:
     """A limit on how long a program may print nothing, never below `least_s` seconds.
 
-    A read that times out doubles the limit, and a successful read halves it.
+    A reading that times out doubles the limit, and a successful reading halves it.
     """
 
     least_s: float
@@ -30,7 +30,7 @@ class AdaptiveIdleTimeout:
 
     @property
     def limit_s(self) -> float:
-        """Return the time limit in seconds of a program that keeps printing a long answer."""
+        """Return the time limit in seconds for a program that keeps printing a long answer."""
         return MAX_TIMEOUT_FACTOR * self.silence_s
 
     @contextmanager

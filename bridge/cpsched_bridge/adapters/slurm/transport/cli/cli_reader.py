@@ -1,12 +1,12 @@
 """Read Slurm with its own commands, as `SlurmTransport` specifies.
 
-These intervals limit most readings to at most six slurmctld calls:
+The following rules limit most readings to six slurmctld calls:
 
 - Jobs (`squeue`), nodes and reservations are queried in each reading.
 - Job details that only `scontrol` shows are queried by number if a few jobs are new or changed in `squeue`. All jobs
-  are queried if many have changed, and every `DETAILS_INTERVAL_S` (up to `MAX_DETAILS_INTERVAL_S` if the query takes
-  long). While array tasks wait, which squeue may merge, each reading queries all jobs.
-- Tasks that squeue hides behind others are queried when scontrol shows that they changed, and at least every
+  are queried if many have changed, and every `DETAILS_INTERVAL_S` (up to `MAX_DETAILS_INTERVAL_S` if the query takes a
+  long time). While array tasks wait, each reading queries all jobs, because squeue may merge these tasks.
+- Tasks that squeue hides behind other tasks are queried when scontrol shows that they have changed, and at least every
   `DETAILS_INTERVAL_S`.
 - Partitions are queried every `PARTITIONS_INTERVAL_S`, and the configuration every `CONFIG_INTERVAL_S`. A change of the
   submit plugin, which requires a reconfiguration or a restart of slurmctld, may go unnoticed for that long.
@@ -52,13 +52,13 @@ from cpsched_bridge.errors import AnswerNotUnderstood, BackendError, BackendTime
 
 DETAILS_INTERVAL_S = 20.0
 DETAILS_INTERVAL_FACTOR, MAX_DETAILS_INTERVAL_S = 20, 60.0
-"""If scontrol takes long to show all jobs, the bridge calls it less often, but at least once a minute."""
+"""If scontrol takes a long time to show all jobs, the bridge calls it less often, but at least once a minute."""
 PARTITIONS_INTERVAL_S = 15.0
 CONFIG_INTERVAL_S = 15.0
 MAX_SINGLE_JOB_QUERIES = 50
 """Maximum number of changed jobs that are queried by number; each query is a slurmctld call."""
 CHANGED_JOBS_DIVISOR = 100
-"""Inverse of the share of changed jobs above which all jobs are queried."""
+"""Inverse of the fraction of changed jobs above which all jobs are queried."""
 MAX_SINGLE_JOB_QUERIES_WHILE_SLOW = 500
 """`MAX_SINGLE_JOB_QUERIES` after a query for all jobs failed; later readings query the remaining jobs."""
 MAX_ARRAY_QUERIES = 20
@@ -66,7 +66,7 @@ MAX_ARRAY_QUERIES = 20
 NODE_COUNT_CORRECT_SINCE = (24, 5)
 """First release that reports the correct minimum node count if a task has several CPUs."""
 CALLS_PER_READING = 8
-"""Number of calls of a reading that queries everything once."""
+"""Number of calls in a reading that queries everything once."""
 _VERSION = re.compile(r"(\d{2})\.(\d{2})\.?(\S*)")
 _SDIAG_TIME = re.compile(r"^sdiag output at .*\((\d+)\)$", re.MULTILINE)
 
@@ -123,27 +123,27 @@ class SlurmCliReader:
             DuplicateJobRecordResolver(self._show_jobs_alone, clock),
         )
         self._cached: dict[str, tuple[float, str]] = {}
-        """Answers that several readings reuse, and the times when they arrived."""
+        """Arrival time and text of the answers that several readings reuse, by query name."""
         self._nodes = scontrol_object_parsing.CachingNodeRecordBuilder()
         self._topologies: tuple[float, dict[str, Record]] | None = None
         self._squeued: squeue_parsing.CachingSqueueParser | None = None
         self._before: dict[int, Row] = {}
         self._shown: dict[int, UnparsedScontrolJob] = {}
         self._twice: set[int] = set()
-        """scontrol's records for the jobs in `_before`, and the numbers with several records."""
+        """Numbers of the jobs with ambiguous scontrol records; the other jobs' records are in `_shown`."""
         self._all_shown_s: float | None = None
         self._details_period_s = DETAILS_INTERVAL_S
         self._slow_until_s = -math.inf
         """Time until which scontrol is called only for some jobs, because showing all of them took too long."""
         self._hidden_rows: dict[int, tuple[float, UnparsedScontrolJob, Row]] = {}
-        """By number of a task that squeue hides: the query time, scontrol's record at that time, and the row."""
+        """By number of a task that squeue hides: the query time, scontrol's record at that time, and squeue's row."""
         self._past: tuple[ParallelSlurmPrograms, str, int] | None = None
         self._past_wait_s = deadline_s
 
     # ---- calls of SlurmTransport
 
     def read_config(self) -> Record:
-        """Return the configuration; reuse the last one read if it is at most `CONFIG_INTERVAL_S` old."""
+        """Return the configuration, which is read at most once every `CONFIG_INTERVAL_S` seconds."""
         self._cache_answers(
             self._run_queries(
                 self._select_due_query("config", scontrol_object_parsing.CONFIG_COMMAND, CONFIG_INTERVAL_S)
@@ -229,7 +229,7 @@ class SlurmCliReader:
         )
 
     def read_accounting(self, since_s: int) -> Sequence[Record]:
-        """Return ended jobs; only the first call waits, for at most the controller's time limit."""
+        """Return ended jobs; only the first call waits, for at most `deadline_s` seconds."""
         wait_s, self._past_wait_s = self._past_wait_s, 0.0
         if self._past is None:
             end = squeue_parsing.make_random_word()
@@ -242,7 +242,7 @@ class SlurmCliReader:
         return sacct_parsing.parse_ended_jobs(asked.collect_outputs()["sacct"], end, since_s)
 
     def read_jobs(self, numbers: Collection[int] | None) -> list[Record]:
-        """Return newly read jobs by Slurm's own numbers; None selects all jobs.
+        """Return newly read records of the jobs with these Slurm job ids; None selects all jobs.
 
         An array's number selects all of its records. The records contain id, state, state_reason, priority,
         admin_comment, comment, requeue_count, num_nodes, array_id, array_task_id, array_tasks_waiting, start_time,
@@ -276,7 +276,7 @@ class SlurmCliReader:
     # ---- implementation
 
     def _read_release(self) -> tuple[tuple[int, int], str]:
-        """Return the release of Slurm's programs on this host, as numbers and in full; cached."""
+        """Return the release of Slurm's programs on this host, as numbers and as text; cached."""
         if self._version is None:
             version = self._run_queries({"version": ("squeue", "--version")})["version"]
             found = _VERSION.search(version)
@@ -291,7 +291,7 @@ class SlurmCliReader:
     def _start_programs(
         self, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None = None
     ) -> ParallelSlurmPrograms:
-        """Start programs, each with a limit on its silence and on its total time."""
+        """Start programs with limits on the silence and the total time of each program."""
         calls = sum(count_calls(command) for name, command in commands.items() if name not in (typed or {}))
         self._budget.spend(calls + sum(words.count("\n") for words in (typed or {}).values()))
         slack_s = self._budget.deadline_extension_s
@@ -362,10 +362,10 @@ class SlurmCliReader:
     def _query_some_details(
         self, found: Mapping[int, Row], fresh: Sequence[int], commands: dict[str, Sequence[str]]
     ) -> dict[str, str]:
-        """Return the answers to `commands`, and query scontrol for some jobs, because showing all took too long.
+        """Return the answers to `commands`, and query scontrol for some of the jobs in `fresh`.
 
-        Jobs that have nodes come first, then jobs that were never shown, oldest first. The queries stop after the time
-        for which slurmctld may be silent.
+        This replaces a query for all jobs, which took too long. Jobs that have nodes come first, then jobs that were
+        never shown, oldest first. The queries stop after `AdaptiveIdleTimeout.silence_s` seconds.
         """
         placed = [number for number in fresh if found[number]["State"] in slurm_states.OCCUPYING_STATES]
         unknown = sorted(number for number in fresh if number not in self._shown and number not in self._twice)
@@ -427,7 +427,7 @@ class SlurmCliReader:
             texts = self._run_queries(asked)
         except BackendUnavailable as error:
             if len(numbers) == 1 and "Invalid job id" in str(error):
-                return {}  # squeue queries a single job differently, and fails if it has left
+                return {}  # squeue queries a single job differently, and fails if slurmctld has purged it
             raise
         found: dict[int, Row] = {}
         for text in texts.values():  # an array may be in several parts
@@ -440,7 +440,7 @@ class SlurmCliReader:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
-        answer must be incomplete. With `whole` False, squeue did not query all jobs.
+        answer must be incomplete. If `whole` is False, `rows` are not all jobs, and there is no such check.
         """
         arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
@@ -485,7 +485,7 @@ class SlurmCliReader:
         """Return the numbers that belong to these arrays.
 
         Each array is queried alone, because it can then forge only records of its own tasks. The result contains at
-        most as many numbers per array as one squeue can query.
+        most `MAX_JOBS_PER_QUERY` numbers per array.
         """
         found: set[int] = set()
         for array in sorted(arrays)[:MAX_ARRAY_QUERIES]:
@@ -511,7 +511,7 @@ class SlurmCliReader:
             return ""
 
     def _find_missing_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
-        """Return the groups that partitions allow and that users with pending jobs are not in, by user.
+        """Return, by user with pending jobs, the groups in AllowGroups that lack this user.
 
         Groups with unknown membership are omitted.
         """

@@ -1,8 +1,8 @@
 """Query jobs again if several records have the same number.
 
-A user's job may print forged records of other jobs. If the other jobs are queried without the forger, each has one
-record. The jobs are therefore queried in groups. If a number still appears twice, the group contains a forger, and each
-half of it is queried.
+A job's name may contain forged records of other jobs. If the other jobs are queried without that job, each has one
+record. The jobs are therefore queried in groups. If a number still appears twice, the group contains such a job, and
+each half of the ambiguous jobs is queried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cpsched_bridge.adapters.slurm.transport.cli.squeue_parsing import Row
 from cpsched_bridge.errors import BackendError
 
 MAX_QUERIES_PER_READING = 12
-"""Maximum number of groups that one reading queries; jobs of other groups are unreadable in that reading."""
+"""Maximum number of groups that one reading queries; jobs in other groups are unreadable in that reading."""
 JOBS_PER_QUERY = 1000
 CACHE_S = 60.0
 """Seconds for which an answer is reused while squeue shows the job unchanged."""
@@ -23,7 +23,7 @@ CACHE_S = 60.0
 
 @dataclass(slots=True)
 class DuplicateJobRecordResolver:
-    """A cache of answers; `ask` returns scontrol's output for given jobs, or None if it fails."""
+    """A cache of unambiguous records; `ask` returns scontrol's output for some jobs, or None on failure."""
 
     ask: Callable[[list[int]], str | None]
     clock: Callable[[], float]

@@ -1,7 +1,7 @@
 """Build records with the fields in `JOB_FIELDS` from the jobs that `squeue` and `scontrol` print.
 
-An unreadable field is None and is listed in `unreadable`; the translation then leaves that job to Slurm and reports
-why. A job with an ambiguous scontrol record lacks `SCONTROL_ONLY_FIELDS`.
+An unreadable field is None and is listed in `unreadable`. The translation then leaves the job to Slurm and reports the
+reason. A job with an ambiguous scontrol record lacks `SCONTROL_ONLY_FIELDS`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 
 
 def _parse_count_or_infinite(word: str) -> int | str | None:
-    """Return the number of tasks per socket or core; squeue prints "N/A" for no limit."""
+    """Return the number of tasks per socket or core; "N/A" in squeue's output means unlimited."""
     return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.parse_count(word)
 
 
@@ -118,8 +118,8 @@ class CachingSlurmJobRecordBuilder:
     ) -> tuple[list[Record], dict[int, Layout]]:
         """Return the job records and layouts of one reading.
 
-        `hidden` contains the numbers of arrays whose common record squeue merged with other records. Only scontrol then
-        shows the reason and the tasks of the common record.
+        `hidden` contains the numbers of arrays' common records that squeue may have merged with other records. Only
+        scontrol then shows the reason and the tasks of the common record.
         """
         known: dict[int, tuple[Row, UnparsedScontrolJob | None, Record, Layout | None, bool]] = {}
         layouts: dict[int, Layout] = {}
@@ -154,7 +154,7 @@ def _is_same_source(before: UnparsedScontrolJob | None, now: UnparsedScontrolJob
 
 
 def _correct_node_count(record: Record) -> int | None:
-    """Return the minimum number of nodes of a job, without the extra node that slurmctld reports.
+    """Return a job's minimum number of nodes, without the extra node that slurmctld reports.
 
     Before 24.05, its `_pack_default_job_details` adds a node unless the tasks fill all of their nodes, for example for
     two tasks of three CPUs.
@@ -168,7 +168,7 @@ def _correct_node_count(record: Record) -> int | None:
 
 
 def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = False) -> tuple[Record, Layout | None]:
-    """Return the record and layout of one job; `merged` if squeue merged it with other tasks of its array."""
+    """Return the record and layout of one job, which squeue may have `merged` with other array tasks."""
     record = _UNSET_FIELDS.copy()
     unreadable: list[str] = []
     detail = parse_detail(shown, row["Name"]) if shown is not None else None
@@ -220,7 +220,7 @@ def _set_field(record: Record, unreadable: list[str], name: str, read: Callable[
 def _get_time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
     """Return the time limit, from scontrol if possible.
 
-    squeue shows no limit above a year, and a wrong limit above 136 years.
+    squeue does not show limits above one year, and shows a wrong limit above 136 years.
     """
     return row["TimeLimit"] if detail is None else detail.get_word("RunTime", "TimeLimit")
 
@@ -232,9 +232,9 @@ def _parse_cpus_per_task(row: Row) -> int | None:
 
 
 def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
-    """Return how a job shares its nodes, as Slurm releases before 26.05 print it.
+    """Return how a job shares its nodes, in the form that Slurm releases before 26.05 print.
 
-    Release 26.05 uses two fields for this.
+    Release 26.05 prints two fields for this.
     """
     if exclusive in (None, "NO"):
         return "OK" if exclusive and oversubscribe == "NO" else oversubscribe
@@ -244,7 +244,7 @@ def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
 def _set_array_fields(
     record: Record, row: Row, shown: UnparsedScontrolJob | None, merged: bool, unreadable: list[str]
 ) -> None:
-    """Set the array and the array task of a record, or the tasks that wait in it."""
+    """Set a record's array, and its array task or the tasks that wait in it."""
     array, is_task, task = row["JobArrayID"].partition("_")
     if not is_task:
         return
@@ -306,7 +306,7 @@ def _set_common_details(
 def _get_requested_tres(settings: Mapping[str, str], is_pending: bool) -> str:
     """Return the resources that a job requests, as scontrol prints them.
 
-    Before 23.02, scontrol shows them only for pending jobs.
+    Before 23.02, scontrol shows these resources only for pending jobs.
     """
     if "ReqTRES" in settings:
         return settings["ReqTRES"]
@@ -352,7 +352,7 @@ def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | 
 
 @lru_cache(maxsize=8192)
 def _get_user_name(user: int) -> str:
-    """Return the name of a user on this host, or the number if the user has no name."""
+    """Return a user's name on this host, or the user id as text if the user has no name."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

@@ -16,7 +16,7 @@ COLUMNS = (
 
 
 MIN_TIME_S = 1_000_000
-"""Earliest time that sacct accepts in this form, in Unix seconds."""
+"""Earliest start time in Unix seconds that sacct accepts after `uts`."""
 
 
 def build_sacct_command(since_s: int, end: str) -> list[str]:
@@ -51,7 +51,7 @@ def parse_ended_jobs(printed: str, end: str, since_s: int) -> list[Record]:
 def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Record | None:
     """Return the record of one job, or None if a value cannot be parsed.
 
-    An example is a job that never received its own number.
+    For example, an array task may never have received its own number.
     """
     array, is_task, task = values["JobID"].partition("_")
     try:

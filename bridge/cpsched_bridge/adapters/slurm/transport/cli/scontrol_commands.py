@@ -1,12 +1,12 @@
 """Change jobs and the lease reservation with scontrol.
 
-scontrol cannot pin and release in one change. It does not accept a priority of INFINITE (`parse_uint32` of Slurm's
-src/common/proc_args.c, the same from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
+scontrol cannot pin and release in one change. It does not accept a priority of INFINITE (`parse_uint32` in Slurm's
+src/common/proc_args.c, unchanged from 22.05 to 26.05), and its `release` sets nothing else. The submit plugin can: it
 turns the partition `bridge:start/NODES` into a single change that pins and releases, which costs slurmctld one call
 instead of four. Without the plugin, slurmctld rejects that partition and changes nothing.
 
-A start then consists of two changes of a held job: first the whole pin and, once that has succeeded, the release. A
-crash between them leaves the job held with its pin. The job is never released without a pin.
+A start without the plugin consists of two changes of a held job: the pin and, once the pin has succeeded, the release.
+A crash between the changes leaves the job held and pinned. The job is never released without a pin.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 INVALID_PARTITION_ERROR = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
 MAX_RATE_LIMIT_WAIT_S = 6.0
-"""Maximum total wait for the call limit in one batch, below the time that a start may take to become visible."""
+"""Maximum seconds that one batch waits for the call limit, less than a start may take to become visible."""
 MAX_RELEASES_PER_CALL = 50
 """Maximum number of jobs in one `release`; each job costs one slurmctld call."""
 MAX_BATCH_TIME_FACTOR = 6
@@ -59,7 +59,7 @@ class JobRecordLookup(Protocol):
         ...
 
     def read_jobs(self, numbers: Collection[int] | None) -> Sequence[Record]:
-        """Return newly read records of jobs by Slurm's own numbers; None selects all jobs."""
+        """Return newly read records of the jobs with these Slurm job ids; None selects all jobs."""
         ...
 
 
@@ -68,13 +68,13 @@ class SubmitPluginCapability:
     """A record of whether the submit plugin can pin and release in one change."""
 
     work: bool = True
-    """False after the first rejection: the plugin is too old, or does not accept this user as the bridge."""
+    """False after the first rejection: the plugin is too old or does not accept this user as the bridge."""
 
 
 class ScontrolJobActions(SingleJobActions):
-    """Job actions that use scontrol. All changes in a batch use one scontrol process."""
+    """Actions on single jobs with scontrol, which use one scontrol process for all changes in a batch."""
 
-    alone_below = 0  # a query for twenty jobs costs one process, just like a query for one job
+    alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
 
     def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginCapability) -> None:
         self._reading = reading
@@ -138,9 +138,9 @@ class ScontrolJobActions(SingleJobActions):
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
-        """Release many jobs with one command, but each array record with its own.
+        """Release many jobs with one command, but each array record with its own command.
 
-        Identifiers of array records may be long.
+        The identifiers of array records may be long.
         """
         plain = [at for at, job in enumerate(jobs) if not job["array_id"]]
         parts = [plain[at : at + MAX_RELEASES_PER_CALL] for at in range(0, len(plain), MAX_RELEASES_PER_CALL)]
@@ -193,7 +193,7 @@ class SlurmCliOrderExecutor:
         self._starts = SubmitPluginCapability()
 
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
-        """Execute orders, and return the reply to each."""
+        """Execute the orders, and return one reply per order."""
         with self._open_session() as dialogue:
             executor = SlurmOrderExecutor(ScontrolJobActions(self._reading, dialogue, self._starts))
             act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(executor, kind)
@@ -204,7 +204,7 @@ class SlurmCliOrderExecutor:
                 raise refusal(str(error)) from error
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
-        """Return scontrol's error for each command; empty for success."""
+        """Run scontrol commands, and return the error of each, or "" on success."""
         with self._open_session() as dialogue:
             return [send_and_read_complaint(dialogue, command) for command in commands]
 

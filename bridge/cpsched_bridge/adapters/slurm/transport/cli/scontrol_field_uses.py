@@ -1,7 +1,7 @@
 """Define how the adapter uses each field that `scontrol show` prints.
 
 The names come from the printing functions in Slurm 22.05, 24.11 and 26.05 (`src/api/*_info.c`,
-`src/scontrol/info_job.c`). An unlisted field, or an unlisted value of a field, excludes its object from the plan,
+`src/scontrol/info_job.c`). An unlisted field, or an unlisted value of a field, makes its object unusable,
 because its effect in Slurm is unknown.
 """
 
@@ -27,7 +27,7 @@ class KnownScontrolFields:
     - `read`: fields on which the adapter's decisions depend.
     - `harmless`: fields on which no decision depends.
     - `text`: harmless fields that contain users' text; their value is the rest of the line.
-    - `only`: the values with which a field is harmless; with any other value, the object is left to Slurm.
+    - `only`: the values with which a field is harmless; with any other value, the object is unusable.
     """
 
     read: frozenset[str]
@@ -58,7 +58,7 @@ class KnownScontrolFields:
             yield key[1], line[key.end() : keys[at].start() if at < len(keys) else None].rstrip()
 
     def find_unsupported(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields that are in no list, or whose value is not in their list."""
+        """Return the fields that are not listed, or whose value is not listed."""
         known = self.read | self.harmless | self.text
         return {
             name: value[:MAX_QUOTED_CHARS]
@@ -68,7 +68,7 @@ class KnownScontrolFields:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of all fields that are in a list."""
+        """Return the names of all listed fields."""
         return self.read | self.harmless | self.text | self.only.keys()
 
 
@@ -173,7 +173,6 @@ KNOWN_COLUMNS: Mapping[str, frozenset[str]] = {
 }
 """Columns that `--helpFormat` lists in 24.11 and 26.05, by program (22.05 lists none).
 
-No column's value leaves an object to Slurm: every decisive value is also a field of scontrol's record, which is checked
-above. The other columns are derived from such fields (PendingTime, TimeLeft), or no decision depends on them (AssocId,
-Profile).
+The values of these columns are not checked, because scontrol's record contains every field on which a decision depends.
+Other columns are derived from these fields (PendingTime, TimeLeft), or no decision depends on them (AssocId, Profile).
 """

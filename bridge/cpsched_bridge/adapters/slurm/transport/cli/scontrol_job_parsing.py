@@ -1,15 +1,15 @@
 r"""Parse facts that only `scontrol show job` shows, from lines that no user can write.
 
 scontrol prints names, comments and command lines unchanged. A job named "x\n\nJobId=7 ..." therefore prints a record of
-job 7. These rules separate true lines from forged ones:
-- A record begins at a line "JobId=7 ". Slurm prints exactly one record for each job. If two records have the same
-  number, one of them is forged, and that job is queried again, separately from the others
+job 7. These rules separate genuine lines from forged lines:
+- A record begins with a line such as "JobId=7 ". Slurm prints exactly one record for each job. If two records have the
+  same number, one of them is forged, and that job is queried again, separately from other jobs
   (`DuplicateJobRecordResolver`).
-- A record's first text is the job's name, which `squeue` has already shown. The lines from there to the line with
+- A record's first text is the job's name, which `squeue` has already shown. The lines from the name to the line with
   `MinCPUsNode` hold numbers, times, states and names that Slurm has checked. If one of these lines appears twice, the
   job is unreadable.
-- Three settings are printed only if set, below texts written by the job's owner: SpreadJob, NtasksPerTRES and
-  SegmentSize. If an owner forges one, that owner's job is left to Slurm.
+- SpreadJob, NtasksPerTRES and SegmentSize are printed only if they are set, below text written by the job's owner. If
+  an owner forges one of these settings, that owner's job is left to Slurm.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnparsedScontrolJob:
 
     array_id: int | None
     tasks: str
-    """The number of an array task, or of the tasks that wait in this record, such as "0-5,9%3"."""
+    """The index of an array task, or the indices of the tasks that wait in this record, such as "0-5,9%3"."""
     throttle: int | None
     body: str
     """The text that follows "JobName=" in the record."""
@@ -58,7 +58,7 @@ class UnparsedScontrolJob:
 class ScontrolJobDetail:
     """The trusted settings of a job's record.
 
-    They are the settings between the job's name and the owner's text, and the three settings below, by name.
+    `settings` maps the first name on each trusted line to the rest of that line.
     """
 
     settings: Mapping[str, str]
@@ -68,7 +68,7 @@ class ScontrolJobDetail:
     per_gpu: int | None
     segment: int | None
     unknown: tuple[str, ...] = ()
-    """Fields before the owner's first text that are in no list of `scontrol_field_uses`."""
+    """Fields above the owner's text that `scontrol_field_uses` does not list."""
 
     def get_word(self, line: str, name: str) -> str:
         """Return the value after `name=` on the line that begins with `line=`.
@@ -86,10 +86,10 @@ class ScontrolJobDetail:
 
 
 def split_records(printed: str) -> tuple[dict[int, UnparsedScontrolJob], set[int]]:
-    """Return the records of an answer by number, and the numbers with several records.
+    """Return an answer's unambiguous records by number, and the numbers of ambiguous records.
 
-    Numbers with several records have no entry among the records. Raise `AnswerNotUnderstood` if the answer does not end
-    as a record does.
+    A number is ambiguous if it has several records or if its record has an unexpected first line. Raise
+    `AnswerNotUnderstood` if the answer is truncated.
     """
     before, *pieces = f"\n{printed}".split(_RECORD_START)
     if not pieces:
@@ -141,7 +141,7 @@ def is_same_record(one: UnparsedScontrolJob, other: UnparsedScontrolJob, name: s
 
 
 def _strip_times(body: str, name: str) -> tuple[str, str, str] | None:
-    """Return a record without its run time and last evaluation, or None if either is missing."""
+    """Return a record without its run time and last evaluation time, or None if either is missing."""
     start = len(name)
     run = body.find("\n   RunTime=", start)
     limit = body.find(" TimeLimit=", run)

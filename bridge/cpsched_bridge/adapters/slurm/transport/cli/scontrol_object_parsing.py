@@ -1,7 +1,7 @@
 """Parse nodes, partitions, reservations and the configuration from `scontrol` output.
 
-Administrators write all of this text. Each record of the first three kinds begins on a line with its name and consists
-of `Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's
+Only administrators write this text. A record of the first three kinds begins on a line with its name and consists of
+`Name=value` fields; see `scontrol_field_uses`. An unreadable field is None and is listed in the record's
 `unreadable`. It affects only this record.
 """
 
@@ -60,7 +60,7 @@ def _split_records(printed: str, name: str) -> list[str]:
 def _parse_record(
     text: str, fields: Sequence[str], how: Mapping[str, Callable[[Words], Any]], known: KnownScontrolFields
 ) -> Record:
-    """Return one record, with its `unreadable` fields and the `unknown` fields, which are in no list."""
+    """Return one record, including its `unreadable` and `unknown` fields."""
     return _build_record(known.parse_fields(text), fields, how, known)
 
 
@@ -83,7 +83,7 @@ def _build_record(
 
 
 def _parse_limit(word: str) -> int | str | None:
-    """Return a limit as a number, "UNLIMITED" for infinity, or None for 0 or if not set."""
+    """Return a limit as a number, "UNLIMITED" for infinity, or None if it is 0 or not set."""
     return (
         slurm_value_parsers.UNLIMITED
         if word in (slurm_value_parsers.UNLIMITED, "INFINITE", "-1")
@@ -169,7 +169,7 @@ def _parse_node(text: str) -> Record:
     idle = record["effective_cpus"] - record["allocated_cpus"]
     base, *flags = record["state"].split("+")
     if idle and idle != record["effective_cpus"]:
-        base = "MIXED"  # as scontrol itself reports, unless the node's state has changed since
+        base = "MIXED"  # scontrol itself prints this, unless the node's state has changed since
     return record | {"state": "+".join((base, *flags))}
 
 
@@ -202,7 +202,7 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
 
 
 def _parse_sharing(values: Words) -> str:
-    """Return how jobs share nodes, as Slurm releases before 26.05 print it.
+    """Return how jobs share nodes, in the form that Slurm releases before 26.05 print.
 
     Release 26.05 has a separate field for whole nodes.
     """
@@ -249,7 +249,7 @@ def parse_reservations(printed: str) -> list[Record]:
 def _parse_reservation(text: str) -> Record:
     """Return the record of one reservation.
 
-    Lines in its comment that look like core lists are ignored, because the comment follows the real ones.
+    Only core lists above the TRES line are read, because lines in the comment may look like core lists.
     """
     above = text.partition("\n   TRES=")[0]
     values = {**RESERVATION.parse_fields(text), "CoreIDs": dict(_CORES.findall(above))}

@@ -1,6 +1,6 @@
 """Run several of Slurm's programs in parallel under one deadline.
 
-The result consists of the answers of all programs, or is a `BackendError`. An answer counts only if its program exited
+The result is either the answers of all programs or a `BackendError`. An answer counts only if its program exited
 with status 0 and did not report that it could not reach the controller.
 """
 
@@ -24,7 +24,7 @@ _REFUSED_ERRORS = re.compile(
 
 
 class ParallelSlurmPrograms(parallel_commands.ParallelCommands):
-    """A set of Slurm programs that run in their own environment; their error output is checked."""
+    """A set of Slurm programs, run in their own environment, whose error output is checked."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Parse single values that Slurm's programs print into the values of `slurm_records`.
+"""Convert single values that Slurm's programs print to the values of `slurm_records`.
 
-The functions raise `ValueError` for an unknown value instead of guessing.
+The functions raise `ValueError` for an unexpected value.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ UNLIMITED = "UNLIMITED"
 INFINITE_16 = 0xFFFF
 """Infinity in 16-bit fields of Slurm, which programs print as this number."""
 MAX_EXACT_MIB = 1 << 24
-"""Maximum exact amount in MiB (16 TiB), because Slurm prints memory through a 32-bit float."""
+"""Maximum exact amount in MiB (16 TiB), because Slurm converts memory to a 32-bit float before printing it."""
 UNSET_MIB = 1 << 40
-"""Limit above which an amount is 2**64 - 2, Slurm's number for memory that was not requested."""
+"""Minimum amount in MiB that stands for 2**64 - 2, Slurm's number for memory that was not requested."""
 
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3, "E": 1024.0**4, "Z": 1024.0**5}
 _COUNTS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
@@ -31,7 +31,7 @@ _JOB_DEPENDENCIES = ("after", "afterany", "afterburstbuffer", "aftercorr", "afte
 
 
 def parse_text(word: str) -> str | None:
-    """Return a user's text, or None if empty."""
+    """Return the text, or None if it is empty."""
     return None if word in ("", "(null)") else word
 
 
@@ -46,7 +46,7 @@ def parse_count(word: str) -> int | None:
 
 
 def parse_count_or_infinite(word: str) -> int | str | None:
-    """Return a 16-bit number; "UNLIMITED" for infinity, and None for 0 and "*"."""
+    """Return a 16-bit number, "UNLIMITED" for infinity, or None for 0 or "*"."""
     found = None if word == "*" else parse_count(word)
     return UNLIMITED if found == INFINITE_16 else found
 
@@ -64,7 +64,7 @@ def parse_names(word: str) -> list[str]:
 
 
 def parse_minutes(word: str) -> int | None:
-    """Return a duration such as "1-02:30:00" or "30:00" (30 minutes) in minutes, or None if unlimited or not set."""
+    """Return a time limit such as "1-02:30:00" or "30:00" (30 minutes) in minutes, or None if there is no limit."""
     if word in UNSET_VALUES or word == UNLIMITED:
         return None
     found = _DURATION.fullmatch(word)
@@ -74,7 +74,7 @@ def parse_minutes(word: str) -> int | None:
 
 
 def parse_mib(word: str) -> int | None:
-    """Return an amount such as "4000M", "4G" or "0" in MiB, or None for 0 or if not requested."""
+    """Return an amount such as "4000M" or "4G" in MiB, or None if it is 0 or was not requested."""
     found = _AMOUNT.fullmatch(word)
     if found is None:
         raise ValueError(f"invalid amount of memory {word[:40]!r}")

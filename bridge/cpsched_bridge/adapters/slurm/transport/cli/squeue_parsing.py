@@ -1,10 +1,10 @@
-"""Parse jobs from `squeue`, in a format that no job's text can break.
+"""Parse jobs from `squeue` output, in a format that no job's text can break.
 
 `squeue -O FIELD:WORD` prints a field in full, followed by WORD, if WORD does not begin with a digit. Source:
-`_parse_long_token` and `_print_str` of Slurm's src/squeue, the same from 22.05 to 26.05. The word is random for each
+`_parse_long_token` and `_print_str` in Slurm's src/squeue, unchanged from 22.05 to 26.05. The word is random for each
 answer, so no user can have written it into a name. It separates fields and records even if they contain line breaks.
 
-If waiting tasks of an array have their own records, squeue merges these into the array's common record
+If waiting tasks of an array have their own records, squeue merges those records into the array's common record
 (`_combine_pending_array_tasks`). `scontrol_job_parsing` finds the merged records in scontrol's output. They are then
 queried by number.
 """
@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 Row = dict[str, str]
-"""A job's fields as squeue prints them, by their names in `-O`."""
+"""A job's fields as squeue prints them, by the field names that `-O` accepts."""
 
 COMMON_COLUMNS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "UserID", "Account", "Partition", "QOS",
@@ -34,9 +34,9 @@ PENDING_COLUMNS = (
 PLACED_COLUMNS = ("NodeList", "tres-alloc")
 ALL_COLUMNS = (*COMMON_COLUMNS, *PENDING_COLUMNS, *PLACED_COLUMNS)
 COLUMNS_SINCE_26_05 = ("Exclusive",)
-"""Field for whole nodes, which are a value of `OverSubscribe` before 26.05."""
+"""Columns added in 26.05; before 26.05, a value of `OverSubscribe` shows exclusive use of whole nodes."""
 VOLATILE_COLUMNS = frozenset({"Reason", "PriorityLong", "StartTime", "EndTime", "AccrueTime", "EligibleTime"})
-"""Fields of waiting jobs that Slurm often changes itself; no field that only scontrol shows changes with them."""
+"""Fields of waiting jobs that Slurm itself often changes, without a change of any field that only scontrol shows."""
 CHECKED_FIELDS = (
     "JobID", "JobArrayID", "State", "Reason", "PriorityLong", "Name", "NumNodes", "admin_comment", "Comment",
     "RestartCnt", "StartTime", "Partition", "QOS",
@@ -45,11 +45,11 @@ CHECKED_FIELDS = (
 _FIELD_SEPARATOR = "\0"
 """Replacement for the random word; no text from Slurm contains this byte."""
 MAX_JOBS_PER_QUERY = 2000
-"""Maximum number of jobs that one squeue queries by number, because it compares each job with all of them."""
+"""Maximum number of jobs that one squeue queries by number: it compares each job with all of these numbers."""
 
 
 def make_random_word() -> str:
-    """Return a new random word with 64 random bits."""
+    """Return a new word with 64 random bits."""
     return f"~{secrets.token_urlsafe(8)}"
 
 
@@ -69,7 +69,7 @@ def build_squeue_command(fields: Sequence[str], end: str, numbers: Collection[in
 
 
 class CachingSqueueParser:
-    """A parser of jobs with these fields, which reuses the row of an unchanged job."""
+    """A parser of squeue output with these fields, which reuses the rows of unchanged jobs."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = tuple(fields)
@@ -137,13 +137,10 @@ def split_into_chunks(numbers: Collection[int]) -> list[list[int]]:
 
 
 def has_array_records(found: Mapping[int, Row]) -> bool:
-    """Return whether there are common records of array tasks.
-
-    They may hide other records.
-    """
+    """Return whether any row is an array's common record, which may hide other records."""
     return any("_[" in row["JobArrayID"] for row in found.values())
 
 
 def has_pending_arrays(found: Mapping[int, Row]) -> bool:
-    """Return whether a common record is pending; common records of ended tasks hide no other tasks."""
+    """Return whether an array's common record is pending; those of ended tasks hide no records."""
     return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())
