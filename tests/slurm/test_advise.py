@@ -1,4 +1,4 @@
-"""Advise mode on a real Slurm: jobs start in the advised order, only priorities are changed, and no job is ever held.
+"""Test advise mode on a real Slurm: jobs start in the advised order, only priorities change, and no job is held.
 
 Each job requests all nodes, so that one runs at a time. The dispatcher prefers the shortest walltime, and the jobs are
 submitted with the longest first.
@@ -21,25 +21,25 @@ def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:
 
 
 def full(slurm: Slurm, seconds: int = 600) -> str:
-    """A job on all nodes."""
+    """Submit a job that uses all nodes, and return its id once it runs."""
     job = slurm.sbatch(*ALL, "-t30", script=f"sleep {seconds}", user="bob")
     slurm.wait_for_state(job, "RUNNING")
     return job
 
 
 def waiting(slurm: Slurm, count: int = 5, *options: str, script: str = "sleep 1") -> list[str]:
-    """Jobs of falling walltimes."""
+    """Submit jobs with descending walltimes, and return their ids."""
     return [slurm.sbatch(*ALL, f"-t{10 + count - at}", *options, script=script) for at in range(count)]
 
 
 def factors(slurm: Slurm) -> dict[str, int]:
-    """The SiteFactor of every job that sprio shows."""
+    """Return the SiteFactor of every job that sprio shows, by job id."""
     lines = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
     return {words[0]: int(words[1]) for words in map(str.split, lines) if words}
 
 
 def order(slurm: Slurm) -> list[str]:
-    """Return the waiting jobs without a hold, as Slurm sorts them."""
+    """Return the ids of pending jobs that are not held, in Slurm's order."""
     lines = [line.split() for line in slurm.run("sprio", "-h", "-o", "%i %Y").splitlines()]
     priorities = {words[0]: int(words[1]) for words in lines if words}
     return sorted(priorities, key=lambda id: (-priorities[id], int(id)))

@@ -1,4 +1,4 @@
-"""Answers for users on a real Slurm: when a job would start, whether it starts so, and who may see the answer."""
+"""Test the API for users on a real Slurm: a job starts as estimated, and only its owner sees the estimate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.slurm.harness import Slurm, wait_until
 ALL = ("-N4", "--exclusive")
 HEADER = "X-Remote-User"
 LATE_S = 60
-"""What Slurm's own passes and a slow machine may add."""
+"""Maximum seconds that Slurm's own passes and a slow machine may add to a start."""
 
 
 def asked(bridge: LiveBridge, path: str, user: str) -> tuple[int, dict[str, Any]]:
-    """(status, answer) of an address of version 1, as a proxy's reader gets it."""
+    """Return the status and body for a path of API version 1, as a proxy requests it for a user."""
     code = (
         "import json, urllib.error, urllib.request\n"
         f"wanted = urllib.request.Request('http://127.0.0.1:9764/api/v1/{path}', headers={{{HEADER!r}: {user!r}}})\n"

@@ -1,4 +1,4 @@
-"""Jobs with any number of tasks: each runs as planned, or is unmanaged from the beginning.
+"""Test jobs with any number of tasks: each runs as planned or is unmanaged from the beginning.
 
 There are 80 jobs, or the number in CPSCHED_TASKS_JOBS. The requests are drawn at random from the options that define
 how a job is split: tasks, nodes, CPUs per task, memory per node and per CPU, `--ntasks-per-node`, `--mincpus`,
@@ -18,13 +18,13 @@ from tests.slurm.harness import Slurm, wait_until
 
 JOBS, SEED = int(os.environ.get("CPSCHED_TASKS_JOBS", "80")), 18
 MOST_OTHERWISE = 0.1
-"""Of all starts: those that found more room than the bridge had seen, because a job had just ended there."""
+"""Maximum fraction of starts for which Slurm found more free cores than the bridge, because a job had just ended."""
 CYCLES = 2
-"""Maximum number of cycles until a job is known to be left to Slurm."""
+"""Maximum number of cycles until the bridge leaves a job to Slurm."""
 
 
 def request(choose: random.Random) -> str:
-    """The options of one job."""
+    """Return the sbatch options of one random job."""
     tasks = choose.choice([1, 2, 3, 4, 6, 7, 8, 11, 13, 16, 17, 19, 23, 31, 32, 37, 38, 41, 48])
     words = [f"-n{tasks}"]
     if choose.random() < 0.3:
@@ -49,13 +49,13 @@ def request(choose: random.Random) -> str:
 
 
 def requests(count: int, seed: int) -> list[tuple[str, int]]:
-    """(options, seconds that the job runs) of `count` jobs."""
+    """Return the options and the run time in seconds of `count` random jobs."""
     choose = random.Random(seed)
     return [(request(choose), choose.choice([1, 1, 2, 3])) for _ in range(count)]
 
 
 def startable(slurm: Slurm, wanted: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """The requests that Slurm would start on the cluster as it is."""
+    """Return the requests that Slurm would start on the empty cluster."""
     ask = "sbatch --test-only -t1 {} --wrap true 2>/dev/null && echo yes || echo no"
     lines = "\n".join(ask.format(options) for options, _ in wanted)
     answers = slurm.run("bash", "-s", user="alice", stdin=lines, timeout_s=300).split()
@@ -63,7 +63,7 @@ def startable(slurm: Slurm, wanted: list[tuple[str, int]]) -> list[tuple[str, in
 
 
 def submit(slurm: Slurm, wanted: list[tuple[str, int]]) -> list[str]:
-    """The ids in order."""
+    """Submit jobs, and return their ids in order."""
     lines = "\n".join(
         f"sbatch --parsable -o /dev/null -t1 {options} --wrap 'sleep {run_s}' || exit 1" for options, run_s in wanted
     )
@@ -71,12 +71,12 @@ def submit(slurm: Slurm, wanted: list[tuple[str, int]]) -> list[str]:
 
 
 def was_left(steps: list[Step] | None) -> bool:
-    """Whether the bridge gave the job to Slurm."""
+    """Return whether the bridge left the job to Slurm."""
     return any(step.after == "handing-back" for step in steps or [])
 
 
 def left_because(steps: list[Step]) -> str:
-    """The reason with which a job was given to Slurm."""
+    """Return the reason for which the bridge left a job to Slurm."""
     return next(step.why for step in steps if step.after == "handing-back")
 
 
@@ -84,10 +84,10 @@ STARTED, OTHERWISE = "started on the planned nodes", "started with a different d
 
 
 def as_it_should(steps: list[Step] | None) -> bool:
-    """Whether a job was started on the nodes decided, or was Slurm's within `CYCLES` cycles of being first seen.
+    """Return whether a job started on the decided nodes, or was left to Slurm within `CYCLES` cycles.
 
-    Slurm may have found more room on the first of its nodes than the bridge: a job had just ended there. On a busy
-    machine a short job may have ended before a reading showed it running.
+    If a job has just ended on a node, Slurm may place more tasks there than the bridge decided. On a busy machine, a
+    short job may end before a reading shows it as running.
     """
     if not steps:
         return False

@@ -1,4 +1,4 @@
-"""The Slurm adapter on the real cluster: commands, undoing them, arrays, and faults of child and controller."""
+"""Test the Slurm adapter on a real cluster: commands, their undoing, arrays, and faults of the child or controller."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def until(holds, seconds=60):
 
 
 def python(slurm: Slurm, code: str, *arguments: str) -> Any:
-    """Code with a backend of its own, beside the cluster as user cpsched; the JSON that it prints."""
+    """Run code with a new backend as user cpsched, and return the JSON value that it prints."""
     return slurm.python(PRELUDE + code, *arguments)
 
 
 def submit(slurm: Slurm, *requests: str, script: str = "sleep 60") -> list[str]:
-    """Jobs of alice, each held by the plugin; ids in order."""
+    """Submit jobs as alice, which the plugin holds, and return their ids in order."""
     slurm.plugin(on=True)
     lines = " ; ".join(f"sbatch --parsable -o /dev/null -t 5 {request} --wrap '{script}'" for request in requests)
     return slurm.run("bash", "-c", lines, user="alice").split()
@@ -79,7 +79,7 @@ print(json.dumps({
 
 @pytest.mark.conformance
 def test_slurm_allocates_what_was_decided(slurm: Slurm) -> None:
-    """Every kind of request that is modelled: nodes and cores by the accounting records, all amounts by the nodes."""
+    """Accounting confirms the nodes and cores of every modelled kind of request, and the nodes confirm all amounts."""
     shapes = [
         "-n1", "-n6", "-N2 -n4", "-N4 -n8 -c2", "-n20", "-N2", "--gpus=1", "--gres=gpu:1", "-n2 --gpus-per-task=1",
         "-N1 --mem=3G", "-n2 --mem-per-cpu=500", "-C rack1", "-p gpu -n3", "-p short", "-x n1",
@@ -128,17 +128,17 @@ print(json.dumps([[o.result, o.detail] for o in held]))
 
 
 def settings(record: dict[str, str]) -> dict[str, str]:
-    """What a job asks for; neither times nor the reason that it is pending."""
+    """Return the fields of a job's request."""
     fields = ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqNodeList", "NtasksPerN:B:S:C", "Priority", "JobState")
     found = {field: record[field] for field in fields if field in record}
-    # No greatest number of nodes, and one for each task, are the same; Slurm takes no number back.
+    # No maximum number of nodes is equivalent to one node per task. Slurm cannot clear the maximum once it is set.
     least, _, most = found["NumNodes"].partition("-")
     return found | {"NumNodes": f"{least}-{most or found['NumTasks']}"}
 
 
 @pytest.mark.conformance
 def test_failed_start_is_undone_completely(slurm: Slurm) -> None:
-    """All nodes drained: the released jobs stay pending; held again, they ask for what they asked for."""
+    """On drained nodes, released jobs stay pending. Held again, they have their original requests."""
     jobs = submit(slurm, "-n4", "-N2 -n4", "-n1", "-n20", "-n3 -c2", "-N2 -n4 -c2", "-n4 --ntasks-per-node=4")
     before = [settings(slurm.record(job)) for job in jobs]
     for node in ("n1", "n2", "n3", "n4"):
@@ -174,7 +174,7 @@ print(json.dumps({
 
 @pytest.mark.conformance
 def test_neither_starts_nor_holds_running_job(slurm: Slurm) -> None:
-    """A node list on it would shrink it to those nodes."""
+    """Setting a node list on a running job would shrink the job to those nodes."""
     (job,) = submit(slurm, "-N2")
     told = python(
         slurm,
@@ -266,7 +266,7 @@ QUICK = """
 transport = make_transport(OPTIONS.model_copy(update={"deadline_s": 5.0}))
 backend = SlurmBackend(transport)
 """
-"""A backend that does not wait long."""
+"""Code that creates a backend with a short deadline."""
 
 
 @pytest.mark.skipif(TRANSPORT == "cli", reason="the transport has no process that stays")

@@ -1,4 +1,4 @@
-"""SIGKILL of the bridge: no job is lost, started twice or held for ever. Without a restart, Slurm takes over."""
+"""Test SIGKILL of the bridge: no job is lost, started twice or held forever. Without a restart, Slurm takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.slurm.harness import KILLS, TRANSPORT, Slurm, wait_until
 
 
 def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
-    """How often each job's script ran, by its own word."""
+    """Return how often each job's script ran, by the word that the script logs."""
     counts: dict[str, int] = {}
     for word in slurm.run("sh", "-c", f"cat {log} 2>/dev/null || true").split():
         counts[word] = counts.get(word, 0) + 1
@@ -20,7 +20,7 @@ def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
 
 
 def test_kills_during_burst_lose_and_repeat_no_job(slurm: Slurm) -> None:
-    """Jobs, wide jobs and array tasks; `CPSCHED_SIGKILLS` says how many kills there are (10)."""
+    """The bridge is killed `CPSCHED_SIGKILLS` times (default 10) among single-node jobs, wide jobs and array tasks."""
     slurm.plugin(on=True)
     log = f"/home/alice/starts-{time.monotonic_ns()}"
     name = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
@@ -37,7 +37,7 @@ def test_kills_during_burst_lose_and_repeat_no_job(slurm: Slurm) -> None:
             jobs += slurm.burst(1, "-N2", "-n4", "-t1", script=note)
         time.sleep(choose.uniform(0.0, 1.5))
         bridge.kill("KILL")
-        bridge.start(wait=kill % 4 != 0 or kill == KILLS - 1)  # most kills meet a bridge at work
+        bridge.start(wait=kill % 4 != 0 or kill == KILLS - 1)  # most kills hit a busy bridge
         time.sleep(choose.uniform(0.0, 2.0))
     try:
         wait_until(lambda: not slurm.run("squeue", "-h").strip(), 180 + 10 * KILLS, "all jobs have ended", every_s=1.0)
@@ -67,7 +67,7 @@ while IFS= read -r line; do
     printf '%s\\n' "$line"
 done | /usr/bin/scontrol
 """
-"""A scontrol before a plugin that cannot pin and release in one change; it kills the bridge at the first release."""
+"""A scontrol that kills the bridge at the first release, and makes the plugin reject a start in one change."""
 
 
 @pytest.mark.conformance

@@ -1,4 +1,4 @@
-"""Faults around a bridge, each while it works. Afterwards, the bridge is consistent and has reported the fault."""
+"""Test faults that occur while a bridge works. Afterwards the ledger matches the cluster, and the fault is reported."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start
 
 
 def all_end(slurm: Slurm, jobs: list[str], timeout_s: float = 120) -> None:
-    """All jobs have completed, and none ran twice."""
+    """Wait until all jobs have completed, and check that none ran twice."""
     slurm.wait_for_state(jobs, "COMPLETED", timeout_s)
     assert {job.restarts for job in slurm.sacct(jobs).values()} == {0}
 
 
 def agree(slurm: Slurm, bridge: LiveBridge) -> bool:
-    """Whether the ledger says of each of its jobs what the cluster says."""
+    """Return whether the ledger and the cluster agree about each job in the ledger."""
     queue, ledger = slurm.squeue(tasks=True), bridge.ledger()
     for label, entry in ledger.items():
         job = queue.get(label)
@@ -59,9 +59,9 @@ def test_controller_is_restarted_and_paused_during_burst(slurm: Slurm) -> None:
 
 
 def test_node_fails_with_running_jobs(slurm: Slurm) -> None:
-    """Slurm requeues them, not held, with the old pin, not to start for two minutes; the bridge takes them up again.
+    """Slurm requeues the jobs unheld, with their old pins and a two-minute delay. The bridge holds them again.
 
-    An administrator then cuts the two minutes short, and the bridge starts them on other nodes.
+    An administrator then ends the delay, and the bridge starts the jobs on other nodes.
     """
     slurm.plugin(on=True)
     with LiveBridge(slurm, "node", **QUICK) as bridge:
@@ -87,7 +87,7 @@ def test_node_fails_with_running_jobs(slurm: Slurm) -> None:
 
 
 def on_release(slurm: Slurm, job: str, command: str, timeout_s: int = 20) -> str:
-    """Run a command at the moment when a held job is released; the job's state right after it."""
+    """Run a command as soon as a held job is released, and return the job's state after the command."""
     watch = f"""
 for i in $(seq {timeout_s * 100}); do
     record=$(scontrol -o show job {job})
@@ -104,7 +104,7 @@ scontrol -o show job {job}
 
 @pytest.mark.conformance
 def test_node_is_drained_between_decision_and_start(slurm: Slurm) -> None:
-    """The start does not happen; the job is held again without its pin, and starts when the node is back."""
+    """The start fails. The job is held again without its pin, and starts when the node has returned."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "drain", **QUICK) as bridge:
         for _ in range(8):
@@ -132,7 +132,7 @@ PLANS = re.compile(r" (Reason|SchedNodeList|NtasksPerTRES|Priority)=(\S+)")
 
 
 def records(slurm: Slurm) -> dict[str, str]:
-    """Return the records of unfinished jobs, without times and Slurm's opinion of jobs without a hold."""
+    """Return the records of unfinished jobs without times, and without Slurm's plans for jobs that are not held."""
     found = {}
     for line in slurm.run("scontrol", "-o", "show", "job").splitlines():
         if "JobState=PENDING" not in line and "JobState=RUNNING" not in line:

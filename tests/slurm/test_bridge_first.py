@@ -1,4 +1,4 @@
-"""The simplest case: a user submits a job, the plug-in holds it, and the bridge starts it on the decided nodes."""
+"""Test the simplest case: a user submits a job, the plugin holds it, and the bridge starts it on the decided nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""300 mixed jobs from ordinary users, placed by the bridge: all run where decided, and no other hold changes."""
+"""Test 300 mixed jobs of ordinary users: all run on the decided nodes, and the holds of other jobs stay unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TASKS = {"array": 4, "limited array": 6}
 
 
 def submissions(count: int, seed: int) -> tuple[str, int]:
-    """Shell lines that submit `count` jobs (array tasks counted), and the number of lines; some depend on others."""
+    """Return shell lines that submit `count` jobs and array tasks, some with dependencies, and the number of lines."""
     choose = random.Random(seed)
     lines, jobs, last_seconds = [], 0, (1, 2, 2, 3)
     while jobs < count:
@@ -71,7 +71,7 @@ def test_300_mixed_jobs_complete_where_decided(slurm: Slurm, capsys: pytest.Capt
 
 
 def waiting_are(slurm: Slurm, held: list[str]) -> bool:
-    """Whether only the jobs `held` are still in the queue."""
+    """Return whether only the jobs in `held` are still in the queue."""
     return set(slurm.run("squeue", "-h", "-o", "%A").split()) == set(held)
 
 

@@ -1,4 +1,4 @@
-"""The dead-man timer without a bridge: it releases exactly the jobs that are held for the bridge."""
+"""Test the dead-man timer without a bridge: it releases exactly the jobs that are held for the bridge."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ HEARTBEAT = "/var/lib/cpsched/heartbeat"
 
 @pytest.fixture
 def waiting(slurm: Slurm) -> Iterator[Slurm]:
-    """The plugin on, no dead-man container, no heartbeat file."""
+    """Yield a cluster with the plugin on, and without a dead-man container or heartbeat file."""
     slurm.plugin(on=True)
     slurm.run("rm", "-f", HEARTBEAT)
     yield slurm
@@ -32,7 +32,7 @@ def deadman(slurm: Slurm, *arguments: str) -> str:
 
 @pytest.mark.parametrize("age_s", [None, 65, 100_000, -100_000])
 def test_stale_or_missing_heartbeat_releases_jobs(waiting: Slurm, age_s: int | None) -> None:
-    """Also one in the future: the clock was set back after the bridge had died."""
+    """A heartbeat in the future also counts as stale: the clock may be set back after the bridge has died."""
     jobs = [waiting.sbatch(), waiting.sbatch("--nodes=2"), waiting.sbatch("--gres=gpu:1", "--nodes=1")]
     array = waiting.sbatch("--array=1-3")
     if age_s is not None:
@@ -61,7 +61,7 @@ def test_keeps_holds_of_owners_and_administrators(waiting: Slurm) -> None:
 
 
 def test_keeps_hold_that_bypassed_plugin(waiting: Slurm) -> None:
-    """`scontrol requeuehold` does not pass through it: such a job is marked, and held, but not by the bridge."""
+    """`scontrol requeuehold` bypasses the plugin, so the job has the bridge's mark, but another actor holds it."""
     requeued = {}
     for user in ("alice", "root"):
         job = waiting.sbatch("--requeue", script="sleep 60")
@@ -78,7 +78,7 @@ def test_keeps_hold_that_bypassed_plugin(waiting: Slurm) -> None:
 
 
 def test_releases_jobs_known_only_to_ledger(slurm: Slurm) -> None:
-    """A job that was submitted while the plugin was off bears no mark: the dead-man asks `cpsched release-all`."""
+    """A job submitted while the plugin is off has no mark. The dead-man script releases it by `cpsched release-all`."""
     slurm.plugin(on=False)
     bridge = LiveBridge(slurm, "ledger", heartbeat="/tmp/no-heartbeat")
     fill = slurm.burst(4, "-N1", "-n16", "-t5", script="sleep 300")
@@ -100,7 +100,7 @@ def test_releases_jobs_known_only_to_ledger(slurm: Slurm) -> None:
 
 @pytest.mark.conformance
 def test_releases_array_tasks_besides_running_ones(waiting: Slurm) -> None:
-    """Requeued, and held again by the bridge with its node list still set: Slurm takes a change only by task."""
+    """While other tasks run, Slurm accepts changes of a requeued, pinned task only by its task number."""
     array = waiting.sbatch("--array=1-2", "--ntasks=2", "--requeue", script="sleep 60")
     tasks = [f"{array}_1", f"{array}_2"]
     for task in tasks:
@@ -120,7 +120,7 @@ def test_releases_array_tasks_besides_running_ones(waiting: Slurm) -> None:
 
 
 def test_releases_arrays_with_gaps(waiting: Slurm) -> None:
-    """squeue writes steps (0-177:3) and limits (%2), which scontrol does not read."""
+    """squeue prints steps (0-177:3) and limits (%2), which scontrol does not accept."""
     stepped = waiting.sbatch("--array=" + ",".join(str(3 * n) for n in range(30)) + "%20", script="true")
     mixed = waiting.sbatch("--array=1-4,7,9-15:2", script="true")
     assert "released 2 held jobs" in deadman(waiting)
@@ -131,7 +131,7 @@ def test_releases_arrays_with_gaps(waiting: Slurm) -> None:
 
 @pytest.mark.conformance
 def test_job_name_or_comment_cannot_imitate_another_job(waiting: Slurm) -> None:
-    """Newlines in them look like further lines of what squeue prints."""
+    """Line breaks in a name or comment look like further lines of squeue's output."""
     target = waiting.sbatch()
     waiting.scontrol("hold", target, user="root")
     line = f"{target:<12}{'0.0':<30}{'JobHeldUser':<30}{'bridge:wait':<20}"
@@ -143,7 +143,7 @@ def test_job_name_or_comment_cannot_imitate_another_job(waiting: Slurm) -> None:
 
 @pytest.mark.conformance
 def test_clears_bridge_node_lists_and_restores_owner_ones(waiting: Slurm) -> None:
-    """Also of jobs that the bridge had already released, onto a node that was drained in between."""
+    """A job may be released and still pending, because its node was drained in the meantime."""
     waiting.drain("n3")
     held, stuck, asked = waiting.sbatch(), waiting.sbatch(), waiting.sbatch("--nodelist=n2")
     for job in (held, stuck, asked):

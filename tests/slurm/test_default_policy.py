@@ -1,4 +1,4 @@
-"""The bridge's default policy, in its own process, makes decisions on a live Slurm.
+"""Test that the bridge's default policy makes decisions in its own process on a live Slurm.
 
 Other live tests use `easy`, which starts quickly and runs in the bridge's process. If a policy fails, the fallback
 decides and jobs still start, so only an event reports the failure.
@@ -17,7 +17,7 @@ print(json.dumps([[each.policy.dispatcher, each.failure] for each in records() i
 """
 FAILURES = "select detail from events where kind = 'fallback' and detail like 'the fallback decides:%'"
 ENOUGH = 5
-"""Rounds with a queue that the default policy decided."""
+"""Minimum number of rounds with pending jobs that the default policy decides."""
 
 
 @pytest.mark.conformance
@@ -27,7 +27,7 @@ def test_default_policy_decides_without_fallback(slurm: Slurm) -> None:
     with LiveBridge(slurm, "default", policy={}) as bridge:
 
         def decided() -> list[list[str]]:
-            """Who decided, and what went wrong, since the default's process has begun."""
+            """Return the dispatcher and error of each round since the default policy first decided."""
             found: list[list[str]] = bridge.read(DECIDED)
             names = [dispatcher for dispatcher, _ in found]
             return found[names.index(default) :] if default in names else []

@@ -1,4 +1,4 @@
-"""Jobs with dependencies, held by the bridge: they start soon after their dependencies are met, and never before."""
+"""Test held jobs with dependencies: they start soon after their dependencies are satisfied, and never earlier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("afterok", "afterany", "afternotok", "after", "aftercorr", "singleton")
 
 
 def test_each_dependency_type_starts_within_seconds(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    """The controller itself looks at the dependencies of held jobs once a minute."""
+    """slurmctld itself checks the dependencies of held jobs only once a minute."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "dependencies"):
         pairs = [_pair(slurm, kind) for kind in KINDS for _ in range(3)]
@@ -30,7 +30,7 @@ def test_each_dependency_type_starts_within_seconds(slurm: Slurm, capsys: pytest
 
 
 def _pair(slurm: Slurm, kind: str) -> tuple[str, str, str]:
-    """A job that depends on another: its id, the other's, and the kind. Of arrays a task each."""
+    """Submit a job that depends on another. Return both ids and the kind; for arrays, the ids of one task each."""
     options = ("-n1", "-t1")
     end = "exit 1" if kind == "afternotok" else "exit 0"
     script = f"sleep 2; {end}"

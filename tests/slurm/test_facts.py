@@ -1,7 +1,7 @@
-"""The behaviour of Slurm on which the bridge relies: each fact on the real cluster, without a bridge.
+"""Test the behaviour of Slurm on which the bridge relies, on a real cluster and without a bridge.
 
-If a test fails after an upgrade of Slurm, the bridge's assumptions have changed: read the test's docstring,
-then the adapter. Commands that the bridge would send run as the bridge's own user (a Slurm operator).
+If a test fails after an upgrade of Slurm, an assumption of the bridge no longer holds: read the test's docstring, then
+the adapter. Commands that the bridge would send run as the bridge's own user (a Slurm operator).
 """
 
 import time
@@ -26,7 +26,7 @@ def attempt(action):
 
 
 def start(slurm: Slurm, job: str, *nodes: str) -> str:
-    """The start transaction of the bridge: pin and release in one command; "done", or the error."""
+    """Pin and release a job in one command, as the bridge does, and return "done" or the error."""
     code = (
         f"print(json.dumps(attempt(lambda: Job({job}).modify(Wish(required_nodes={list(nodes)}, priority=RELEASE)))))"
     )
@@ -42,7 +42,7 @@ def held_job(slurm: Slurm, *options: str, script: str = "sleep 30") -> str:
 
 
 def cpus_by_node(slurm: Slurm, job: str) -> dict[str, int]:
-    """How many CPUs a running job has on each node, as the controller reports them."""
+    """Return the number of CPUs that a running job has on each node, as the controller reports it."""
     shares: dict[str, int] = {}
     for word in slurm.run("scontrol", "--oneliner", "--details", "show", "job", job).split():
         if word.startswith("Nodes="):
@@ -58,7 +58,7 @@ def cpus_by_node(slurm: Slurm, job: str) -> dict[str, int]:
 
 
 def test_one_command_pins_and_releases(slurm: Slurm) -> None:
-    """A held job runs on the chosen node after one modify with required_nodes and priority INFINITE."""
+    """A single change of required_nodes and priority (INFINITE) starts a held job on the chosen node."""
     job = held_job(slurm)
     assert start(slurm, job, "n3") == "done"
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -66,7 +66,7 @@ def test_one_command_pins_and_releases(slurm: Slurm) -> None:
 
 
 def test_multi_node_start_is_exact(slurm: Slurm) -> None:
-    """Node list, number of nodes and tasks per node together give exactly that many tasks on each of those nodes."""
+    """A node list with a node count and tasks per node gives each of these nodes exactly that number of tasks."""
     job = held_job(slurm, "--ntasks=6")
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n1,n2,n4", "NumNodes=3-3", "TasksPerNode=2", user="cpsched")
     slurm.scontrol("release", job, user="cpsched")
@@ -75,7 +75,7 @@ def test_multi_node_start_is_exact(slurm: Slurm) -> None:
 
 
 def test_slurm_fills_first_node_without_tasks_per_node(slurm: Slurm) -> None:
-    """Six tasks pinned to two nodes are split 5 and 1, so a different split has to be asked for."""
+    """Six tasks pinned to two nodes are split 5 and 1, so the bridge must request any other split."""
     job = held_job(slurm, "--ntasks=6", "--nodes=2")
     assert start(slurm, job, "n1", "n2") == "done"
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -83,7 +83,7 @@ def test_slurm_fills_first_node_without_tasks_per_node(slurm: Slurm) -> None:
 
 
 def test_slurm_may_use_fewer_nodes_without_node_count(slurm: Slurm) -> None:
-    """Three tasks pinned to three nodes without --nodes run on one of them: the number of nodes must be set as well."""
+    """Three tasks pinned to three nodes run on one node without --nodes, so the bridge must also set a node count."""
     job = held_job(slurm, "--ntasks=3")
     assert start(slurm, job, "n1", "n2", "n3") == "done"
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -102,7 +102,7 @@ def test_gpus_are_on_pinned_node(slurm: Slurm) -> None:
 
 
 def test_pin_of_released_pending_job_can_be_moved(slurm: Slurm) -> None:
-    """The pin of a pending, released job can be moved: pending is what counts, not held."""
+    """Slurm accepts a new node list for any pending job, whether it is held or not."""
     slurm.drain("n1")
     job = slurm.sbatch("--nodelist=n1", "--time=10", script="sleep 30")
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
@@ -120,7 +120,7 @@ def test_rejects_unknown_node(slurm: Slurm) -> None:
 
 
 def test_drained_node_leaves_job_pending_and_others_start(slurm: Slurm) -> None:
-    """ReqNodeNotAvail; a later job on another node still starts; hold and clear bring everything back."""
+    """A job pinned to a drained node waits with ReqNodeNotAvail, until the bridge holds it and clears its pin."""
     slurm.drain("n1")
     stuck, other = held_job(slurm), held_job(slurm)
     assert start(slurm, stuck, "n1") == "done"
@@ -143,7 +143,7 @@ def test_full_node_leaves_job_pending(slurm: Slurm) -> None:
 
 
 def test_slurm_holds_job_with_impossible_pin(slurm: Slurm) -> None:
-    """A GPU job pinned to a node without GPUs: BadConstraints, priority 0."""
+    """Slurm itself holds a GPU job pinned to a node without GPUs, with the reason BadConstraints."""
     job = held_job(slurm, "--nodes=1", "--gres=gpu:1")
     start(slurm, job, "n1")
     slurm.wait_until(lambda: slurm.job(job).reason == "BadConstraints", 15, "the reason says so")
@@ -151,7 +151,7 @@ def test_slurm_holds_job_with_impossible_pin(slurm: Slurm) -> None:
 
 
 def test_start_of_cancelled_job_is_error(slurm: Slurm) -> None:
-    """The start of a job that is gone is an error, never a new life."""
+    """Starting a cancelled job is an error and does not revive the job."""
     job = held_job(slurm)
     slurm.run("scancel", job, user="alice")
     assert start(slurm, job, "n1") != "done"
@@ -162,7 +162,7 @@ def test_start_of_cancelled_job_is_error(slurm: Slurm) -> None:
 
 
 def test_hold_of_running_job_changes_nothing(slurm: Slurm) -> None:
-    """It runs on, and shows priority 0 and JobHeldAdmin: state decides, never the reason."""
+    """The job continues to run with priority 0 and JobHeldAdmin, so only its state shows that it is not held."""
     job = slurm.sbatch("--time=10", script="sleep 4")
     slurm.wait_for_state(job, "RUNNING", 10)
     outcome = slurm.python(PYSLURM + f"print(json.dumps(attempt(lambda: Job({job}).hold())))")
@@ -187,7 +187,7 @@ def test_owner_cannot_release_admin_hold(slurm: Slurm) -> None:
 
 @pytest.mark.parametrize("empty", ["[]", "''"])
 def test_empty_node_list_from_pyslurm_clears_nothing(slurm: Slurm, empty: str) -> None:
-    """It is sent as no change at all; scontrol's empty ReqNodeList does clear."""
+    """pyslurm does not send an empty node list as a change, but scontrol's empty ReqNodeList clears the list."""
     job = held_job(slurm)
     code = f"a = attempt(lambda: Job({job}).modify(Wish(required_nodes=['n2'])))\n"
     code += f"b = attempt(lambda: Job({job}).modify(Wish(required_nodes={empty})))\n"
@@ -210,7 +210,7 @@ def test_one_scontrol_releases_many_jobs(slurm: Slurm) -> None:
 
 
 def test_pending_array_is_one_record(slurm: Slurm) -> None:
-    """Its waiting tasks are in array_tasks_waiting; releasing one task by scontrol splits that one off."""
+    """The array's record lists its waiting tasks, and releasing a single task by scontrol splits off that task."""
     array = held_job(slurm, "--array=1-4")
     code = "import json, pyslurm; j = pyslurm.Jobs.load()\n"
     code += f"print(json.dumps([x.array_tasks_waiting for x in j.values() if x.array_id == {array}]))"
@@ -239,7 +239,7 @@ def test_change_by_array_id_changes_all_pending_tasks(slurm: Slurm) -> None:
 
 
 def test_job_is_requeued_without_hold_after_node_failure(slurm: Slurm) -> None:
-    """PENDING, without a hold, with the old node list: the bridge must hold it again and clear the list."""
+    """The requeued job is not held and keeps its old node list, so the bridge must hold it and clear the list."""
     job = held_job(slurm, script="sleep 300")
     start(slurm, job, "n2")
     slurm.wait_for_state(job, "RUNNING", 10)
@@ -252,7 +252,7 @@ def test_job_is_requeued_without_hold_after_node_failure(slurm: Slurm) -> None:
 
 
 def test_restarted_controller_keeps_holds_and_pins(slurm: Slurm) -> None:
-    """An orderly restart saves everything."""
+    """slurmctld saves its state before an orderly restart."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
     slurm.restart("slurmctld")
@@ -262,7 +262,7 @@ def test_restarted_controller_keeps_holds_and_pins(slurm: Slurm) -> None:
 
 
 def test_killed_controller_loses_only_last_seconds(slurm: Slurm) -> None:
-    """It saves its state every few seconds: a pin just before SIGKILL was seen lost, one of ten seconds ago stays."""
+    """slurmctld saves its state every few seconds, so SIGKILL loses only the changes of the last seconds."""
     job = held_job(slurm)
     slurm.scontrol("update", f"JobId={job}", "ReqNodeList=n2", user="cpsched")
     time.sleep(10)
@@ -278,7 +278,7 @@ def test_killed_controller_loses_only_last_seconds(slurm: Slurm) -> None:
 
 
 def test_operator_permissions(slurm: Slurm) -> None:
-    """Hold, pin, comment, re-rank, requeue, release and cancel the jobs of others."""
+    """An operator may hold, pin, comment, prioritize, requeue, release and cancel other users' jobs."""
     job = slurm.sbatch("--time=10", "--begin=now+1hour", script="sleep 30")
     for change in ("Comment=seen", "ReqNodeList=n2", "ReqNodeList=", "SiteFactor=5", "TimeLimit=5", "NumNodes=1-1"):
         slurm.scontrol("update", f"JobId={job}", change, user="cpsched")
@@ -293,7 +293,7 @@ def test_operator_permissions(slurm: Slurm) -> None:
 
 
 def test_operator_cannot_write_admin_comments_or_manage_users(slurm: Slurm) -> None:
-    """Write admin comments, or administer users."""
+    """The bridge's marks are admin comments, which only the plugin and administrators may write."""
     job = slurm.sbatch("--hold", "--time=10")
     slurm.refused("scontrol", "update", f"JobId={job}", "AdminComment=x", user="cpsched")
     slurm.refused("sacctmgr", "--immediate", "modify", "user", "alice", "set", "AdminLevel=Operator", user="cpsched")

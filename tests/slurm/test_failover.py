@@ -1,5 +1,5 @@
-"""A controller that dies while jobs run: the bridge continues with the backup controller, and later with the first
-one.
+"""Test a controller that dies while jobs run: the bridge continues with the backup controller, and later with the
+first controller.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 
 TAKES_OVER_S = 6
-"""SlurmctldTimeout: how long the backup waits for the first controller."""
+"""SlurmctldTimeout: seconds for which the backup controller waits for the first controller."""
 
 
 def test_bridge_continues_with_backup_controller(slurm: Slurm) -> None:
-    """No job is lost, started twice, or held without a holder, with either controller."""
+    """With either controller, no job is lost, started twice, or left held by a bridge that does not manage it."""
     with slurm.backup_controller(TAKES_OVER_S):
         slurm.plugin(on=True)
         slurm.head = "n1"
@@ -39,9 +39,9 @@ def test_bridge_continues_with_backup_controller(slurm: Slurm) -> None:
 
 
 def is_back(slurm: Slurm) -> bool:
-    """Whether the first controller is in charge again. It is started where it does not run, as a supervisor would.
+    """Return whether the first controller is in control again; start it if it does not run, as a supervisor would.
 
-    The backup takes half a minute and more to let go, and a controller that is not let in ends.
+    The backup yields control only after more than half a minute. Until then, the first controller exits when started.
     """
     slurm.start("slurmctld")
     return slurm.controllers() == ["UP", "UP"] and answers(slurm)

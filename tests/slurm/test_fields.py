@@ -1,4 +1,4 @@
-"""The fields that this release prints: each must be in one of the adapter's lists (`scontrol_field_uses`).
+"""Test that each field this release prints is in one of the adapter's lists (`scontrol_field_uses`).
 
 A new release may print new fields. Add each to the list that states how the adapter uses it. An object with an unlisted
 field is unmanaged.
@@ -33,7 +33,7 @@ def test_every_printed_field_is_known(slurm: Slurm, kind: str) -> None:
 @pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="this release does not list its columns")
 @pytest.mark.parametrize("tool", KNOWN_COLUMNS)
 def test_every_squeue_and_sinfo_column_is_known(cluster: Slurm, tool: str) -> None:
-    """`-O ALL` prints some of them only, and squeue has no such option."""
+    """`--helpFormat` lists all columns. sinfo's `-O ALL` prints only some of them, and squeue does not accept it."""
     assert not set(cluster.run(tool, "--helpFormat").split()) - KNOWN_COLUMNS[tool]
 
 

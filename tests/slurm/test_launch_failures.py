@@ -1,4 +1,4 @@
-"""A node that cannot launch a job, and a killed controller: jobs that Slurm holds are reported as held by Slurm."""
+"""Test launch failures and a killed controller: jobs that Slurm holds are reported as held by Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELD = "launch failed requeued held"
 
 @contextmanager
 def failing_prolog(slurm: Slurm) -> Iterator[None]:
-    """Every job's prolog fails; nodes are drained for that, and come back at the end."""
+    """Make every job's prolog fail, which drains the nodes, and resume the nodes at the end."""
     slurm.run("sh", "-c", f"printf '#!/bin/sh\\nexit 1\\n' >{PROLOG} && chmod 755 {PROLOG}", service="n1")
     try:
         with slurm.configured(f"Prolog={PROLOG}", nodes=True):
@@ -46,12 +46,12 @@ def test_job_with_failed_prolog_is_left_without_pin(slurm: Slurm) -> None:
 
 
 def test_no_job_stays_pinned_after_controller_kill(slurm: Slurm) -> None:
-    """What it had started and not saved, Slurm starts again, and holds where the node still runs it.
+    """Slurm restarts jobs whose start was not saved, and holds them if a node still runs them.
 
-    Of 41 jobs it held 16 without a bridge, all that had started, and drained the four nodes. What it had cancelled and
-    not saved, it starts again as well.
+    Without a bridge, Slurm held all 16 of 41 jobs that had started, and drained the four nodes. Slurm also restarts
+    jobs whose cancellation was not saved.
     """
-    slurm.restart("slurmctld")  # in order once: a controller that has never saved its accounting cannot begin again
+    slurm.restart("slurmctld")  # a controller that has never saved its accounting data cannot start again
     slurm.plugin(on=True)
     with LiveBridge(slurm, "killed") as bridge:
         full = slurm.burst(4, "-N1", "-n16", "-t3", script="sleep 170")

@@ -1,4 +1,4 @@
-"""User and QOS limits, as at most sites: the behaviour of Slurm itself."""
+"""Test that Slurm itself applies user and QOS limits on the test cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.slurm.harness import Slurm, wait_until
 
 
 def test_association_limits_apply_on_test_cluster(slurm: Slurm) -> None:
-    """Of Slurm alone: a job over a limit waits, with a reason that names the limit."""
+    """Without a bridge, a job over a limit waits with a reason that names the limit."""
     slurm.limit("alice", MaxJobs="2")
     jobs = slurm.burst(4, "-n1", "-t1", script="sleep 20")
     wait_until(lambda: sorted(slurm.states(jobs).values()) == ["PENDING"] * 2 + ["RUNNING"] * 2, 20, "two of four run")

@@ -1,4 +1,4 @@
-"""Starts while slurmctld limits a user's calls: no start fails, is lost, or takes for ever."""
+"""Test starts while slurmctld limits a user's calls: no start fails, is lost, or takes forever."""
 
 import pytest
 
@@ -12,9 +12,9 @@ JOBS = 40
 @pytest.mark.conformance
 @pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="slurmctld limits calls from 23.02 on")
 def test_burst_starts_under_slurm_rate_limit(slurm: Slurm) -> None:
-    """Slurm's defaults: 30 calls, and 2 more each second. No start fails, and a cycle needs no more than there are.
+    """No start fails under Slurm's default limit: 30 calls, and 2 more per second.
 
-    Slurm's commands are chosen even where pyslurm works: it does not keep to the limit.
+    The bridge chooses Slurm's commands even if pyslurm works, because pyslurm does not respect the limit.
     """
     with slurm.configured(LIMITED):
         slurm.plugin(on=True)

@@ -1,4 +1,4 @@
-"""Who may change which field of a job: the basis of the marks set by job_submit.lua, and attempts to forge them.
+"""Test which user may change which field of a job, and that no user can forge the marks that job_submit.lua sets.
 
 `docs/safety.md` states the rule. A field counts as proof only if Slurm rejects changes to it by every ordinary user.
 """
@@ -14,7 +14,7 @@ import pytest
 from tests.slurm.harness import Slurm
 
 USERS = ("alice", "cpsched", "root")
-"""The job's owner, a Slurm operator, an administrator."""
+"""The job's owner, a Slurm operator, and an administrator."""
 
 ALL, OPERATORS, ADMINISTRATORS = ["yes", "yes", "yes"], ["no", "yes", "yes"], ["no", "no", "yes"]
 
@@ -65,14 +65,14 @@ for field, value in json.loads(sys.argv[1]).items():
         told[field] = str(error)
 print(json.dumps(told))
 """
-"""A submission past sbatch, by the library: everything that the protocol can carry, as any user can send it."""
+"""Code that submits through the library instead of sbatch, as any user can, with any field of the protocol."""
 
 PLUGIN = ("on", "off", "absent")
 
 
 @pytest.fixture(params=PLUGIN)
 def plugin(slurm: Slurm, request: pytest.FixtureRequest) -> Iterator[tuple[Slurm, str]]:
-    """The cluster with the plugin on, switched off, and not configured at all."""
+    """Yield the cluster with the plugin on, switched off, or not configured."""
     slurm.plugin(on=request.param == "on")
     if request.param == "absent":
         with slurm.without_plugin():
@@ -83,19 +83,19 @@ def plugin(slurm: Slurm, request: pytest.FixtureRequest) -> Iterator[tuple[Slurm
 
 
 def may_each(slurm: Slurm, user: str, commands: list[list[str]]) -> list[str]:
-    """Whether each command of a user succeeds, yes or no; all in one shell."""
+    """Run a user's commands in one shell, and return whether each succeeds (yes or no)."""
     lines = [f"{shlex.join(command)} >/dev/null 2>&1 </dev/null && echo yes || echo no" for command in commands]
     return slurm.run("bash", "-s", user=user, stdin="\n".join(lines)).split()
 
 
 def fields(slurm: Slurm, job: str) -> dict[str, str]:
-    """A job's record but for what its own scheduler notes there as time passes."""
+    """Return a job's record without the fields that Slurm's scheduler changes as time passes."""
     noted = ("AccrueTime", "LastSchedEval", "Scheduler", "Reason")
     return {name: value for name, value in slurm.record(job).items() if name not in noted}
 
 
 def test_user_permissions_on_pending_job(plugin: tuple[Slurm, str]) -> None:
-    """The same with the plugin on, off and absent: on a job of alice's that waits, is held or was left alone."""
+    """Permissions on a pending job are the same with the plugin on, off and absent."""
     slurm, _ = plugin
     seen: dict[str, list[str]] = {change: [] for change in WRITERS}
     for user in USERS:
@@ -107,7 +107,7 @@ def test_user_permissions_on_pending_job(plugin: tuple[Slurm, str]) -> None:
 
 
 def test_only_operators_set_priority(plugin: tuple[Slurm, str]) -> None:
-    """And for a held job without an adviser: it is refused for every caller."""
+    """For a job that the plugin holds, a change of the priority is rejected for every user."""
     slurm, state = plugin
     jobs = slurm.burst(3, "--begin=now+1hour", "--time=2")
     seen = []
@@ -127,7 +127,7 @@ def test_no_user_changes_job_of_another(plugin: tuple[Slurm, str]) -> None:
 
 
 def test_submission_cannot_set_marks(plugin: tuple[Slurm, str]) -> None:
-    """An admin comment or a site factor of one's own choice: refused, or without effect."""
+    """A user's own admin comment is rejected, and a user's own site factor has no effect."""
     slurm, state = plugin
     fields = {"admin_comment": "bridge:wait", "site_factor": 500, "nice": -5, "priority": 4000, "extra": "bridge:wait"}
     told = slurm.python(SUBMIT, json.dumps(fields), user="alice")
@@ -142,7 +142,7 @@ def test_submission_cannot_set_marks(plugin: tuple[Slurm, str]) -> None:
 
 
 def test_long_user_comment_does_not_prevent_hold(slurm: Slurm) -> None:
-    """Slurm refuses a comment of more than 1,024 bytes, and with it the hold whose mark made it longer."""
+    """Slurm rejects a hold if its mark extends the comment beyond 1,024 bytes, so the plugin truncates the comment."""
     slurm.plugin(on=True)
     for size in (1000, 1024):
         job = slurm.sbatch("--begin=now+1hour", "--comment=" + "ä" * (size // 2))
@@ -155,7 +155,7 @@ def test_long_user_comment_does_not_prevent_hold(slurm: Slurm) -> None:
 
 
 def test_requeuehold_is_no_hold_of_bridge(slurm: Slurm) -> None:
-    """The plugin does not see it. Its owner may release it, but not an administrator's hold."""
+    """The plugin does not see a requeuehold. The owner may release it, but may not release an administrator's hold."""
     slurm.plugin(on=True)
     job = slurm.sbatch("--requeue", script="sleep 60")
     slurm.scontrol("release", job, user="cpsched")

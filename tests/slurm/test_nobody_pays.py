@@ -1,8 +1,8 @@
-"""Jobs that cannot start, of more than thirty kinds, together with another user's ordinary jobs.
+"""Test more than thirty kinds of jobs that cannot start, together with another user's ordinary jobs.
 
-There are a hundred such jobs, or the number in CPSCHED_HOPELESS_JOBS. All ordinary jobs run, and the bridge stays in
-control. Slurm accepts jobs that it will never start if EnforcePartLimits is NO (the default), and if the submit plug-in
-holds a job that it would otherwise reject.
+There are 100 jobs that cannot start, or the number in CPSCHED_HOPELESS_JOBS. All ordinary jobs run, and the bridge
+stays in control. Slurm accepts jobs that it will never start if EnforcePartLimits is NO (the default), and if the
+submit plugin holds a job that Slurm would otherwise reject.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ KINDS = (
     *("-N9", "-N1 -n99", "-N1 -c64", "-N1 --mem=1T", "-N1 --gres=gpu:9", "-N1 -C cpu --gres=gpu:1"),
     *("-N1 -x n[1-4]", "-N1 --mincpus=64", "-N1 --tmp=1T", "-N2 --ntasks-per-node=17", "-N1 -w n1 -n17"),
 )
-"""Options of sbatch. A kind that Slurm refuses at once is none of the bridge's."""
+"""Options of sbatch. Kinds that Slurm rejects at submission never reach the bridge."""
 COUNT = int(os.environ.get("CPSCHED_HOPELESS_JOBS", "100"))
-"""How many jobs are submitted that cannot start."""
+"""Number of submitted jobs that cannot start."""
 
 
 @pytest.fixture
 def site(slurm: Slurm) -> Iterator[Slurm]:
-    """Partitions and QOS that shut people out, a reservation of tomorrow, licenses that are in use."""
+    """Create partitions and QOS that exclude users, and a reservation for tomorrow."""
     sacctmgr, before = ("sacctmgr", "--immediate"), ["normal", "pair", "cores", "quick"]
     of_alice = (*sacctmgr, "modify", "user", "where", "name=alice", "set")
     try:
@@ -83,7 +83,7 @@ def site(slurm: Slurm) -> Iterator[Slurm]:
 
 
 def flood(slurm: Slurm, facts: dict[str, str]) -> dict[str, str]:
-    """Jobs of Alice, kind after kind in turn: the kind of each that Slurm takes."""
+    """Submit jobs of all kinds as alice, and return the kind of each accepted job by its id."""
     options = [kind.format(**facts) for kind in KINDS]
     lines = [f"sbatch --parsable -o /dev/null -t5 {each} --wrap 'sleep 1' 2>/dev/null || echo" for each in options]
     turns = -(-COUNT // len(KINDS))
@@ -93,7 +93,7 @@ def flood(slurm: Slurm, facts: dict[str, str]) -> dict[str, str]:
 
 
 def ordinary(slurm: Slurm, count: int) -> list[str]:
-    """Bob's jobs, of four shapes."""
+    """Submit jobs of four shapes as bob, and return their ids."""
     shapes = ["-n1", "-n4", "-N2 -n4", "-N1 --mem=2G"]
     return [
         job for shape in shapes for job in slurm.burst(count // 4, *shape.split(), "-t1", script="sleep 2", user="bob")
@@ -101,7 +101,7 @@ def ordinary(slurm: Slurm, count: int) -> list[str]:
 
 
 def wait_until_completed(slurm: Slurm, jobs: list[str], timeout_s: float) -> None:
-    """By the accounting records: the controller forgets jobs after five minutes."""
+    """Wait until accounting shows all jobs as completed, because the controller purges jobs after five minutes."""
 
     def completed() -> bool:
         records = slurm.sacct(jobs)
@@ -111,7 +111,7 @@ def wait_until_completed(slurm: Slurm, jobs: list[str], timeout_s: float) -> Non
 
 
 def waits_s(slurm: Slurm, jobs: list[str]) -> list[int]:
-    """How long each of these jobs waited, the longest last."""
+    """Return the wait times of these jobs in seconds, in ascending order."""
     records = slurm.sacct(jobs).values()
     return sorted(each.start_s - each.submit_s for each in records if each.start_s is not None)
 
@@ -173,7 +173,7 @@ def test_every_slurm_reason_is_in_table(cluster: Slurm) -> None:
 
 
 def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> None:
-    """So it is the bridge that has to read AllowAccounts and DenyAccounts: PartitionConfig shows who was never held."""
+    """Only jobs that were never held show PartitionConfig, so the bridge must read AllowAccounts and DenyAccounts."""
     slurm = site
     partitions = ("allow-account", "deny-account")
     never_held = [slurm.sbatch("-p", name, "-n1", "-t1") for name in partitions]
@@ -188,7 +188,7 @@ def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> 
 
 
 def test_readmitted_job_starts(site: Slurm) -> None:
-    """An account below one that a partition takes may use it; a QOS that is let in later is tried again."""
+    """A partition that allows an account also allows its child accounts. A QOS may be allowed later."""
     slurm = site
     slurm.plugin(on=True)
     slurm.scontrol("update", "PartitionName=allow-account", "AllowAccounts=root")

@@ -1,4 +1,4 @@
-"""Parts of the cluster that fail and recover while jobs run: first under Slurm alone, then with the bridge."""
+"""Test parts of the cluster that fail and recover while jobs run, under Slurm alone and with the bridge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK = {"options": {"deadline_s": 5.0}, "cycle": {"max_backoff_s": 4.0}, "start
 
 @pytest.mark.parametrize("service", ["slurmdbd", "mariadb"])
 def test_accounting_outage_with_slurm_alone(slurm: Slurm, service: str) -> None:
-    """The controller goes on without accounting, and delivers what it has kept when accounting is back."""
+    """The controller continues without accounting, and delivers the records when accounting is back."""
     before = slurm.burst(3, "-n1", "-t1", script="sleep 1")
     with slurm.without(service):
         during = slurm.burst(6, "-n1", "-t1", script="sleep 1")
@@ -63,7 +63,7 @@ def test_many_reconfigurations_lose_no_job(slurm: Slurm) -> None:
 
 
 def test_flapping_node_loses_no_job(slurm: Slurm) -> None:
-    """Down and up again, several times, while jobs flow: all of them end, on whatever nodes."""
+    """All jobs end, on any nodes, although a node goes down and up several times."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "flap", **QUICK) as bridge:
         jobs: list[str] = []
@@ -71,7 +71,7 @@ def test_flapping_node_loses_no_job(slurm: Slurm) -> None:
             jobs += slurm.burst(4, "-n4", "-t1", "--requeue", script="sleep 1")
             slurm.scontrol("update", "NodeName=n2", "State=DOWN", "Reason=flap")
             time.sleep(1)
-            # It may have registered and come back by itself.
+            # The node may have registered and resumed by itself.
             slurm.run("scontrol", "update", "NodeName=n2", "State=RESUME", check=False)
         wait_until(lambda: all_over_or_due(slurm, jobs), 120, "all jobs have run, or wait for Slurm's two minutes", 1.0)
         bridge.wait_for_rounds(2)
@@ -79,14 +79,14 @@ def test_flapping_node_loses_no_job(slurm: Slurm) -> None:
 
 
 def all_over_or_due(slurm: Slurm, jobs: list[str]) -> bool:
-    """A job whose node went down is requeued by Slurm, not to start for two minutes: such a one need not have run."""
+    """Return whether all jobs have completed, except those that Slurm requeued with a delay of two minutes."""
     seen = slurm.squeue()
     return all(seen[j].state == "COMPLETED" or slurm.record(j).get("Restarts", "0") != "0" for j in jobs if j in seen)
 
 
 @pytest.mark.conformance
 def test_maintenance_reservation_made_while_jobs_flow(slurm: Slurm) -> None:
-    """Nodes under it get no new jobs, and jobs that run there go on."""
+    """Reserved nodes get no new jobs, and running jobs continue on them."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "maintenance", **QUICK) as bridge:
         running = slurm.burst(4, "-N1", "-n8", "-t2", script="sleep 15")
@@ -102,7 +102,7 @@ def test_maintenance_reservation_made_while_jobs_flow(slurm: Slurm) -> None:
 
 
 def test_partition_is_down_and_up_again(slurm: Slurm) -> None:
-    """Its jobs wait, those of others run, and its jobs run when it is back."""
+    """Jobs in the partition wait until it is up again, and jobs in other partitions run."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "partition", **QUICK) as bridge, slurm.partition("gpu", "DOWN"):
         bridge.wait_for_rounds(2)

@@ -1,8 +1,8 @@
-"""A node is removed from slurm.conf while jobs have the bridge's node lists, and slurmctld restarts.
+"""Test the removal of a node from slurm.conf while jobs have the bridge's node lists.
 
-Slurm fails every job whose `ReqNodeList` contains such a node. `docs/safety.md` describes this, and how to remove a
-node. The first test checks that page. The second test shows that a restarted bridge removes such lists, and the third
-that a job held by its owner also loses its list.
+When slurmctld restarts, it fails every job whose `ReqNodeList` contains the removed node. `docs/safety.md` describes
+this, and how to remove a node. The first test checks that page. The second test shows that a restarted bridge removes
+these lists, and the third that a job held by its owner also loses its list.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tests.slurm.bridges import FIRST_CYCLE_S, LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 
 CYCLE_S = 4.0
-"""So far apart that a test can kill the bridge before it looks at its last start."""
+"""Seconds between cycles, which leave time to kill the bridge before it checks its last start."""
 SLOW = {"cycle": {"interval_s": CYCLE_S}, "options": {"site_policy": False}}
-"""Without the site's policy the bridge does not know of a limit: it starts a job that Slurm then keeps waiting."""
+"""Settings without the site's policy, so that the bridge ignores a limit and starts a job that Slurm does not start."""
 SMALL = ("-p", "short", "-n2", "-t30", "--requeue")
-"""Partition short has n1 and n2."""
+"""Options of a job on n1 or n2, the nodes of partition short."""
 
 
 @pytest.fixture
 def killed(slurm: Slurm) -> Iterator[tuple[LiveBridge, dict[str, str]]]:
-    """A bridge that was killed right after a start, and jobs by what they do; n1 is full, so that n2 was chosen."""
+    """Yield a bridge killed right after a start, and the jobs by name; n1 is full, so the bridge chose n2."""
     jobs = {
         "fills n1": slurm.sbatch("-p", "short", "-w", "n1", "-n16", "-t30", script="sleep 1800", user="bob"),
         "meets the limit": slurm.sbatch("-w", "n3", "-n1", "-t30", script="sleep 1800"),
@@ -72,13 +72,13 @@ def test_slurm_drops_only_jobs_pinned_by_dead_bridge(slurm: Slurm, killed: tuple
 def test_restarted_bridge_removes_old_pins_and_jobs_survive(
     slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]
 ) -> None:
-    """The start that did not happen, and a job that was requeued while no bridge was there."""
+    """One job has a pin from a start that failed, and one was requeued while no bridge ran."""
     bridge, jobs = killed
     ours = [jobs["waits pinned"], jobs["runs pinned"]]
     slurm.scontrol("requeue", jobs["runs pinned"])
     slurm.wait_for_state(jobs["runs pinned"], "PENDING")
     assert [slurm.job(job).required_nodes for job in ours] == ["n2", "n2"]
-    slurm.drain("n2")  # as the page asks: nothing is started there any more
+    slurm.drain("n2")  # as the page requires, so that no job starts there any more
     bridge.start(wait=False)
     began_s = time.monotonic()
     wait_until(lambda: not any(slurm.job(job).required_nodes for job in ours), FIRST_CYCLE_S, "no lists")
@@ -101,7 +101,7 @@ def test_restarted_bridge_removes_old_pins_and_jobs_survive(
 
 
 def test_removes_pin_of_owner_held_job_and_keeps_hold(slurm: Slurm, killed: tuple[LiveBridge, dict[str, str]]) -> None:
-    """By `release-all`, so that the job outlives its node."""
+    """`release-all` clears the pin, so that the job survives the removal of its node."""
     bridge, jobs = killed
     held = jobs["waits pinned"]
     slurm.run("scontrol", "hold", held, user="alice")

@@ -1,4 +1,4 @@
-"""job_submit.lua on the real controller: which jobs are held at submission, who may release them, and the kinds of
+"""Test job_submit.lua on a real controller: which jobs it holds at submission, who may release them, and the marks of
 holds.
 """
 
@@ -62,7 +62,7 @@ def test_owner_cannot_release_job_waiting_for_bridge(plugin: Slurm) -> None:
 
 
 def test_job_submitted_held_belongs_to_owner(plugin: Slurm) -> None:
-    """Marked as such; the bridge's release is refused; the owner's release hands it to the bridge, still held."""
+    """The plugin rejects the bridge's release of the job. The owner's release leaves the job held for the bridge."""
     job = plugin.sbatch("--hold", "--comment=my words")
     assert plugin.job(job).comment == "bridge:user-held my words"
     plugin.refused("scontrol", "release", job, user="cpsched")

@@ -1,4 +1,4 @@
-"""Preemption by Slurm in control mode: preemptors start as without the bridge, and preempted jobs run again."""
+"""Test preemption in control mode: preemptors start, and preempted jobs run again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = {"start": {"timeout_s": 8}}
 
 @contextmanager
 def preempting(slurm: Slurm, mode: str) -> Iterator[None]:
-    """QOS `high` preempts QOS `low`."""
+    """Configure Slurm so that QOS `high` preempts QOS `low`."""
     for words in ("low", "high set Preempt=low Priority=100 PreemptMode=cluster"):
         slurm.run("sacctmgr", "--immediate", "add", "qos", *words.split(), check=False)
     slurm.run("sacctmgr", "--immediate", "modify", "user", "alice", "set", "QOS+=low,high", check=False)
@@ -53,7 +53,7 @@ def test_held_preemptor_starts_and_victims_survive(slurm: Slurm, mode: str) -> N
 
 @pytest.mark.parametrize("mode", ["REQUEUE", "CANCEL"])
 def test_bridge_stops_job_that_loses_least_work(slurm: Slurm, mode: str) -> None:
-    """Slurm would stop the first of two equal jobs. The second has run for less time, so stopping it loses less."""
+    """Slurm would stop the first of two equal jobs. Stopping the second loses less work, because it started later."""
     slurm.plugin(on=True)
     settings = {"preemption": {"choose": True}, "options": {"site_policy": True}, **QUICK}
     with preempting(slurm, mode), LiveBridge(slurm, f"choose-{mode.lower()}", **settings) as bridge:

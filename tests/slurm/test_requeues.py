@@ -1,4 +1,4 @@
-"""Requeued jobs: by hand, in large numbers, and as array tasks with running siblings."""
+"""Test requeued jobs: single, in large numbers, and as array tasks with running siblings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK = {"start": {"timeout_s": 8}}
 
 @pytest.mark.conformance
 def test_requeued_array_task_runs_again_with_sibling(slurm: Slurm) -> None:
-    """Under the bare number of its array every change of the task would be refused while the sibling runs."""
+    """While the sibling runs, Slurm would reject any change of the task under the array's own number."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "array-task", **QUICK) as bridge:
         began = "~/began-${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
@@ -26,7 +26,7 @@ def test_requeued_array_task_runs_again_with_sibling(slurm: Slurm) -> None:
         wait_until(lambda: "No such" not in slurm.run("bash", "-c", look, check=False), 30, "its script runs")
         time.sleep(1)
         slurm.scontrol("requeue", tasks[1])
-        time.sleep(3)  # the nodes refuse what begins in the second of the requeue ("credential revoked", 22.05)
+        time.sleep(3)  # nodes reject a job that starts in the second of its requeue ("credential revoked", 22.05)
         _may_begin(slurm, tasks[1])
         wait_until(lambda: _states(slurm, tasks) == ["RUNNING"] * 2, 30, "the task runs again")
         assert slurm.record(tasks[1])["Restarts"] == "1"
@@ -47,7 +47,7 @@ def test_pause_releases_requeued_array_task(slurm: Slurm) -> None:
 
 
 def test_many_requeues_lose_no_job(slurm: Slurm) -> None:
-    """Jobs and tasks of arrays, each requeued twice while it runs: all of them end in the end, each where decided."""
+    """Jobs and array tasks that are requeued twice while they run still complete on the decided nodes."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "requeues", **QUICK) as bridge:
         jobs = slurm.burst(6, "-n2", "-t1", "--requeue", script="sleep 3")
@@ -66,7 +66,7 @@ def test_many_requeues_lose_no_job(slurm: Slurm) -> None:
 
 
 def _may_begin(slurm: Slurm, job: str) -> None:
-    """Slurm lets a requeued job wait for two minutes: not longer than the test."""
+    """End the two-minute delay that Slurm gives a requeued job."""
 
     def moved() -> bool:
         slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)

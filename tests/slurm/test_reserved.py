@@ -1,4 +1,4 @@
-"""Reserved cores stay free of other jobs, and no job waits for ever for resources that only Slurm can allocate."""
+"""Test that reserved cores stay free of other jobs, and that no job waits forever for resources only Slurm can give."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reserve(slurm: Slurm, name: str, *words: str, start: str = "now", users: str
 
 
 def reserved_cores(slurm: Slurm) -> dict[str, int]:
-    """How many cores of each node are reserved, all lists having two numbers at most."""
+    """Return the number of reserved cores by node; each core list has at most two numbers per range."""
     shown = slurm.run("scontrol", "show", "reservation")
     found = {}
     for line in shown.splitlines():
@@ -28,7 +28,7 @@ def reserved_cores(slurm: Slurm) -> dict[str, int]:
 
 @pytest.mark.conformance
 def test_cores_besides_reserved_ones_are_used(slurm: Slurm) -> None:
-    """Eight cores of four nodes are reserved: four jobs of what is left run at once, a larger one waits."""
+    """With eight cores of four nodes reserved, four jobs fill the other cores at once, and a larger job waits."""
     slurm.plugin(on=True)
     reserve(slurm, "cores", "Duration=30", "NodeCnt=4", "CoreCnt=8", "PartitionName=main")
     wait_until(lambda: sum(reserved_cores(slurm).values()) == 8, 30, "the cores are shown")
@@ -63,7 +63,7 @@ def test_job_overlapping_core_reservation_waits_and_shorter_runs(slurm: Slurm) -
 
 @pytest.mark.conformance
 def test_magnetic_reservation_takes_its_jobs(slurm: Slurm) -> None:
-    """The other nodes are full: alice's job runs in the reservation at once, bob's next one waits."""
+    """The other nodes are full. Alice's job starts in the reservation, and bob's next job waits."""
     slurm.plugin(on=True)
     reserve(slurm, "magnet", "Duration=30", "Nodes=n4", "Flags=MAGNETIC", users="alice")
     with LiveBridge(slurm, "magnet") as bridge:
@@ -87,7 +87,7 @@ POWER = (
 
 
 def boot(slurm: Slurm, node: str) -> None:
-    """Start a node of which Slurm waits until it has booted."""
+    """Restart a node so that Slurm takes the restart for a boot."""
     slurm.run("touch", "/run/node-boots", service=node)
     slurm.restart(node)
 

@@ -1,4 +1,4 @@
-"""A job with several partitions starts in one of them, and has all of them again if it returns to the queue."""
+"""Test that a job with several partitions starts in one of them, and has all of them again after a requeue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.slurm.harness import Slurm, wait_until
 @pytest.mark.conformance
 @pytest.mark.parametrize("options", [(), ("--array=1-2",)])
 def test_a_job_of_several_partitions_runs_in_one_and_gets_all_back(slurm: Slurm, options: tuple[str, ...]) -> None:
-    """Partition short has only n1 and n2, which are full."""
+    """The job starts in main, because partition short has only n1 and n2, which are full."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "several", start={"timeout_s": 8}) as bridge:
         full = [slurm.sbatch("-p", "short", "-N1", "-n16", "-t5", script="sleep 300", user="bob") for _ in range(2)]

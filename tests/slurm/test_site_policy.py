@@ -1,4 +1,4 @@
-"""The site's own policy on a real cluster: priorities equal to `sprio`, limits that are never exceeded."""
+"""Test the site's own policy on a real cluster: priorities equal `sprio`'s output, and limits are never exceeded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QOS = ("normal", "pair", "cores")
 
 @pytest.fixture
 def weighed(slurm: Slurm) -> Iterator[Slurm]:
-    """The cluster with weights on every factor, and QOS of different priorities."""
+    """Yield the cluster with a weight for every priority factor, and with QOS of different priorities."""
     for rank, name in enumerate(QOS):
         slurm.run("sacctmgr", "--immediate", "modify", "qos", "where", f"name={name}", "set", f"Priority={rank * 10}")
     with slurm.configured(*WEIGHTS):
@@ -41,11 +41,11 @@ ASK = textwrap.dedent(
     backend.close()
 """
 )
-"""What a bridge sees: the doctor's comparison, and the priorities that it works out, held jobs included."""
+"""Code that prints the doctor's checks, and the priorities that the bridge computes for all pending jobs."""
 
 
 def submit_many(slurm: Slurm, count: int) -> list[str]:
-    """Jobs of varied users, QOS, sizes, limits and nice values, in a partition that starts nothing."""
+    """Submit jobs with random users, QOS, sizes, limits and nice values, and return their ids."""
     draw, jobs = random.Random(7), []
     for _ in range(count // 10):
         options = (
@@ -64,7 +64,7 @@ def sprio(slurm: Slurm) -> dict[str, int]:
 @pytest.mark.conformance
 def test_priorities_equal_sprio_before_and_after_release(weighed: Slurm) -> None:
     slurm = weighed
-    # Some use, so that fair share ranks alice and bob differently.
+    # Use some resources, so that fair share ranks alice and bob differently.
     used = slurm.burst(4, "--ntasks=4", script="sleep 5", user="alice")
     slurm.wait_for_state(used, "COMPLETED", 60)
     with slurm.partition("main", "DOWN"):
@@ -80,12 +80,12 @@ def test_priorities_equal_sprio_before_and_after_release(weighed: Slurm) -> None
         slurm.run("scontrol", "release", ",".join(held))
         shown = wait_until(lambda: len(s := sprio(slurm)) >= len(jobs) and s, 60, "sprio shows the released jobs")
         apart = {job: shown[job] - found["priorities"][job] for job in held}
-        # Under ACCRUE_ALWAYS age goes on; a minute between the two readings is 0.1 of 1000 points in seven days.
+        # With ACCRUE_ALWAYS, jobs keep aging; a minute between the two readings is 0.1 of 1000 points in seven days.
         assert all(-1 <= difference <= 2 for difference in apart.values()), apart
 
 
 def most_at_once(jobs: list[EndedJob], cpus: bool) -> int:
-    """The most jobs, or processors, that ran at a time, from accounting records alone."""
+    """Return the maximum number of jobs or CPUs in use at one time, from accounting records."""
     changes = []
     for job in jobs:
         if job.start_s is not None and job.end_s is not None:
@@ -110,7 +110,7 @@ def most_at_once(jobs: list[EndedJob], cpus: bool) -> int:
 def test_limit_is_fully_used_and_never_exceeded(
     slurm: Slurm, options: tuple[str, ...], limits: dict[str, str], cpus: bool, most: int
 ) -> None:
-    """Judged from accounting records by code that knows nothing of the bridge; bob is not slowed by alice."""
+    """Accounting shows that alice's jobs reach the limit but do not exceed it, and that bob's jobs are not delayed."""
     if limits:
         slurm.limit("alice", **limits)
     slurm.plugin(on=True)
@@ -131,10 +131,10 @@ def test_limit_is_fully_used_and_never_exceeded(
 
 
 def test_cpu_minutes_limit_is_never_exceeded(slurm: Slurm) -> None:
-    """A job that could use more than is left does not start; judged from accounting, and bob is not slowed.
+    """A job that could use more than the remaining CPU minutes does not start, and bob's jobs are not delayed.
 
-    Each job uses about 5 of alice's 40 processor minutes, and could use 32. So they run one by one, and the last of
-    them wait although processors are free.
+    Each job uses about 5 of alice's 40 CPU minutes, and could use 32. The jobs therefore run one at a time, and the
+    last jobs wait although CPUs are free.
     """
     with slurm.configured("AccountingStorageEnforce=limits,qos,safe", "PriorityCalcPeriod=1"):
         slurm.run(
@@ -177,13 +177,13 @@ def test_wall_time_limit_delays_job_and_is_reported(slurm: Slurm) -> None:
 
 
 def test_pin_exempts_job_from_no_limit(slurm: Slurm) -> None:
-    """A field that an operator changes is marked as set by an administrator, and escapes its limits: nodes are none."""
+    """Slurm exempts fields that an operator changes from limits, but the node list is not one of these fields."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-pin"):
         first = slurm.burst(2, "--qos=pair", "--time=1", script="sleep 15")
         slurm.wait_for_state(first, "RUNNING", 30)
         third = slurm.sbatch("--qos=pair", "--time=1", script="sleep 1")
-        # As a bridge that knows nothing of limits would: nodes and release in one.
+        # Pin and release, as a bridge without knowledge of limits would.
         slurm.scontrol("update", f"JobId={third}", "ReqNodeList=n1")
         slurm.run("scontrol", "release", third)
         wait_until(lambda: slurm.job(third).reason.startswith("QOSMaxJobsPerUserLimit"), 20, "Slurm's limit holds")
@@ -191,7 +191,7 @@ def test_pin_exempts_job_from_no_limit(slurm: Slurm) -> None:
 
 @pytest.mark.parametrize("boost", [0, 10_000_000])
 def test_unmanaged_job_blocks_start_unless_priority_is_raised(slurm: Slurm, boost: int) -> None:
-    """It waits for all nodes. A pinned job below it runs longer than backfill has room for."""
+    """The unmanaged job waits for all nodes. The pinned job has lower priority and runs too long for backfill."""
     running = slurm.sbatch("-N1", "-n16", "--time=5", "--nodelist=n1", script="sleep 120")
     slurm.wait_for_state(running, "RUNNING", 20)
     blocker = slurm.sbatch("-N4", "-n64", "--time=5", script="sleep 1")
@@ -210,7 +210,7 @@ def test_unmanaged_job_blocks_start_unless_priority_is_raised(slurm: Slurm, boos
 
 
 def test_bridge_reports_policy_and_continues_without_accounting(slurm: Slurm) -> None:
-    """With slurmdbd away the association manager of slurmctld still answers, and QOS are the last known."""
+    """Without slurmdbd, slurmctld's association manager still answers, and the bridge uses the last known QOS."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "policy-dbd") as bridge:
         assert "site policy" in bridge.cpsched("doctor", check=False)

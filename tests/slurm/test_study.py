@@ -1,4 +1,4 @@
-"""A study whose workers are jobs on the test cluster (dask-jobqueue). One worker is cancelled during the study."""
+"""Test a study whose workers are jobs on the test cluster (dask-jobqueue). One worker is cancelled during the study."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tests.slurm.harness import REPOSITORY, CommandFailed, Slurm
 
 PAGE = REPOSITORY / "docs" / "experiments.md"
 LOGIN = "n1"
-"""Where the command runs: it has cpsched and Slurm's commands, as a login node has."""
+"""Node on which the command runs; like a login node, it has cpsched and Slurm's commands."""
 FOLDER = "/home/alice/study"
 STUDY_S = 600
 STUDY = yaml.safe_load(EXAMPLE_STUDY) | {
     "grids": [{"traces": ["eurora"], "dispatchers": ["easy", "list-sjf"], "seeds": list(range(6))}],
     "cases": [], "exclude": [],
 }  # fmt: skip
-"""The example's workload under two dispatchers that need few kernels, so that no node compiles all of them first."""
+"""The example's workload with two dispatchers that need few kernels, so that nodes need not compile all kernels."""
 
 
 class Login:
-    """User alice on the login node, in a folder that all nodes see."""
+    """User alice on the login node, in a folder that all nodes share."""
 
     def __init__(self, slurm: Slurm) -> None:
         self.slurm = slurm
 
     def run(self, command: str, *, stdin: str | None = None, check: bool = True, timeout_s: float = 120) -> str:
-        """A shell command."""
+        """Run a shell command, and return its output."""
         words = ("bash", "-c", command)
         return self.slurm.run(*words, service=LOGIN, user="alice", stdin=stdin, check=check, timeout_s=timeout_s)
 
     @contextmanager
     def at_work(self, command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A shell command in the background; what it said is printed at the end."""
+        """Run a shell command in the background, and print its log at the end."""
         shell = ("bash", "-c", f"cd {FOLDER} && {command} >log 2>&1")
         container = self.slurm.container(LOGIN)
         with subprocess.Popen(["docker", "exec", "--user", "alice", container, *shell]) as process:
@@ -52,11 +52,11 @@ class Login:
                 print(self.run(f"cat {FOLDER}/log", check=False))
 
     def cases(self) -> int:
-        """How many results there are."""
+        """Return the number of results."""
         return int(self.run(f"ls {FOLDER}/out/cases 2>/dev/null | grep -c json$ || true"))
 
     def results(self) -> dict[str, bytes]:
-        """The bytes of each result by its name."""
+        """Return the bytes of each result by file name."""
         copied = ["docker", "cp", f"{self.slurm.container(LOGIN)}:{FOLDER}/out/cases", "-"]
         found = subprocess.run(copied, capture_output=True, check=True, timeout=60).stdout
         with tarfile.open(fileobj=io.BytesIO(found)) as files:
@@ -76,13 +76,13 @@ def login(slurm: Slurm) -> Login:
 
 
 def workers_of_the_page() -> str:
-    """The study file that the page on campaigns shows to users of Slurm."""
+    """Return the worker file that the documentation shows to users of Slurm."""
     (block,) = re.findall(r"```python\n(# workers\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
     return str(block)
 
 
 def test_cancelled_worker_loses_no_case_and_changes_no_byte(login: Login, tmp_path) -> None:
-    """The command and the file of workers are those of the page; the nodes have another Python than here."""
+    """The command and the worker file are from the documentation. The nodes' Python differs from this host's."""
     slurm = login.slurm
     login.run(f"cat >{FOLDER}/workers.py", stdin=workers_of_the_page())
     login.run(f"cat >{FOLDER}/study.yaml", stdin=yaml.safe_dump(STUDY))
@@ -109,12 +109,12 @@ def test_cancelled_worker_loses_no_case_and_changes_no_byte(login: Login, tmp_pa
 
 
 def ends_s(slurm: Slurm, jobs: list[str]) -> list[int]:
-    """When each of them ended; 0 where accounting does not know it yet."""
+    """Return the end time of each job, or 0 if accounting does not have it yet."""
     records = slurm.sacct(jobs)
     return [(records[job].end_s or 0) if job in records else 0 for job in jobs]
 
 
 def running(slurm: Slurm) -> list[str]:
-    """The workers that run, first to last."""
+    """Return the ids of the running workers in ascending order."""
     jobs = slurm.squeue(states="RUNNING").values()
     return sorted((job.id for job in jobs if job.name == "dask-worker"), key=int)

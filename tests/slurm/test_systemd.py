@@ -1,4 +1,4 @@
-"""The units of deploy/systemd under a real systemd, in the container of `deploy/cluster systemd`."""
+"""Test the units of deploy/systemd with a real systemd, in the container of `deploy/cluster systemd`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.slurm.harness import CommandFailed, Slurm, wait_until
 
 UNIT, DEADMAN = "cpsched-bridge.service", "cpsched-deadman.service"
 FIRST_START_S = 600
-"""The first start of all compiles the kernels."""
+"""Time limit in seconds of the first start, which compiles the kernels."""
 
 
 class Host:
-    """The container whose first process is systemd."""
+    """The container in which systemd is the first process."""
 
     def __init__(self, slurm: Slurm) -> None:
         self.slurm = slurm
@@ -30,7 +30,7 @@ class Host:
         self.run("systemctl", "start", UNIT, timeout_s=FIRST_START_S)
 
     def drop_in(self, text: str) -> None:
-        """Settings beside the unit's own, until the next reset."""
+        """Add settings to the unit until the next reset."""
         folder = f"/run/systemd/system/{UNIT}.d"
         self.run("bash", "-c", f"mkdir -p {folder} && printf '%b' '{text}' >{folder}/test.conf")
         self.run("systemctl", "daemon-reload")
@@ -60,14 +60,14 @@ def test_systemd_accepts_units(host: Host) -> None:
 
 @pytest.mark.parametrize("unit", [UNIT, DEADMAN])
 def test_security_exposure_is_low(host: Host, unit: str) -> None:
-    """0 is nothing, 10 everything; `make systemd-security` prints what is open, and why."""
+    """The scale is 0 to 10; `make systemd-security` prints each exposure and its reason."""
     words = host.run("systemd-analyze", "--no-pager", "security", unit)
     (exposure,) = re.findall(r"exposure level for \S+: ([\d.]+)", words)
     assert float(exposure) <= 2.0
 
 
 def test_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -> None:
-    """And only its user can read its files, which have names of users and jobs."""
+    """Only the bridge's user can read its files, because they contain names of users and jobs."""
     host.start()
     assert (host.show("ActiveState"), host.show("User")) == ("active", "cpsched")
     slurm.plugin(on=True)
@@ -87,7 +87,7 @@ def test_bridge_runs_jobs_under_all_restrictions(host: Host, slurm: Slurm) -> No
 
 
 def test_watchdog_kills_and_restarts_hung_bridge(host: Host) -> None:
-    settings = "/run/quick.yaml"  # a bridge refuses to begin where a decision may outlast the watchdog
+    settings = "/run/quick.yaml"  # a bridge does not start if a decision may take longer than the watchdog timeout
     host.run("bash", "-c", f"sed 's/^cycle:/&\\n  decide_timeout_s: 5/' /etc/cpsched/bridge.yaml >{settings}")
     command = f"ExecStart=\\nExecStart=/opt/cpsched/bin/cpsched bridge --config {settings}"
     host.drop_in(f"[Service]\\nWatchdogSec=10\\n{command}\\n")

@@ -1,4 +1,4 @@
-"""A topology that is defined only in topology.yaml (Slurm 25.05 and later), read by each transport."""
+"""Test that each transport reads topologies that only topology.yaml defines (Slurm 25.05 and later)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def with_topologies(slurm: Slurm) -> Iterator[Slurm]:
 
 @pytest.mark.parametrize("transport", ["cli", *(["pyslurm"] if RELEASE["pyslurm"] else [])])
 def test_reads_topologies_of_topology_yaml(with_topologies: Slurm, transport: str) -> None:
-    """`TopologyPlugin` still reads topology/flat."""
+    """The setting `TopologyPlugin` still shows topology/flat, which Slurm does not use."""
     seen: Any = with_topologies.python(READ, transport)
     trees = {"plugin": "topology/tree", "networks": SWITCHES}
     blocks = {"plugin": "topology/block", "networks": BLOCKS}

@@ -1,7 +1,7 @@
-"""Both transports read the same: every field of every record, over a mix of jobs, nodes, partitions and reservations.
+"""Test that both transports read equal records of a mix of jobs, nodes, partitions and reservations.
 
-pyslurm reads before and after, so that what changes meanwhile is no difference. Where the two differ deliberately, the
-reason stands in `EXPLAINED`.
+pyslurm reads before and after the other transport, so that a change in between does not count as a difference.
+`EXPLAINED` gives the reasons for intended differences.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ EXPLAINED = {
     ("gres_per_node", "{'gres/gpu': 1}", "{'gpu': 1}"): "both names are read as the same resource",
     ("unreadable", "None", "['MinMemoryTRES']"): "pyslurm has no field for memory per GPU",
 }
-"""Field, pyslurm's value, the value of Slurm's programs."""
+"""Reasons for differences, by field, pyslurm's value, and the value from Slurm's programs."""
 EMPTY = {"preferred_features", "is_topology_exclusive", "qos", "allowed_partitions", "topology_parameters"}
-"""Fields that pyslurm lacks, or of which the two write in different ways that nothing is set."""
+"""Fields that pyslurm lacks, or for which the transports return different empty values."""
 LETTER = "a b JobState=RUNNING UserId=root(0)"
 FORGED = "x\\n\\nJobId={} JobName=wrap\\n   UserId=root(0)\\n   JobState=RUNNING Reason=None\\n   MinCPUsNode=1\\n\\n"
 
@@ -118,10 +118,10 @@ def compared(slurm: Slurm) -> dict[str, Any]:
 
 
 def is_explained(kind: str, number: str, *facts: str) -> bool:
-    """Whether a difference is of those of `EXPLAINED`, or none that matters.
+    """Return whether a difference is in `EXPLAINED` or is irrelevant.
 
-    Of a job that was cancelled before it began, Slurm's programs do not report the maximum nodes; of an array that was
-    cancelled as a whole, not that it was one.
+    Slurm's programs do not report the maximum number of nodes of a job that was cancelled before its start. They also
+    do not report that a job was an array if the whole array was cancelled.
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel")}
     name, *values = facts[-3:]
@@ -131,7 +131,7 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
 
 
 def test_both_transports_read_same_records(compared: dict[str, Any]) -> None:
-    """Hostile names and comments among them; nothing that a job claims of another is believed."""
+    """The jobs include hostile names and comments, which must not change the record of any other job."""
     assert not [each for each in compared["found"] if not is_explained(*each)]
     assert compared["jobs"] == compared["looked"]
     assert compared["jobs"] >= 55

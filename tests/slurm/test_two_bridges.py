@@ -1,4 +1,4 @@
-"""Two bridges with separate state directories on one Slurm: one is in control, and the other is on standby."""
+"""Test two bridges with separate state directories on one cluster: one is in control, and the other is on standby."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.slurm.harness import RELEASE, Slurm
 
 NAME = "cpsched-bridge"
 FIELD = "BurstBuffer" if RELEASE["slurm"] == "22.05" else "Comment"
-"""What a reservation keeps a claim in: those of 22.05 have no comment."""
+"""Field of the reservation that contains the lease; reservations in 22.05 have no comment."""
 GONE_S = 120.0
-"""The default: on a busy machine a bridge may take half a minute to begin again."""
+"""The default lease duration in seconds; on a busy machine, a bridge may take half a minute to restart."""
 
 
 def two(slurm: Slurm) -> tuple[LiveBridge, LiveBridge]:
@@ -23,7 +23,7 @@ def two(slurm: Slurm) -> tuple[LiveBridge, LiveBridge]:
 
 
 def last_mode(bridge: LiveBridge) -> str:
-    """The mode that the bridge last reported."""
+    """Return the mode that the bridge last reported."""
     query = "select detail from events where kind = ''mode'' order by seq desc limit 1".replace("''", "'")
     found = bridge.read(f'print(json.dumps(rows("journal", "{query}")))')
     return str(found[0][0]) if found else ""

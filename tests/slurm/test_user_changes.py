@@ -1,4 +1,4 @@
-"""Users change their own pending jobs while the bridge holds them, and odd jobs affect those of other users."""
+"""Test that users can change held jobs of their own, and that hostile jobs do not affect other users' jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTILE = (
     "*", "'; scontrol hold 1; '", "$(scontrol hold 1)", "\\n\\t\\\\", "\t\x0b\x0c\r", "\x1b[2J", "x" * 1024, "ä" * 512,
     "\udcff\udcfe", "\u2028\u0085\xa0", "jobarrayid", "-1", "1e400",
 )  # fmt: skip
-"""What users may write: fields and columns of Slurm's own, separators, commands, control characters, bytes."""
+"""Texts that users may write: Slurm's own fields and columns, separators, commands, control characters and bytes."""
 
 
 @pytest.mark.conformance
@@ -48,7 +48,7 @@ def test_hostile_names_and_comments_affect_no_other_job(slurm: Slurm) -> None:
 
 
 def test_job_held_by_slurm_is_released_once(slurm: Slurm) -> None:
-    """Its owner requests what no node has: Slurm's hold and the bridge's release do not alternate."""
+    """If a job requests more than any node has, Slurm's hold and the bridge's release must not alternate."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "ping-pong", start={"timeout_s": 5}) as bridge:
         blocked = slurm.burst(4, "-N1", "-n16", "-t1", script="sleep 6")
@@ -69,7 +69,7 @@ def test_job_held_by_slurm_is_released_once(slurm: Slurm) -> None:
 
 
 def test_jobs_are_changed_between_decision_and_start(slurm: Slurm) -> None:
-    """Time limit, nodes and partition of waiting jobs, over and over while they are started: each runs as it asks."""
+    """Users change the time limits, node counts and partitions of waiting jobs while the bridge starts these jobs."""
     slurm.plugin(on=True)
     with LiveBridge(slurm, "changed", start={"timeout_s": 5}) as bridge:
         jobs = slurm.burst(24, "-n2", "-t2", script="sleep 2")

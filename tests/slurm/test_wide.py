@@ -1,4 +1,4 @@
-"""Many nodes: these tests run only on the cluster of `deploy/cluster wide N`, and are skipped on four nodes."""
+"""Test many nodes. These tests run only on the cluster of `deploy/cluster wide N`, and are skipped on four nodes."""
 
 import time
 
@@ -19,7 +19,7 @@ def wide(cluster: Slurm) -> Slurm:
 
 
 def test_burst_fills_nodes_and_stop_releases_rest(wide: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    """Over `cli`, three jobs a node: no reading is late, no start fails, and nothing stays held."""
+    """With three jobs per node and the `cli` transport, no reading is late, no start fails, and no job stays held."""
     nodes = len(wide.node_states())
     wide.plugin(on=True)
     try:
