@@ -1,4 +1,4 @@
-"""Check the bridge through a hundred kills among random faults."""
+"""Test the bridge with a hundred kills and random faults."""
 
 from collections import Counter
 
@@ -31,13 +31,13 @@ def test_100_kills_lose_repeat_and_strand_no_job():
 @pytest.mark.parametrize(
     ("option", "change", "seeds", "least"),
     [
-        # jobs that the cluster loses sight of for a reading are neither lost nor stranded
+        # jobs that are missing from one reading are neither lost nor stranded
         ("--blind", blinded, (*range(1, 9), 527), {"lose sight": 10}),
-        # a user whose jobs never start keeps no other from running: the calm is as short as without that user
+        # a user whose jobs never start does not delay other users: the calm period is as short as without that user
         ("--beset", beset, range(1, 9), {"in vain": 200}),
-        # nodes that leave take along only what was on its way or ran, and the ledger records it
+        # nodes that leave fail only jobs that start or run on them, and the ledger records these jobs
         ("--leaving", leaving, range(1, 9), {"given up": 10, "requeue": 10}),
-        # an adviser that is killed leaves numbers, administrators' points, and no job held
+        # a bridge killed in mode advise leaves boosts and administrators' points, but no held job
         ("--advised", advised, range(1, 13), {"killed": 10, "admin sets points": 10, "change the mode": 10}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Two bridges on one site are randomly killed, stopped, suspended and made to take over: one of them is in control."""
+"""Test two bridges on one site that are randomly killed, stopped, suspended and made to take over the lease."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.fakes import FakePace
 SECONDS = 300
 CALM_S = 400
 IDLE_S = 60
-"""A calm time is over so long after every job has run: twice what it takes to take a claim for abandoned."""
+"""Seconds of the calm period after all jobs have run: twice the time until a lease counts as abandoned."""
 GONE_S = 30.0
 HISTORIES = 5
 CLOCKS_S = (0.0, 7e6)
-"""What the steady clock of each host shows at the beginning."""
+"""Initial reading of each host's steady clock."""
 
 
 class Watched(SiteBackend):
-    """Notes what a bridge asks for while the claim on the site is not its own."""
+    """A backend that records a bridge's commands while another bridge owns the site's lease."""
 
     def __init__(self, site: Site, wrongs: list[str]) -> None:
         super().__init__(site)
@@ -62,19 +62,19 @@ class Watched(SiteBackend):
 
 @dataclass
 class Place:
-    """A host on which a bridge lives, sleeps, or is to be born."""
+    """A host on which a bridge runs, is suspended, or will start."""
 
     state_dir: Path
     pace: FakePace
     bridge: Bridge | None = None
     backend: Watched | None = None
     away_s: int = 0
-    """Seconds for which it will do nothing: it is dead or stopped."""
+    """Seconds for which the host's bridge remains dead or stopped."""
 
 
 @dataclass
 class Pair:
-    """Two places beside one site, and what happens to them, drawn from a seed."""
+    """Two hosts with bridges on one site, and random events drawn from a seed."""
 
     seed: int
     folder: Path
@@ -89,7 +89,7 @@ class Pair:
             place.state_dir.mkdir(parents=True)
 
     def play(self) -> None:
-        """A wild time, then a calm one in which both live, and after which every job has run."""
+        """Play a period with random events, then a calm period until every job has run."""
         for _ in range(SECONDS):
             self._something_happens()
             self._second()

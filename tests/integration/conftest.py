@@ -1,4 +1,4 @@
-"""Fixtures shared with the tests of the simulator."""
+"""Share fixtures with the tests of the simulator."""
 
 from tests.unit.sim.conftest import four_jobs
 

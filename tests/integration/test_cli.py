@@ -1,4 +1,4 @@
-"""The program as users run it: a bridge process, and a site in another process."""
+"""Test the program as users run it: a bridge process, and a site in another process."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ SITE = "from tests.remote_site import main; main()"
 
 
 def cpsched(*arguments, check=True, anew=False):
-    """Run a command; its stdout (all of it if it may fail). `anew`: in a fresh process."""
+    """Run a command, in a new process if `anew`. Return its stdout, or with `check=False` its result."""
     if anew:
         done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
@@ -36,7 +36,7 @@ def cpsched(*arguments, check=True, anew=False):
 
 @pytest.fixture
 def config(tmp_path):
-    """A settings file for a bridge in control of a site behind a socket."""
+    """Return a settings file for a bridge in control of a site behind a socket."""
     return written(tmp_path, mode="control")
 
 
@@ -66,7 +66,7 @@ def site(tmp_path, config):
 
 
 class Bridge:
-    """A bridge process: forked, where nothing hangs on how it begins."""
+    """A bridge process that is forked, for tests that do not depend on its start."""
 
     def __init__(self, config, state_dir):
         self.state_dir = state_dir
@@ -81,12 +81,12 @@ class Bridge:
         return path.stat().st_mtime if path.exists() else 0.0
 
     def wait_for_a_sign_of_life(self):
-        """There are some before the first decision too."""
+        """Wait for the next heartbeat; the bridge writes heartbeats even before its first decision."""
         last = self.beat()
         until(lambda: self.beat() > last)
 
     def end(self, number):
-        """Send a signal; the exit code."""
+        """Send a signal, and return the exit code."""
         self.process.send_signal(number)
         self.ended = True
         return self.exit_code()
@@ -96,7 +96,7 @@ class Bridge:
 
 
 class NewBridge(Bridge):
-    """One that imports everything itself, as people begin it."""
+    """A bridge process that imports everything itself, as if a user started it."""
 
     def begun(self, words):
         self.log = self.state_dir.with_suffix(".log").open("w+")
@@ -109,7 +109,7 @@ class NewBridge(Bridge):
 
 @contextlib.contextmanager
 def alive(kind, config, state_dir):
-    """A bridge that shows a sign of life, and is ended with the test."""
+    """Yield a bridge that has written a heartbeat, and end it after the test."""
     bridge = kind(config, state_dir)
     try:
         bridge.wait_for_a_sign_of_life()
@@ -132,13 +132,13 @@ def new_bridge(tmp_path, config, site):
 
 
 def rounds(config):
-    """The rows of the journal's rounds: none while the bridge begins, which is also reported."""
+    """Return the journal's rows of rounds; rows that report the bridge's start do not count."""
     listed = cpsched("journal", "list", "--config", config).splitlines()[1:]
     return [row for row in (line.split() for line in listed) if row[0].isdigit()]
 
 
 def kept(config):
-    """Whether the bridge keeps a job by its ledger: asked while waiting, without a process each time."""
+    """Return whether the ledger has a managed job, without a new process."""
     with contextlib.suppress(BridgeError), open_ledger(load_settings(config), read_only=True) as ledger:
         return bool(ledger.list_entries(*MANAGED_STATES))
 
@@ -156,7 +156,7 @@ def test_bridge_is_monitored_paused_resumed_and_stopped(new_bridge, config):
     refused = cpsched("release-all", "--config", config, check=False)
     assert (refused.returncode, "cpsched pause" in refused.stderr) == (1, True)
     cpsched("pause", "--config", config, "--reason", "maintenance")
-    until(lambda: kept(config) is False and held(config) == 0)  # jobs go on arriving held, each until the next cycle
+    until(lambda: kept(config) is False and held(config) == 0)  # jobs still arrive held, each until the next cycle
     assert "paused: maintenance" in cpsched("status", "--config", config)
     assert cpsched("resume", "--config", config) == "the bridge resumes in its next cycle\n"
     until(lambda: kept(config))

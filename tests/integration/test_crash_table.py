@@ -1,4 +1,4 @@
-"""Check each row in the crash table in docs/cycle.md: the bridge crashes there, and the next cycle recovers as stated.
+"""Test each row of the crash table in docs/cycle.md: after the crash, the next cycle recovers as stated.
 
 A crash is an exception that nothing in the bridge catches. A new bridge then opens the same ledger for the same site.
 """
@@ -26,31 +26,31 @@ WORDS, TABLE = PAGE.split("\n## Crash states\n")[1].split("\n## Notes\n")[0].spl
 FIRST, SECOND, BLOCKER = 1, 2, 9
 TIMEOUT_S = 15
 SLOW_S = 10_000
-"""A pinned job that is launched so late is not launched, as far as the test can see."""
+"""Launch delay in seconds that exceeds the duration of a test, so that the job is never launched."""
 
 
 class Death(BaseException):
-    """What a killed process sees: nothing."""
+    """The crash of the bridge, which no handler catches."""
 
 
 @dataclass
 class Mortal(MockBackend):
-    """The mock, which records each command, and during one call of which the bridge may die."""
+    """A mock backend that records each command, and in one of whose calls the bridge may crash."""
 
     site: MockCluster
     sent: list[tuple[str, int]] = field(default_factory=list)
     dies_in: str = ""
     done_before: int = 0
-    """Jobs of the batch that are done before death."""
+    """Number of jobs in the batch that are done before the crash."""
     meanwhile: Callable[[], object] = lambda: None
 
     starts_in_one_change: bool = True
     stays: bool = False
-    """No job can be released while the bridge is in control."""
+    """Whether jobs cannot be released while the bridge is in control."""
     refuses: int = 0
-    """Starts that are refused, all of a batch."""
+    """Number of batches of starts to refuse."""
     seen_pins: dict[int, str] = field(default_factory=dict)
-    """The pins of the last observation."""
+    """Pins in the last observation."""
 
     def __post_init__(self):
         super().__init__(self.site, ManualClock(self.site))
@@ -90,21 +90,21 @@ class Mortal(MockBackend):
 
 @dataclass
 class World:
-    """One bridge in control of a site, until it dies."""
+    """One bridge in control of a site, until it crashes."""
 
     state_dir: Path
     site: MockCluster
     apart: bool = False
-    """Pin and release are two commands."""
+    """Whether pin and release are two commands."""
     max_failures: int = 5
-    """1: jobs cannot be released."""
+    """Maximum number of failed starts; with 1, jobs also cannot be released."""
     bridge: Bridge = field(init=False)
 
     def __post_init__(self):
         self.begin()
 
     def begin(self):
-        """A new bridge over what is there."""
+        """Start a new bridge with the existing site and ledger."""
         self.backend = Mortal(self.site, starts_in_one_change=not self.apart, stays=self.max_failures == 1)
         start = {"timeout_s": TIMEOUT_S, "max_failures": self.max_failures}
         self.bridge = a_bridge(self.state_dir, self.backend, start=start)
@@ -117,7 +117,7 @@ class World:
         self.begin()
 
     def die_writing(self, state, call="cycle"):
-        """Death before the ledger takes a transition into `state`."""
+        """Crash before the ledger records a transition to `state`."""
         record = self.bridge.ledger.record
 
         def mortal(transitions, round_number=0, **how):
@@ -130,7 +130,7 @@ class World:
         self.die(call)
 
     def die_sending(self, kind, call="cycle", done=0, meanwhile=lambda: None):
-        """Death in a command, of which `done` jobs are done by then."""
+        """Crash in a command after `done` of its jobs are done."""
         self.backend.dies_in, self.backend.done_before, self.backend.meanwhile = kind, done, meanwhile
         self.die(call)
 
@@ -162,7 +162,7 @@ class World:
 @pytest.fixture
 def world(tmp_path):
     def build(plugin=True, room=True, launch_s=0, jobs=1, apart=False, max_failures=5):
-        """A site of one node with jobs that wait; without `room` another job runs there, for 1000 s."""
+        """Return a one-node site with waiting jobs; without `room`, another job runs there for 1000 s."""
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
@@ -213,7 +213,7 @@ def overdue(world):
 
 
 def cannot_go_back(world):
-    """A job whose last start before it would be given up was refused."""
+    """Return a world with a job whose last permitted start was refused."""
     w = world(max_failures=1)
     w.backend.refuses = 1
     w.bridge.cycle()
@@ -238,7 +238,7 @@ def adopted_and_starting_apart(world):
 
 
 def pinned_and_not_released(w):
-    """The mock itself pins and releases at once."""
+    """Crash between pin and release, which the mock itself performs in one change."""
     pin = JobNodePin((("n0", 1),), from_s=10**9)
     w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))  # noqa: SLF001
 
@@ -295,7 +295,7 @@ POINTS: dict[str, Point] = {
 
 
 def dead_at(point, world):
-    """A world whose bridge has died at that point; the job that the row is about."""
+    """Return a world whose bridge has crashed at a point, and the job that the table row is about."""
     prepare, die, job_id = POINTS[point]
     w = prepare(world)
     die(w)
@@ -303,7 +303,7 @@ def dead_at(point, world):
 
 
 def rows():
-    """The cells of the table; headings between its parts have a first cell only."""
+    """Return the table's cells, without the headings between parts, which have only a first cell."""
     lines = [line for line in TABLE.splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if any(row[1:])]
@@ -341,7 +341,7 @@ def test_next_bridge_can_undo_start(world, done) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_every_job_starts_once_after_crash(world, row) -> None:
-    """Also jobs whose launch the cluster delays for ever: in the end its own scheduler starts them."""
+    """If the cluster delays a launch forever, its own scheduler eventually starts the job."""
     w, job_id = dead_at(row[0], world)
     for at in range(200):
         if at == 5 and w.site.find_hold(job_id) is Hold.USER:

@@ -1,4 +1,4 @@
-"""A short demo: it runs without a terminal, ends with a summary, and can be interrupted."""
+"""Test a short demo: it runs without a terminal, ends with a summary, and can be interrupted."""
 
 import io
 import os
@@ -31,7 +31,7 @@ DEMO = ["demo", "--dispatcher", "easy"]
 
 
 def test_demo_ends_with_result_sentence():
-    """And animates nothing: its output is no terminal, whatever `FORCE_COLOR` says."""
+    """The output is not a terminal, so the demo must not animate it, even with `FORCE_COLOR`."""
     words = [*DEMO, "--jobs", "250", "--seconds", "5"]
     done = warm.Begun(warm.server(), words, environment=os.environ | {"FORCE_COLOR": "1"}).done(ENOUGH_S)
     assert (done.returncode, done.stderr) == (0, "")
@@ -63,7 +63,7 @@ def test_next_commands_use_program_name_as_called(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("columns", [80, 66])
 def test_live_view_truncates_only_nodes(columns):
-    """The longest texts of each column, and a job on more nodes than fit in the line."""
+    """With the longest text in each column, only a node list that exceeds the line is truncated."""
     site = MockCluster(a_cluster(1), [])
     view = DemoLiveView("lookahead", site, site, "http://127.0.0.1:65535/", CycleReport(12_345, "control", 0.0))
     nodes = ",".join(f"node{node:02}" for node in range(60))
@@ -80,7 +80,7 @@ def test_live_view_truncates_only_nodes(columns):
 
 
 def test_mean_wait_counts_pending_jobs_until_now():
-    """Two jobs that need the whole machine: one runs since 0, one waits since 10."""
+    """Two jobs need the whole machine: the first starts at 0, and the second waits from 10."""
     jobs = [TraceJob(a_job(1, units=2, submit_s=0), 100), TraceJob(a_job(2, units=2, submit_s=10), 100)]
     site = MockCluster(a_cluster(1, cores=2), jobs, plugin=False)
     site.advance(50)

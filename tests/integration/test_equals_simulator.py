@@ -1,4 +1,4 @@
-"""With the event-aligned clock, a bridge with the mock adapter equals the simulator: same starts and same nodes."""
+"""Test that a bridge with the mock adapter and the event-driven clock equals the simulator in starts and nodes."""
 
 from dataclasses import replace
 from functools import cache
@@ -30,14 +30,14 @@ POLICIES = [
 
 @cache
 def a_crowded_morning():
-    """The first of a morning's jobs in half the time: some wait for hours, and a solver is asked now and then."""
+    """Return a morning's first jobs, submitted in half the time, so that some wait for hours and solvers are called."""
     cluster, morning = generate_morning_jobs(2000, seed=5)
     crowded = [replace(item.job, submit_s=item.job.submit_s // 2) for item in morning[:JOBS]]
     return cluster, [TraceJob(job, item.run_s) for job, item in zip(crowded, morning, strict=False)]
 
 
 def bridge_run(folder, record, pace=EventDrivenClock):
-    """(bridge, job id -> (start second, placement), starts counted by job) of a whole run."""
+    """Return the bridge of a whole run, each job's start second and placement, and its number of starts."""
     site = MockCluster(*a_crowded_morning())
     starts = {}
 
@@ -60,7 +60,7 @@ def bridge_run(folder, record, pace=EventDrivenClock):
 
 @pytest.fixture(scope="module", params=POLICIES, ids=lambda record: f"{record.dispatcher}-{record.predictor}")
 def run(request, tmp_path_factory):
-    """A policy, and what `bridge_run` reports of it."""
+    """Return a policy and its result from `bridge_run`."""
     return request.param, *bridge_run(tmp_path_factory.mktemp("run"), request.param)
 
 
@@ -77,7 +77,7 @@ def test_schedule_equals_simulator_start_by_start(run):
 
 
 def test_slurm_twin_makes_passes_between_events(tmp_path):
-    """It wants to be asked at seconds in which nothing happens."""
+    """The twin also makes passes at times without an event."""
     record = PolicySpec("slurm", "walltime", {}, {}, "one-second")
     _, starts, _ = bridge_run(tmp_path, record)
     cluster, jobs = a_crowded_morning()
@@ -88,9 +88,9 @@ def test_slurm_twin_makes_passes_between_events(tmp_path):
 
 
 def test_recorded_rounds_replay_equally(run):
-    """From the journal alone, also where predictor or dispatcher have learned since: of the first policy, all of them.
+    """Rounds replay from the journal alone, even if the predictor or dispatcher has learned since.
 
-    Of the others every third, which are some dozens of each path of a decision.
+    For the first policy, all rounds are replayed. For the others, every third round includes dozens of each path.
     """
     record, bridge, _, _ = run
     every = 1 if record is POLICIES[0] else 3
@@ -102,20 +102,20 @@ def test_recorded_rounds_replay_equally(run):
 
 
 class UnevenPace(EventDrivenClock):
-    """A clock that is read as if a decision took a twentieth of a second or up to seven times as long."""
+    """A clock that advances by 0.05 s to 0.35 s with each reading, as if decisions took that long."""
 
     readings = 0
     read_s = 0.0
 
     def monotonic_s(self):
-        """Later by another while each time."""
+        """Return a time that advances by a different step with each call."""
         self.readings += 1
         self.read_s += 0.05 * (1 + self.readings % 7)
         return self.read_s
 
 
 def test_time_limited_rounds_replay_without_clock(tmp_path):
-    """How long decisions took is in the journal as the work that was left, and in no other way."""
+    """The journal records the durations of decisions only as the remaining work, so a replay needs no clock."""
     record = PolicySpec("lookahead", "walltime", {"limit_s": "0.05"}, {}, "one-second")
     bridge, _, _ = bridge_run(tmp_path, record, UnevenPace)
     read = [bridge.journal.read_round(number) for number in list(bridge.journal.iterate_round_numbers())[::2]]

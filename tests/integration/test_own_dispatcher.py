@@ -1,4 +1,4 @@
-"""The second code block in README: a dispatcher in ten lines, simulated on a trace, with a pandas frame of the jobs."""
+"""Test the README's second code block: a short dispatcher, simulated on a trace, with a pandas frame of the jobs."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ from cpsched_sim.cli.workload_command import workload_eurora
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    """A loaded day of a generated Eurora, as `cpsched workload eurora` makes it."""
+    """Return the trace of a busy day on a generated Eurora, as `cpsched workload eurora` writes it."""
     path = tmp_path_factory.mktemp("trace") / "day.csv.gz"
     workload_eurora(path, days=0.3, seed=1, load=2.5)
     return path
 
 
 class SmallestFirst(cpsched.Dispatcher):
-    """The smallest jobs first, while the first that must wait keeps its earliest start."""
+    """Start the smallest jobs first without delaying the first waiting job."""
 
     def decide(self, snapshot, need="plan"):
         return cpsched.plan(snapshot, order="saf", reservations=1, need=need)
@@ -46,7 +46,7 @@ def test_custom_dispatcher_is_simulated_compared_and_inspected(trace):
 
 
 def test_order_may_be_function_of_job(trace):
-    """The area of a job as a function gives the schedule of the order by that name."""
+    """A function that returns a job's area gives the same schedule as the order named `saf`."""
 
     class ByFunction(cpsched.Dispatcher):
         def decide(self, snapshot, need="plan"):

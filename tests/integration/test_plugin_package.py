@@ -1,7 +1,7 @@
-"""A dispatcher and a predictor outside the repository: installed with pip, then used in every API.
+"""Test a dispatcher and a predictor outside the repository: installed with pip, then used in every API.
 
-The package is the example of the documentation, `docs/examples/plugin`. No network is needed: it is built with what
-is installed, and put into a folder of the test's own.
+The package is the documentation's example, `docs/examples/plugin`. It is built with installed tools, without a network,
+and is installed to a temporary folder.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ TRACE_DAYS = "0.1"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Processes that begin meanwhile have the example installed."""
+    """Install the example for processes that start during the test."""
     for tool in ("pip", "hatchling"):
         if importlib.util.find_spec(tool) is None:
             pytest.skip(f"{tool} is not installed, so that pip cannot build the example (pip install -e '.[dev]')")
@@ -39,7 +39,7 @@ def installed(tmp_path_factory):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*pip, "--target", str(folder / "site"), str(folder / "source")], check=True, timeout=ENOUGH_S)
     paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    warm.server()  # which must not have it itself: other tests ask the same server
+    warm.server()  # start the server without the example, because other tests use the same server
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         yield
@@ -53,7 +53,7 @@ def trace(installed, tmp_path_factory):
 
 
 def cpsched(*arguments, anew=False):
-    """Return the output of a command. `anew`: in a fresh process."""
+    """Return the output of a command, run in a new process if `anew`."""
     if anew:
         done = subprocess.run([*CPSCHED, *arguments], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
@@ -70,7 +70,7 @@ def test_both_plugins_are_listed_with_settings(installed):
 
 
 def test_simulates_plugin_by_name_and_class(installed, trace):
-    """The same schedule, under either name, and with a setting another one."""
+    """The plugin's name and class give the same schedule, and a setting changes the schedule."""
     by_name = ("--dispatcher", "smallest-first", "--predictor", "user-median")
     by_class = (
         "--dispatcher", "cpsched_example.smallest:SmallestFirst", "--predictor", "cpsched_example.median:UserMedian",
@@ -93,7 +93,7 @@ def test_compare_uses_plugins_in_its_processes(installed, trace):
 
 
 def test_bridge_decides_with_plugin(installed, trace, tmp_path):
-    """On the mock, in control: rounds are recorded under the plug-in's names, and come out the same when replayed."""
+    """In control of the mock, rounds are recorded with the plugin's names and replay equally."""
     config = tmp_path / "bridge.yaml"
     settings = {
         "mode": "control",
@@ -124,7 +124,7 @@ def test_bridge_decides_with_plugin(installed, trace, tmp_path):
 
 
 def started(config):
-    """Numbers of the rounds in which jobs were started; none as long as there is no journal."""
+    """Return the numbers of the rounds that started jobs, or an empty list without a journal."""
     with contextlib.suppress(BridgeError), open_journal(load_settings(config)) as journal:
         return [line.number for line in journal.list_rounds(with_starts=True)]
     return []

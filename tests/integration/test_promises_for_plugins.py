@@ -1,4 +1,4 @@
-"""`pytest --cpsched-dispatcher my.module:Class`: the property suite for users who have only the installed package."""
+"""Test `pytest --cpsched-dispatcher my.module:Class`, the property suite for users of the installed package."""
 
 import os
 import subprocess
@@ -22,8 +22,8 @@ OVERBOOKING = """
 
 
 def suite(folder, *arguments):
-    """Run pytest in an empty folder, on what is importable there and nothing of this repository's tests."""
-    program = "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main())"  # as the command `pytest` does
+    """Run pytest in an empty folder, without this repository's tests."""
+    program = "import sys, pytest; sys.path.remove(''); sys.exit(pytest.main())"  # as the `pytest` command does
     command = [sys.executable, "-c", program, "-q", "-p", "cpsched_sim.testing.plugin", "-p", "no:cacheprovider"]
     command += ["-p", "_hypothesis_pytestplugin"]
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -1,4 +1,4 @@
-"""More search effort does not make results worse if run times are known, because the plan is then carried out."""
+"""Test that more search effort does not worsen results if run times are known, because plans are then carried out."""
 
 from statistics import mean
 
@@ -22,7 +22,7 @@ def workloads():
     [("bsld", "bsld"), ("af", "af"), ("awf", "awf"), ("p2sf", "p2sf"), ("default", "bsld")],
 )
 def test_more_effort_is_not_worse(objective, metric, workloads):
-    """Objectives with targets are left out: the weight of large jobs follows from the results, not from the effort."""
+    """Objectives with targets are omitted, because the results determine the weight of large jobs."""
 
     def mean_metric(effort):
         settings = {"objective": objective}

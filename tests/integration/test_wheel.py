@@ -1,4 +1,4 @@
-"""The wheel contains what an administrator needs, and no tests."""
+"""Test that the wheel contains the files that an administrator needs, and no tests."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of this tree, built without a network."""
+    """Build the wheel of this tree without a network, and return its path."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=ENOUGH_S)

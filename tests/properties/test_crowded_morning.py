@@ -1,4 +1,4 @@
-"""Node classes that are carried from round to round on a busy cluster: split, merged and renumbered.
+"""Test node classes that are carried between rounds on a busy cluster: they are split, merged and renumbered.
 
 `make bounds` runs this with every index checked.
 """

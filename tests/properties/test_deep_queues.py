@@ -1,4 +1,4 @@
-"""Queues so long that a plan omits classes without nodes, and does not plan a start for every job."""
+"""Test long queues, for which a plan omits classes without nodes and does not plan every job's start."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from tests.properties import reference
 
 
 def a_long_queue(count, seed=5):
-    """Short jobs of one to three units, for 20 nodes of two resources."""
+    """Return short jobs of one to three units, for 20 nodes with two resources."""
     random = np.random.default_rng(seed)
     return [
         a_job(i, int(random.integers(1, 4)), (int(random.integers(1, 3)), int(random.integers(0, 2))),
@@ -49,7 +49,7 @@ def test_long_plan_keeps_carried_groups(name):
 
 
 def without_groups(snapshot):
-    """The snapshot without what the cluster carries along."""
+    """Return the snapshot without the node groups that the cluster carries between rounds."""
     return dataclasses.replace(snapshot, by_construction=True)
 
 
@@ -64,7 +64,7 @@ def test_leaves_jobs_far_behind_unplanned_if_none_can_start(cluster):
     assert 2000 <= planned < 2600
     assert (plan_s[:planned] == 50 + 10 * np.arange(planned)).all()
 
-    # One that can start is found, however far behind, and then all before it are planned.
+    # A job that can start is found, however far back it is, and then all jobs before it are planned.
     late = [*queue[:2500], a_job(5000, 1, amounts, 20)]
     snapshot = a_snapshot(cluster, late, running)
     decision = plan(snapshot)

@@ -1,4 +1,4 @@
-"""The properties of every registered dispatcher, on random clusters, queues and traces."""
+"""Test the properties of every registered dispatcher on random clusters, queues and traces."""
 
 import dataclasses
 from functools import cache
@@ -33,7 +33,7 @@ LISTS = [
     "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4", "sjf", "ljf", "ebf", "prb",
 ]  # fmt: skip
 NOT_COMPILED = {"prb", "list-wfp3", "list-unicep", "list-f1", "list-f2", "list-f3", "list-f4"}
-"""Their order is computed in Python, so the compiled loop does not apply."""
+"""Dispatchers whose order is computed in Python, so that the compiled loop does not apply."""
 NAMES = [listing.name for listing in registry.DISPATCHERS.builtins()]
 
 
@@ -52,7 +52,7 @@ def test_dispatcher_satisfies_property(name, promise):
 
 @st.composite
 def roomy_weighted_clusters(draw):
-    """Nodes of several weights, in part in use, with room for almost every queue at once."""
+    """Draw a snapshot of weighted nodes, some partly in use, on which almost all queued jobs fit at once."""
     weights = draw(st.lists(st.integers(0, 3), min_size=3, max_size=6))
     cluster = Cluster.of([[6 + draw(st.integers(0, 3))] for _ in weights], ["cores"], weights=weights)
     busy = draw(st.sets(st.integers(0, len(weights) - 1)))
@@ -67,7 +67,7 @@ def roomy_weighted_clusters(draw):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_uses_lighter_fitting_nodes_first(name):
-    """Checked where every job starts, because a reservation may keep a lighter node free."""
+    """Only queues that start completely are checked, because a reservation may keep a lighter node free."""
 
     @max_examples(name, 60)
     @given(roomy_weighted_clusters())
@@ -109,7 +109,7 @@ def test_compiled_check_agrees_and_infeasible_is_reported(name):
 @scaled_example_settings(100)
 @given(traces(), st.sampled_from([name for name in LISTS if name not in NOT_COMPILED]))
 def test_compiled_loop_gives_same_starts(world, name):
-    """Start by start and node by node, with the rounds counted alike."""
+    """The compiled loop and the ordinary loop agree in every start, node and count of rounds."""
     cluster, trace = world
     ordinary = replay(trace, cluster, build_policy_with(name))
     compiled = TraceReplay(trace, cluster, build_policy_with(name))
@@ -127,7 +127,7 @@ def test_compiled_loop_gives_same_starts(world, name):
     st.sampled_from([TraceReplay.run, TraceReplay.run_compiled]),
 )
 def test_schedules_equal_plain_event_sweep(world, name, run):
-    """Start by start and node by node, against a simulator that shares no code with the kernels or the engine."""
+    """The reference simulator shares no code with the kernels or the engine. All starts and nodes must be equal."""
     cluster, trace = world
     reservations = {"fcfs": reference.STRICT, "greedy": reference.GREEDY, "easy": 1, "list-reg": EVERY_JOB}[name]
     schedule = run(TraceReplay(trace, cluster, build_policy_with(name)))
@@ -141,7 +141,7 @@ def test_schedules_equal_plain_event_sweep(world, name, run):
     st.sampled_from(["walltime", "last-two"]),
 )
 def test_carried_groups_decide_like_rebuilt_ones(world, name, predictor):
-    """A state kept up to date over a trace, also where estimates are overrun, and one built from values each round."""
+    """Groups updated over a trace, with overrun estimates, give the same decisions as groups rebuilt in each round."""
     cluster, trace = world
     carried = replay(trace, cluster, build_policy_with(name, predictor))
     policy = build_policy_with(name, predictor)
@@ -152,7 +152,7 @@ def test_carried_groups_decide_like_rebuilt_ones(world, name, predictor):
 
 
 class Checking(Dispatcher):
-    """A dispatcher that has each of its snapshots checked first."""
+    """A dispatcher that checks each snapshot before its decision."""
 
     def __init__(self, dispatcher):
         self.dispatcher = dispatcher
@@ -170,7 +170,7 @@ class Checking(Dispatcher):
     st.sampled_from([None, 1500.0]),
 )
 def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun, charge):
-    """They hold every rule by construction: also while estimates are overrun, and while a decision takes its time."""
+    """Snapshots satisfy every rule even if jobs overrun their estimates and decisions take time."""
     cluster, trace = world
     policy = Policy(registry.predictor(predictor), Checking(build_bounded_dispatcher("easy")), overrun)
     assert replay(trace, cluster, policy, charge).violations == ()
@@ -178,7 +178,7 @@ def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun
 
 @pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])
 def test_many_node_blocks_give_same_starts(name):
-    """On 150 contended nodes, with blocks skipped and groups left out: incremental, and rebuilt."""
+    """On 150 contended nodes, the search skips blocks and groups; carried and rebuilt groups give equal starts."""
     cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
     trace = []
     for i in range(400):
@@ -196,7 +196,7 @@ def test_many_node_blocks_give_same_starts(name):
 
 
 class WithoutGroups:
-    """A dispatcher that is shown snapshots without the groups that the simulated cluster carries."""
+    """A dispatcher that gets snapshots without the groups that the simulated cluster carries."""
 
     def __init__(self, dispatcher):
         self.dispatcher, self.learns, self.learn = dispatcher, dispatcher.learns, dispatcher.learn
@@ -206,7 +206,7 @@ class WithoutGroups:
 
 
 def reservation_of_the_first_that_waits(snapshot):
-    """(queue position, start) of EASY's reservation, with all but the heads and the first that waits taken out."""
+    """Return the jobs that start first, then the queue position and start of EASY's reservation."""
     alone, planned = reference.plan(snapshot, range(len(snapshot.queue)), 1, backfill=[])
     first = next((p for p, s in enumerate(planned) if s not in (NEVER, snapshot.now_s)), None)
     return alone, first, None if first is None else planned[first]
@@ -215,7 +215,7 @@ def reservation_of_the_first_that_waits(snapshot):
 @scaled_example_settings(150)
 @given(st.one_of(snapshots(), full_clusters()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
 def test_no_start_delays_reservation_of_first_job(snapshot, name):
-    """EASY: the first waiting job is planned for its start without the jobs behind it, whichever start now."""
+    """Under EASY, jobs that start now do not change the planned start of the first waiting job."""
     decision = shared(name).decide(snapshot, "plan")
     heads, first, start_s = reservation_of_the_first_that_waits(snapshot)
     if first is not None and not snapshot.cluster.counted:
@@ -224,7 +224,7 @@ def test_no_start_delays_reservation_of_first_job(snapshot, name):
 
 
 def test_generated_queues_have_reservations_and_backfill():
-    """In most of them a job waits with a reservation, and in many a later one starts beside it."""
+    """In most generated queues, a job waits with a reservation, and in many of them, a later job is backfilled."""
     waits, backfilled = [], []
 
     @settings(max_examples=60, deadline=None, database=None, derandomize=True)

@@ -1,5 +1,5 @@
-"""The verifier on valid, invalid and nonsensical decisions: it reports faults, never raises, and equals its compiled
-version.
+"""Test the verifier on valid, invalid and nonsensical decisions: it reports faults, never raises an error, and equals
+its compiled version.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ EXTREMES = [-(2**63), -(2**53), -1, 0, 1, 2, 3, 2**31, 2**53, 2**62, 2**63 - 1]
 
 
 def decision_of(*columns, plan_s=None):
-    """A decision that was not checked when it was made."""
+    """Return a decision that was not checked on creation."""
     made = object.__new__(Decision)
     starts = Starts(*columns, by_construction=True)
     for name, value in (("starts", starts), ("effort", Effort("test")), ("plan_s", plan_s), ("waits", {})):
@@ -28,7 +28,7 @@ def decision_of(*columns, plan_s=None):
 
 @st.composite
 def nearly(draw, snapshot):
-    """The columns of starts that fit, or of some that do not, with a few entries changed."""
+    """Draw the columns of starts that fit, sometimes with a few changed entries so that they do not fit."""
     fitting = plan(snapshot, reservations=GREEDY, need="starts").starts
     columns = [column.copy() for column in (fitting.slots, fitting.offsets, fitting.nodes, fitting.units)]
     for _ in range(draw(st.integers(0, 2))):
@@ -102,10 +102,10 @@ def test_every_violation_names_its_job():
     ]
 
 
-@settings(max_examples=100, deadline=None)  # a quarter missed faults that all notice
+@settings(max_examples=100, deadline=None)  # 25 examples missed faults that 100 find
 @given(st.data())
 def test_infeasible_is_what_empty_cluster_cannot_hold(data):
-    """`why_infeasible` counts kinds of nodes, `units_by_node` each node: both by the one rule."""
+    """`why_infeasible` counts by kind of node and `units_by_node` by node, but both use the same fit rule."""
     cluster = data.draw(clusters())
     request = data.draw(requests(cluster))
     room = units_by_node(request, cluster.capacity)[cluster.node_sets[request.node_set]].sum()

@@ -1,10 +1,10 @@
-"""Hostile text in users' jobs: reading Slurm's commands gives each job its own values, or reports that it cannot.
+"""Test hostile text in users' jobs: each job is read with its own values, or is reported as unreadable.
 
-A job's record is compared with the record that is read without odd text.
+A job's record is compared with the record read without hostile text.
 
 - No value of a job comes from another job or is invented.
-- The jobs of users without odd text are read in full.
-- Owners can forge three settings of their own job (`details`). Each of them only makes the job unmanaged.
+- The jobs of users without hostile text are read in full.
+- Owners can forge three settings of their own job (`scontrol_job_parsing`). This only makes the job unmanaged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ hostile = st.one_of(texts, whole_forgeries)
 
 @st.composite
 def sites(draw: st.DrawFn) -> tuple[list[Job], set[int]]:
-    """Jobs, some of one array, and the numbers of those whose owner is hostile."""
+    """Draw jobs, some in one array, and return them with the numbers of the jobs whose owner is hostile."""
     jobs, odd = [], set()
     for number in range(1, draw(st.integers(2, 7)) + 1):
         job = Job(

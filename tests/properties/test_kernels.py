@@ -1,4 +1,4 @@
-"""The compiled kernels compared with a slow, plain reference that shares no code with them, on random input."""
+"""Compare the compiled kernels on random input with a slow, plain reference that shares no code with them."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def as_plan(decision, snapshot):
 @scaled_example_settings(250)
 @given(snapshots(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
 def test_node_plans_equal_reference(snapshot, reservations, best_fit, random):
-    """Starts with their placements, and every planned start, in a random order of the queue."""
+    """For a random queue order, all placements and planned starts equal the reference."""
     order = list(range(len(snapshot.queue)))
     random.shuffle(order)
     expected = reference.plan(snapshot, order, reservations, best_fit)
@@ -47,7 +47,7 @@ def test_node_plans_equal_reference(snapshot, reservations, best_fit, random):
 @scaled_example_settings(150)
 @given(full_clusters(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
 def test_plans_of_long_queues_equal_reference(snapshot, reservations, best_fit, random):
-    """Full clusters of unequal nodes: more requests that fail than a plan remembers, many ties, all sharing rules."""
+    """On full, unequal nodes, more requests fail than a plan remembers, with many ties and all sharing rules."""
     order = list(range(len(snapshot.queue)))
     random.shuffle(order)
     expected = reference.plan(snapshot, order, reservations, best_fit)
@@ -58,7 +58,7 @@ def test_plans_of_long_queues_equal_reference(snapshot, reservations, best_fit, 
 
 
 def test_generated_queues_exceed_remembered_failures():
-    """What the tests of long queues look at is there: nearly every world has more failures than are remembered."""
+    """The tests of long queues need worlds with more failures than a plan remembers, and most worlds have them."""
     waiting = []
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True)
@@ -79,7 +79,7 @@ def test_generated_queues_exceed_remembered_failures():
     st.sampled_from(RESERVATIONS),
 )
 def test_every_order_equals_reference(snapshot, order, reservations):
-    """Order and backfill order, sorted in the kernel, against Python's sort of the same keys."""
+    """The kernel sorts the queue and the backfill order as Python sorts the same keys."""
     queue, table = snapshot.queue, snapshot.table
     E, r = table.estimate_s[queue].tolist(), (table.units[queue] * table.per_unit[queue, 0]).tolist()
     keys = {
@@ -113,7 +113,7 @@ def test_starts_need_gives_same_starts(snapshot, reservations, allocation):
 @scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(RESERVATIONS))
 def test_counted_and_placed_pool_give_same_plan(snapshot, reservations):
-    """One node of one resource: the pool's kernel and the nodes' kernel agree in every start."""
+    """On one node with one resource, the pool kernel and the node kernel agree in every start."""
     cores = 2 + int(snapshot.cluster.capacity[:, 0].sum())
     cluster = Cluster.of([[cores]], ["cores"])
     queue = [replace(job, request=replace(job.request, per_unit=(1,), node_set=0)) for job in snapshot.queued_jobs()]
@@ -126,7 +126,7 @@ def test_counted_and_placed_pool_give_same_plan(snapshot, reservations):
 @scaled_example_settings(250)
 @given(snapshots(), st.data())
 def test_compiled_fit_rule_equals_verify(snapshot, data):
-    """Valid placements, and ones with wrong nodes, counts and slots."""
+    """The placements are valid, or have wrong nodes, counts or slots."""
     nodes = st.integers(-1, snapshot.cluster.size)
     placement = st.lists(st.tuples(nodes, st.integers(0, 3)), min_size=1, max_size=3).map(tuple)
     slots = st.sampled_from(snapshot.queue.tolist() + snapshot.running.tolist())

@@ -1,4 +1,4 @@
-"""The compiled search compared with the slow, plain reference: its final order is decoded as by list scheduling."""
+"""Compare the compiled search with the plain reference: its plan is the list schedule of its final order."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.searches import Ablated, Priced
 
 
 def reference_plan(dispatcher, snapshot, reservations):
-    """The list schedule of the order that a round left behind: starts, and planned starts by queue position."""
+    """Return the list schedule of a round's final order: the starts, and the planned starts by queue position."""
     ids = [job.id for job in snapshot.queued_jobs()]
     order = [ids.index(id) for id in dispatcher.memory()["order"]]
     return reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
@@ -26,7 +26,7 @@ def reference_plan(dispatcher, snapshot, reservations):
 @scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
 def test_plan_is_list_schedule_of_its_order(snapshot, objective, effort):
-    """Jobs taken back and placed again in a search leave no trace: starts with placements, and every planned start."""
+    """Jobs that a search removes and places again leave no trace in the starts, placements and planned starts."""
     dispatcher = LookaheadDispatcher(objective, effort=effort)
     decision = dispatcher.decide(snapshot)
     assert verify(decision, snapshot) == []
@@ -39,7 +39,7 @@ def test_plan_is_list_schedule_of_its_order(snapshot, objective, effort):
 
 
 def a_pool(busy, waiting):
-    """Eight processors; running and waiting jobs of (processors, walltime)."""
+    """Return a snapshot of eight processors; `busy` and `waiting` give each job's processors and walltime."""
     running = [a_running(a_job(100 + i, units, walltime_s=s), ((0, units),)) for i, (units, s) in enumerate(busy)]
     queue = [a_job(i, units, walltime_s=s) for i, (units, s) in enumerate(waiting)]
     return a_snapshot(a_cluster(nodes=1, cores=8), queue, running)
@@ -52,7 +52,7 @@ pools = st.builds(a_pool, st.lists(small, max_size=2), st.lists(sizes, min_size=
 
 @scaled_example_settings(150)
 @given(pools, st.sampled_from(["af", "awf"]), st.integers(0, 3), st.integers(0, 40), st.sampled_from([2, 127]))
-@example(a_pool([(2, 7)], [(8, 5), (7, 9), (1, 10), (7, 1)]), "awf", 1, 12, 2)  # a change behind the reservation
+@example(a_pool([(2, 7)], [(8, 5), (7, 9), (1, 10), (7, 1)]), "awf", 1, 12, 2)  # a change after the reservation
 def test_few_reservations_on_pool_equal_list_schedule(snapshot, objective, reservations, effort, candidates):
     """Jobs without a reservation have no slot in the reference."""
     dispatcher = Ablated(objective, effort=effort, reservations=reservations, candidates=candidates)
@@ -70,7 +70,7 @@ def test_few_reservations_on_pool_equal_list_schedule(snapshot, objective, reser
 @scaled_example_settings(25)
 @given(snapshots())
 def test_more_search_costs_no_more(objective, snapshot):
-    """The first decodes of a longer search are those of a shorter one."""
+    """A longer search begins with the same decodes as a shorter search, so its result is at least as good."""
     table, queue = snapshot.table, snapshot.queue
     area = np.maximum(table.units[queue] * table.per_unit[queue, 0], 1) * np.maximum(table.estimate_s[queue], 10)
     weight = area if objective == "awf" else np.ones_like(area)
@@ -85,7 +85,7 @@ def test_more_search_costs_no_more(objective, snapshot):
 @scaled_example_settings(150)
 @given(snapshots(), st.sampled_from(sorted(OBJECTIVES)))
 def test_cost_per_second_matches_row_and_age(snapshot, objective):
-    """The kernel against numpy."""
+    """The kernel's weights equal the same formula in numpy."""
     row, table, queue, dispatcher = OBJECTIVES[objective], snapshot.table, snapshot.queue, Priced(objective)
     dispatcher.decide(snapshot)
     new = row.weights(table.units[queue] * table.per_unit[queue, 0], table.estimate_s[queue])
@@ -96,7 +96,7 @@ def test_cost_per_second_matches_row_and_age(snapshot, objective):
 @scaled_example_settings(50)
 @given(snapshots())
 def test_default_bounds_longest_wait_by_arrival_order(snapshot):
-    """The bound of the longest wait holds for every plan that a search settles on."""
+    """Every plan that a search selects satisfies the bound on the longest wait."""
     submit_s = snapshot.table.submit_s[snapshot.queue]
     decision = LookaheadDispatcher().decide(snapshot)
     by_arrival_s = Ablated(candidates=2, effort=0).decide(snapshot).plan_s

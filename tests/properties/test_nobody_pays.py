@@ -1,4 +1,4 @@
-"""The jobs of other users start as they would without one user's jobs: exactly so if there is room for all.
+"""Test that one user's failing jobs delay other users' jobs little, and not at all if all jobs fit.
 
 On shared nodes, two things bound the cost of a failed start for other users: the time until the start is undone, and
 the number of failed starts.
@@ -30,13 +30,13 @@ from tests.fakes import STUBBORN, FakeCluster, FakePace, FirstFit
 
 TIMEOUT_S = 4
 UNDONE_S = TIMEOUT_S + 4
-"""A failed start is detected as late, held again, seen to be held, and then its nodes are free."""
+"""Seconds until a failed start's nodes are free: the start is late, the job is held again, and the hold is observed."""
 FIRST_OF_MALLORY = 1000
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that comes at a second; `kind` empty: it runs for `run_s`."""
+    """A job that arrives at a given second. If `kind` is empty, it runs for `run_s`."""
 
     at_s: int
     job: Job
@@ -46,11 +46,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Story:
-    """What came of arrivals."""
+    """The result of arrivals."""
 
     starts_s: dict[int, int]
     tried_s: list[int]
-    """The times of starts that could not succeed."""
+    """Times of starts that could not succeed."""
     modes: set[str]
     events: list[str]
 
@@ -67,7 +67,7 @@ def quiet() -> Iterator[Path]:
 
 
 def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Dispatcher, **facts: object) -> Story:
-    """A bridge beside a cluster of `nodes` times four cores, a cycle a second."""
+    """Run a bridge on a cluster of `nodes` four-core nodes, with one cycle per second."""
     cluster, tried_s, modes, events = FakeCluster(a_cluster(nodes, 4)), [], set(), []
     with quiet() as folder:
         pace = FakePace()
@@ -99,11 +99,11 @@ def _arrive(cluster: FakeCluster, arrival: Arrival) -> None:
 
 
 SMALL = st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(0, 3))
-"""When another one's job of one core comes, how long it runs, and whose it is."""
+"""Strategy for another user's one-core job: arrival, run time and user."""
 IN_VAIN = st.tuples(
     st.integers(0, 30), st.sampled_from(STUBBORN), st.integers(1, 8), st.integers(1, 5), st.integers(0, 2)
 )
-"""When one of Mallory's comes, how it does not start, cores, what makes it unlike others, and account."""
+"""Strategy for one of Mallory's jobs: arrival, way to fail, cores, a number that distinguishes it, and account."""
 
 
 def others_of(drawn: Sequence[tuple[int, int, int]]) -> list[Arrival]:
@@ -137,7 +137,7 @@ def test_sufficient_capacity_keeps_starts_of_other_users(
 def test_failed_start_delays_others_by_its_own_duration_at_most(
     others: list[tuple[int, int, int]], vain: list[tuple[int, str, int, int, int]]
 ) -> None:
-    """Two nodes of four cores. Every job of the others starts in the end, so much later at most."""
+    """Every job of the other users starts eventually, delayed by at most `UNDONE_S` per failed start."""
     without = play(others_of(others), 150, 2, FirstFit())
     beside = play([*others_of(others), *mallorys(vain)], 300, 2, FirstFit())
     assert beside.modes == {"control"}
@@ -149,7 +149,7 @@ def test_failed_start_delays_others_by_its_own_duration_at_most(
 
 @pytest.mark.parametrize("dispatcher", [EasyDispatcher, FirstFit, LookaheadDispatcher])
 def test_1000_bad_jobs_of_all_kinds_cost_few_attempts(dispatcher: type[Dispatcher]) -> None:
-    """Mallory is first, and asks for all there is. The others come one a second, and wait for a few tries at most."""
+    """Mallory's jobs come first and request all nodes. Other users' jobs wait for at most a few failed starts."""
     vain = [
         Arrival(
             0, replace(a_job(id, units=8, walltime_s=100 + id % 37), user="mallory", account=f"m{id % 3}"), kind=kind
@@ -167,7 +167,7 @@ def test_1000_bad_jobs_of_all_kinds_cost_few_attempts(dispatcher: type[Dispatche
 
 
 def test_reports_and_attempts_are_bounded() -> None:
-    """Neither by reports nor by commands: a user whose starts fail is tried once in two minutes."""
+    """A user whose starts fail causes few events, and only about one attempt in two minutes."""
     vain = [
         Arrival(at, replace(a_job(FIRST_OF_MALLORY + at, walltime_s=100 + at), user="mallory"), kind=STUBBORN[at % 9])
         for at in range(300)
@@ -180,7 +180,7 @@ def test_reports_and_attempts_are_bounded() -> None:
 
 
 def test_flood_of_new_jobs_delays_no_start() -> None:
-    """Nor does one with jobs to be released: starts keep half of a cycle's commands, and users take turns."""
+    """Jobs to release do not delay starts either: half of a cycle's commands are for starts, and users take turns."""
     cluster = FakeCluster(a_cluster(4, 4))
     with quiet() as folder:
         bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})

@@ -1,4 +1,4 @@
-"""Legal but odd names at a site: Slurm's output is parsed to the intended values."""
+"""Test legal but odd names at a site: Slurm's output is parsed to the intended values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = ("a\n   State=DOWN", "x\n\nJobId=7 JobName=b", "é“", "NodeName=n1", "
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_reads_all_odd_objects(seed: int, release: str) -> None:
-    """12 clusters of 38 objects: none is left out, and each record has the values that were printed."""
+    """No object of the clusters is omitted, and each record has the printed values."""
     odd = OddSlurm(seed, RELEASES[release])
     nodes = [odd.node() for _ in range(20)]
     of_nodes = ",".join(each.record["name"] for each in nodes)
@@ -30,7 +30,7 @@ def test_reads_all_odd_objects(seed: int, release: str) -> None:
     jobs = [
         Job(
             number,
-            odd.draw.choice([text for text in TEXTS if "JobId=" not in text]),  # its owner forges a record, see details
+            odd.draw.choice([text for text in TEXTS if "JobId=" not in text]),  # such a name forges a record
             odd.draw.choice(TEXTS),
             columns={"tres-per-node": f"gres/gpu:{kind}:2", "Partition": partitions[0].record["name"]},
             lines={"requested": f"cpu=1,mem=1000M,node=1,billing=1,gres/gpu=2,gres/gpu:{kind}=2"},
@@ -78,7 +78,7 @@ GRES = st.builds(Gres, NAMES.filter(lambda name: "/" not in name), st.one_of(st.
 
 @given(st.lists(GRES, max_size=5), st.sampled_from(["", "(S:0)", "(S:0-1,3)", "(IDX:N/A)"]), st.booleans())
 def test_reads_gres_values_as_printed(made: list[Gres], end: str, of_job: bool) -> None:
-    """As Slurm prints them of nodes and, behind a prefix, of jobs."""
+    """The values have the form that Slurm prints for nodes or, with a prefix, for jobs."""
     items = [
         f"{'gres/' if of_job else ''}{each.key}{'' if each.is_consumable else ':no_consume'}"
         f"{'=' if of_job else ':'}{each.count}{'' if of_job else end}"

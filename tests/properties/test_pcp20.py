@@ -1,4 +1,4 @@
-"""PCP'20 on random instances: feasible, never worse than its first dive, and optimal if this can be proved."""
+"""Test PCP'20 on random instances: feasible, never worse than its first dive, and optimal on small instances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.builders import a_snapshot
 
 @st.composite
 def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> Snapshot:
-    """`plain`: one resource, one size of node, no sharing rules, as exhaustive search below knows."""
+    """Draw a snapshot; if `plain`, with one resource, equal nodes and no sharing rules, as `exhaustive` requires."""
     resources = 1 if plain else 2
     N = draw(st.integers(1, nodes))
     rows = [[3] for _ in range(N)] if plain else [[draw(st.integers(2, 5)) for _ in range(resources)] for _ in range(N)]
@@ -55,7 +55,7 @@ def snapshots(draw: Any, nodes: int, jobs: int, longest_s: int, plain: bool) -> 
 
 
 def first_dive(snapshot: Snapshot) -> float | None:
-    """Slowdown of the first leaf; None where nothing is considered."""
+    """Return the slowdown of the first leaf, or None if no job is considered."""
     facts = cp_problem.build_cp_instance(snapshot)
     slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:
@@ -67,7 +67,7 @@ def first_dive(snapshot: Snapshot) -> float | None:
 
 
 def planned_slowdown(decision: Decision, snapshot: Snapshot) -> float:
-    """Sum of (s - q + d) / d over the jobs that the decision has a plan for."""
+    """Return the sum of (s - q + d) / d over the jobs that the decision plans."""
     jobs = {job.id: job for job in snapshot.queued_jobs()}
     plan = decision.plan_by_job(snapshot)
     return sum((s - jobs[id].submit_s + jobs[id].walltime_s) / jobs[id].walltime_s for id, s in plan.items())
@@ -90,11 +90,11 @@ def test_decision_is_feasible_and_no_worse_than_first_dive(snapshot: Snapshot) -
 
 
 Box = tuple[int, int, int, int, int]
-"""Node, first position, one past the last, start, end."""
+"""Node, first position, position after the last, start and end."""
 
 
 def running_boxes(snapshot: Snapshot) -> list[Box]:
-    """Running jobs stacked on their nodes, the one that ends last at the bottom."""
+    """Return the running jobs as boxes stacked on their nodes, with the job that ends last at the bottom."""
     boxes: list[Box] = []
     height: dict[int, int] = {}
     for job in sorted(snapshot.running_jobs(), key=lambda job: -(job.start_s + job.job.walltime_s)):
@@ -108,7 +108,7 @@ def running_boxes(snapshot: Snapshot) -> list[Box]:
 
 
 def placeable(snapshot: Snapshot, units: Sequence[tuple[Job, int]], boxes: list[Box]) -> bool:
-    """Whether every unit (job, start) finds a node and positions, by trying them all."""
+    """Return whether every unit (job, start) fits on a node, by trying all positions."""
     if not units:
         return True
     (job, start_s), rest = units[0], units[1:]
@@ -126,7 +126,7 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def exhaustive(snapshot: Snapshot, jobs: Sequence[Job]) -> float:
-    """The least slowdown of any plan: every choice of starts, the cheapest first, every choice of positions."""
+    """Return the minimum slowdown of any plan, by trying all starts, cheapest first, and all positions."""
     running = running_boxes(snapshot)
     horizon_s = sum(job.walltime_s for job in jobs) + max((box[4] for box in running), default=0) + 1
 
@@ -156,7 +156,7 @@ def test_decision_is_optimal_by_exhaustive_search(snapshot: Snapshot) -> None:
 @given(snapshots(nodes=2, jobs=3, longest_s=4, plain=True))
 @scaled_example_settings(80)
 def test_solver_alone_equals_certain_answers(snapshot: Snapshot) -> None:
-    """From the first dive, without the shortcuts: the same objective, proved, by the solver."""
+    """From the first dive and without shortcuts, the solver proves the same objective."""
     facts = cp_problem.build_cp_instance(snapshot)
     slots = startable_slots(facts, snapshot.queue, 100)
     if len(slots) == 0:

@@ -1,4 +1,4 @@
-"""Preemption plans: each start fits after its victims end, and Slurm could not do with fewer victims."""
+"""Test preemption plans: each start fits after its victims end, and needs all of its victims."""
 
 from __future__ import annotations
 

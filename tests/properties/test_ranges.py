@@ -1,4 +1,4 @@
-"""Ranges of nodes compared with single nodes: the nodes of a job, undone moves, and the written result."""
+"""Compare ranges of nodes with single nodes: a job's nodes, undone moves, and the written result."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ def opened(site: SchedulingState) -> int:
 
 @kernel
 def placed(site: SchedulingState, position: int, holds: FixedColumn, ranks: FixedColumn, ranked: bool) -> int:
-    """Place a job where a node of group g holds `holds[g]` units and has the rank `ranks[g]`."""
+    """Place a job; each node of group g holds `holds[g]` units and has the rank `ranks[g]`."""
     trial = site.trial
     resize_class_columns(trial)
     for g in range(trial.groups.count):
@@ -51,7 +51,7 @@ def placed(site: SchedulingState, position: int, holds: FixedColumn, ranks: Fixe
 
 @kernel
 def groups_by_node(site: SchedulingState) -> IntArray:
-    """The group of each node, by the ranges."""
+    """Return the group of each node according to the ranges."""
     groups, layout = site.trial.groups, site.trial.layout
     found, asked, times = np.full(len(groups.of), -1), layout.asked[: layout.groups].copy(), layout.times
     for g in range(layout.groups):
@@ -64,7 +64,7 @@ def groups_by_node(site: SchedulingState) -> IntArray:
                 r -= 1
             found[layout.node[r] + place - layout.at[r]] = g
 
-    # As if no reading had been taken.
+    # Undo the effects of this reading.
     for g in range(layout.groups):
         layout.asked[g] = asked[g]
     if times:
@@ -87,7 +87,7 @@ def written(site: SchedulingState) -> int:
 
 
 def node_by_node(of, holds, ranks, need, ranked):
-    """{node: units} of a job: the highest rank first, then the lowest index."""
+    """Return a job's units by node, allocated by descending rank and then by ascending index."""
     taken = {}
     for node in sorted(range(len(of)), key=lambda node: (-ranks[of[node]] if ranked else 0, node)):
         units = min(need, holds[of[node]])
@@ -99,7 +99,7 @@ def node_by_node(of, holds, ranks, need, ranked):
 
 
 def scattered(random, nodes, kinds):
-    """Amounts free by node, in stretches of random lengths."""
+    """Return free amounts by node, equal within runs of random length."""
     lengths = random.choice([1, 2, 3, 40, 70], nodes)
     return np.repeat(random.integers(1, kinds + 1, nodes), lengths)[:nodes]
 
@@ -107,7 +107,7 @@ def scattered(random, nodes, kinds):
 @scaled_example_settings(60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6))
 def test_ranges_allocate_and_free_like_single_nodes(seed, nodes, kinds):
-    """Jobs placed one after the other by random units and ranks of the groups; some are taken back in between."""
+    """Jobs are placed by random units and ranks of the groups, and some placements are undone in between."""
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, kinds)
     needs = random.integers(1, 1 + random.choice([3, nodes, 3 * nodes]), 12).tolist()
@@ -168,7 +168,7 @@ def carried(site: SchedulingState) -> int:
 @scaled_example_settings(40)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 200))
 def test_layout_detects_all_moves_since_last_one(seed, nodes):
-    """Blocks in which no node moved are not looked at again; at their borders nothing is lost."""
+    """Blocks without moved nodes are not scanned again, and no move at their borders is missed."""
     random = np.random.default_rng(seed)
     free = scattered(random, nodes, 3)
     site = get_scheduling_state(a_snapshot(Cluster.of([[int(x)] for x in free], ["cores"]), [a_job()]))
@@ -186,7 +186,7 @@ def test_layout_detects_all_moves_since_last_one(seed, nodes):
 
 @kernel
 def number_of(site: SchedulingState, begin: FixedColumn, count: FixedColumn, units: FixedColumn) -> int:
-    """`placement_hash` moves with those columns."""
+    """Return the `placement_hash` of moves with these columns."""
     trial = site.trial
     trial.moved_begin, trial.moved_count, trial.moved_units = begin.copy(), count.copy(), units.copy()
     trial.moves = len(begin)
@@ -200,7 +200,7 @@ def test_node_use_has_same_hash_however_split(stretches, random):
     by_place = [units for length, units in stretches for _ in range(length)]
 
     def number(units_by_place):
-        """That of random pieces, in random order."""
+        """Return the hash of random pieces in random order."""
         cuts = sorted({0, len(units_by_place), *random.sample(range(len(units_by_place)), len(units_by_place) // 3)})
         cuts += [i for i in range(1, len(units_by_place)) if units_by_place[i] != units_by_place[i - 1]]
         cuts = sorted(set(cuts))
@@ -243,7 +243,7 @@ def test_free_capacity_over_time_matches_running_jobs(snapshot):
 @pytest.mark.parametrize(("name", "reservations"), [("easy", 1), ("list-reg", EVERY_JOB)])
 @pytest.mark.parametrize("seed", range(3))
 def test_large_machine_equals_plain_sweep(name, reservations, seed, run):
-    """Several blocks of nodes of two kinds, with jobs of one to a hundred nodes: start by start and node by node."""
+    """On several blocks with two kinds of nodes, all starts and nodes of wide jobs equal the reference."""
     random = np.random.default_rng(seed)
     cluster = Cluster.of([[int(cores)] for cores in 2 * scattered(random, 150, 2)], ["cores"])
     trace = []

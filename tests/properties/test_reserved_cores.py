@@ -1,4 +1,4 @@
-"""No start uses cores of a reservation, whichever of the offered nodes are selected."""
+"""Test that no start uses cores of a reservation, regardless of which offered nodes are selected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CORES = 16
 Facts = dict[str, Any]
 
 TIMES = st.sampled_from([(-10, 5), (-5, 60), (1, 30), (10, 20), (30, 90), (59, 70), (60, 61)])
-"""Begin and end of a reservation in minutes from now; jobs run for 5, 30 or 60 of them."""
+"""Start and end of a reservation in minutes from now; jobs run for 5, 30 or 60 minutes."""
 HELD = st.dictionaries(st.sampled_from(["n1", "n2"]), st.integers(1, CORES), min_size=1)
 RESERVATIONS = st.lists(st.tuples(TIMES, HELD, st.sampled_from([False, False, True])), max_size=2)
 WHOLE = st.sampled_from([False, False, False, True])

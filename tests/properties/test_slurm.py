@@ -1,4 +1,4 @@
-"""The twin of Slurm's scheduler compared with a plain one, and with textbook schedulers in limiting cases."""
+"""Compare the twin of Slurm's scheduler with a plain reference, and with textbook schedulers in limiting cases."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ FEW = st.sampled_from([0, 0, 1, 2, 4])
 
 @st.composite
 def parameters(draw, **fixed):
-    """Parameters small enough to matter in a small world; most of the limits are off."""
+    """Draw parameters that are small enough to matter in a small world, with most limits off."""
     return SchedulerParameters(
         **{
             "bf_busy_nodes": draw(st.booleans()),
@@ -51,14 +51,14 @@ def parameters(draw, **fixed):
 
 
 def text_of(rules: SchedulerParameters) -> str:
-    """The parameters as slurm.conf has them."""
+    """Return the parameters in the format of slurm.conf."""
     given = {name: value for name, value in dataclasses.asdict(rules).items() if value is not None}
     flags = [name for name, value in given.items() if value is True]
     return ",".join([*flags, *(f"{name}={value}" for name, value in given.items() if not isinstance(value, bool))])
 
 
 def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
-    """The same with a priority below 4 and a tier of 0 or 1 for each job that has a number in `ranks`."""
+    """Return the snapshot with each queued job's priority (0 to 3) and tier derived from `ranks`."""
     table, queue = snapshot.table, snapshot.queued_jobs()
     known = [*ranks, *[0] * len(queue)]
     jobs = [dataclasses.replace(job, priority=known[at] % 4, tier=known[at] // 8) for at, job in enumerate(queue)]
@@ -76,7 +76,7 @@ def ranked(snapshot: Snapshot, ranks: list[int]) -> Snapshot:
     st.booleans(),
 )
 def test_one_time_equals_plain_plan_by_seconds(snapshot, rules, ranks, whole_nodes, whole):
-    """All passes, start by start, node by node, and the planned starts, if the whole plan is asked for."""
+    """One decision equals all passes of the reference in its starts, nodes and, if requested, planned starts."""
     snapshot = ranked(snapshot, ranks)
     plan = slurm_reference.Plan(snapshot, rules, whole_nodes)
     plan.main("full", -1)
@@ -91,9 +91,9 @@ def test_one_time_equals_plain_plan_by_seconds(snapshot, rules, ranks, whole_nod
 
 @st.composite
 def busy_machines(draw):
-    """Two to six nodes on which single cores are held for up to 600 s, and a queue that asks for nodes and parts.
+    """Draw two to six nodes with single cores in use for up to 600 s, and a queue for whole nodes and parts of nodes.
 
-    Most of the second half of the queue fits now, so that a reservation on other nodes starts other jobs.
+    Most of the second half of the queue fits now, so that a reservation on other nodes changes which jobs start.
     """
     nodes, now_s = draw(st.integers(2, 6)), draw(st.integers(0, 90))
     held = draw(st.lists(st.tuples(st.integers(0, nodes - 1), st.integers(1, 600)), max_size=3 * nodes))
@@ -118,7 +118,7 @@ def busy_machines(draw):
 @scaled_example_settings(200)
 @given(busy_machines(), st.sampled_from([1, 7, 20, 60]), st.sampled_from([1, 2, 5, 1440]), st.booleans())
 def test_reservations_on_busy_machine_equal_slurm_tries(snapshot, resolution_s, window, busy):
-    """Groups of ends, the nodes of each group, and further tries where reserved nodes come back."""
+    """The twin groups job ends, and tries again when reserved nodes become free, as Slurm does."""
     rules = SchedulerParameters(bf_resolution=resolution_s, bf_window=window, bf_busy_nodes=busy, batch_sched_delay=0)
     plan = slurm_reference.Plan(snapshot, rules)
     plan.main("full", -1)
@@ -131,7 +131,7 @@ def test_reservations_on_busy_machine_equal_slurm_tries(snapshot, resolution_s, 
 @scaled_example_settings(60)
 @given(snapshots(10), parameters(bf_interval=-1, sched_interval=-1, batch_sched_delay=3), st.integers(1, 5))
 def test_submitted_jobs_equal_plain_pass(snapshot, rules, count):
-    """Without the main loop and backfill a job starts as it is submitted, or never: the last ones are submitted now."""
+    """Without the main loop and backfill, a job starts only when it is submitted; the last jobs are submitted now."""
     now_s, jobs = snapshot.now_s, list(snapshot.queued_jobs())
     jobs[-count:] = [dataclasses.replace(job, submit_s=now_s) for job in jobs[-count:]]
     estimates = {job.id: snapshot.estimate_of(job) for job in snapshot.table.jobs}
@@ -145,7 +145,7 @@ def test_submitted_jobs_equal_plain_pass(snapshot, rules, count):
 @scaled_example_settings(40)
 @given(traces(10), parameters(bf_resolution=7), st.sampled_from([-1, 5, 60]))
 def test_schedules_equal_sweep_over_seconds(world, rules, interval):
-    """The twin skips the passes that start nothing, and asks to be called for the others: the sweep makes them all."""
+    """The twin skips passes that start no job and requests calls for the other passes; the sweep makes every pass."""
     cluster, trace = world
     rules = dataclasses.replace(rules, sched_interval=interval)
     schedule = replay(trace, cluster, Policy(WalltimePredictor(), SlurmTwinDispatcher(text_of(rules))))
@@ -163,7 +163,7 @@ UNLIMITED = (
 @scaled_example_settings(60)
 @given(traces(), st.sampled_from(["walltime", "last-two"]))
 def test_unlimited_backfill_equals_list_reg(world, predictor):
-    """Backfill at every event, an endless window of single seconds, and parts reserved: `list-reg`, node by node."""
+    """Backfill at every event, with an unlimited window and a resolution of one second, equals `list-reg`."""
     cluster, trace = world
     trace = [dataclasses.replace(item, job=dataclasses.replace(item.job, queue="")) for item in trace]
     textbook = build_policy_with("list-reg", predictor)

@@ -1,4 +1,4 @@
-"""Reading SWF block by block and line by line gives the same jobs, notes, and error for an invalid line."""
+"""Test that reading SWF by block and by line gives the same jobs, notes, and errors for invalid lines."""
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ PLAIN_LINE = st.lists(NUMBERS, min_size=17, max_size=18)
 
 @st.composite
 def swf_lines(draw):
-    """A line of a job, mostly plain, with its number still missing."""
+    """Draw a job's line without its number; most lines are plain."""
     fields = draw(PLAIN_LINE)
     if draw(st.integers(0, 3)) == 0:
         fields[draw(st.integers(0, 16))] = draw(ODD)
@@ -41,7 +41,7 @@ ONE_JOB = b"1 0 -1 5 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1"
 
 @st.composite
 def swf_files(draw):
-    """The bytes of a file with a header, jobs with numbers of their own (nearly always), and other lines."""
+    """Draw the bytes of a file with a header, jobs with mostly distinct numbers, and other lines."""
     lines = draw(st.lists(swf_lines(), max_size=12))
     numbered = [f"{draw(st.sampled_from((at, at, at, at, 1)))} {line}" for at, line in enumerate(lines)]
     for other in draw(st.lists(OTHER_LINES, max_size=3)):
@@ -52,7 +52,7 @@ def swf_files(draw):
 
 
 def outcome(path, **options):
-    """Return everything that a reader says about a file."""
+    """Return everything that a reader reports about a file."""
     told = []
     try:
         found = load(path, progress=told.append, **options)

@@ -1,4 +1,4 @@
-"""Readers return what was written, and fail only with their documented errors."""
+"""Test that trace readers return the written data, and fail only with their documented errors."""
 
 import string
 import tempfile
@@ -27,14 +27,14 @@ PIECES = [
     "Resource_List.select=+", "Resource_List.place=pack:excl", "Resource_List.walltime=01:00:00",
     "Resource_List.walltime=::", "Resource_List.mem=99999999999999pb", "=", "a=b=c",
 ]  # fmt: skip
-"""What lines of PBS's accounting log are made of, whole and broken."""
+"""Valid and invalid parts of lines in PBS's accounting log."""
 SECONDS = st.integers(1, 10**9)
 AMOUNTS = st.fixed_dictionaries({"cores": st.integers(1, 10**6), "gpus": st.integers(0, 8)})
 
 
 @st.composite
 def records(draw):
-    """Jobs with units and named amounts."""
+    """Draw jobs with units and named amounts."""
     count = draw(st.integers(0, 6))
     return [
         TraceRecord(
@@ -56,7 +56,7 @@ def records(draw):
 
 
 def recorded(job, wait_s):
-    """The job, started after this many seconds; a wait of None is unknown."""
+    """Return the job with a start after `wait_s` seconds; None means unknown."""
     return job._replace(start_s=None if wait_s is None else job.submit_s + wait_s)
 
 
@@ -102,7 +102,7 @@ def test_pbs_lines_are_jobs_or_named_errors(lines):
 
 
 def strict_error(path, reader=SwfReader):
-    """Whether strict reading stops at a line, which the message then names."""
+    """Return whether strict reading fails with a message that names the line."""
     try:
         list(reader(path))
     except InvalidTrace as error:

@@ -1,4 +1,4 @@
-"""Victims for one start: enough room, no unnecessary victims, and the cheapest set if the search is complete.
+"""Test victims for one start: enough room, no unnecessary victims, and the cheapest set if the search is complete.
 
 The verifier and the reference share no code with the search. They count units on each node in plain Python, and try
 every set of jobs.
@@ -22,9 +22,9 @@ from cpsched_sim.testing.strategies import clusters, first_fit_placement, jobs, 
 from tests.builders import a_job, a_running
 
 COMPLETE = 100_000
-"""More effort than any example needs."""
+"""An effort that exceeds the needs of every example."""
 MANY = 1000
-"""More units than fit on any drawn cluster."""
+"""A number of units that exceeds the capacity of every drawn cluster."""
 
 
 def units_without(cluster, free, request, victims):
@@ -77,7 +77,7 @@ def least_price(cluster, free, request, candidates, sufficient):
 
 @st.composite
 def starts(draw, most=8):
-    """Draw a start that needs victims: cluster, free amounts, request, candidates, and a set that suffices."""
+    """Draw a start that needs victims: cluster, free amounts, request, candidates, and a sufficient set."""
     cluster = draw(clusters())
     free, candidates = cluster.capacity.copy(), []
     for number in range(draw(st.integers(1, most))):
@@ -160,7 +160,7 @@ def test_price_counts_work_during_grace_time():
 
 @pytest.mark.parametrize("count", [40, 400])
 def test_search_of_many_jobs_ends_at_its_effort(count):
-    """Prices in proportion to sizes defeat the bound, so that the search cannot be complete."""
+    """Prices in proportion to sizes weaken the bound, so that the search cannot be complete."""
     cluster, sizes = Cluster.of([[20 * count]], ["cores"]), [7 + at % 11 for at in range(count)]
     some = [preemptible(at, ((0, size),), 1000 * size + at % 3, 1) for at, size in enumerate(sizes)]
     free = cluster.capacity - sum(sizes)
