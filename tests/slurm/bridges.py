@@ -1,4 +1,4 @@
-"""A bridge as its own process on the test cluster: start it, kill it, and read its files."""
+"""Run a bridge as a process on the test cluster: start it, kill it, and read its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tests.slurm.harness import TRANSPORT, Slurm, docker, wait_until
 
 FIRST_CYCLE_S = 240
-"""The first start of all compiles the kernels."""
+"""Time limit in seconds of the first cycle, because the first start compiles the kernels."""
 
 READ = """
 import json, sqlite3, sys
@@ -50,10 +50,10 @@ class Step:
 
 
 class LiveBridge:
-    """A state directory and the bridge processes that use it, in sequence (or two, by mistake).
+    """A state directory, and the bridge processes that use it one after the other.
 
-    `settings` go into the bridge's file. The bridge runs as user cpsched in the container `Slurm.bridge_container`; its
-    files are read from `Slurm.python_container`.
+    `settings` become the bridge's settings file. The bridge runs as user cpsched in the container
+    `Slurm.bridge_container`; its files are read from `Slurm.python_container`.
     """
 
     def __init__(self, slurm: Slurm, name: str, **settings: Any) -> None:
@@ -97,7 +97,7 @@ class LiveBridge:
     # The process
 
     def start(self, wait: bool = True, environment: str = "") -> None:
-        """Start the bridge, with `NAME=VALUE ...`; by default returns after its first decision."""
+        """Start the bridge with `environment` (`NAME=VALUE ...`). With `wait`, return after its first cycle."""
         before = self.rounds()
         run = f"env {environment} python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
@@ -114,7 +114,7 @@ class LiveBridge:
         return "yes" in self.shell(check, check=False)
 
     def cpu_s(self) -> dict[str, float]:
-        """Return the CPU seconds so far of the bridge, its pyslurm process, and its dispatcher's process if any."""
+        """Return the CPU seconds used by the bridge and its pyslurm and dispatcher processes, by name."""
         code = (
             "import json, os, sys\n"
             "found = {}\n"
@@ -136,14 +136,14 @@ class LiveBridge:
         wait_until(lambda: not self.alive(), 300, "the bridge is gone", every_s=0.05)
 
     def stop(self) -> None:
-        """Stop in order: held jobs return to Slurm."""
+        """Stop the bridge with SIGTERM, so that it releases held jobs to Slurm."""
         if self.alive():
             self.kill("TERM")
 
-    # What it wrote down
+    # The bridge's files
 
     def read(self, code: str) -> Any:
-        """Run Python on the bridge's files; return the JSON it prints."""
+        """Run Python code on the bridge's files, and return the JSON value that it prints."""
         program = f"{READ}\n{code}"
         return json.loads(self.shell(f"python - {self.state}", stdin=program))
 
@@ -151,17 +151,17 @@ class LiveBridge:
         return self.shell(f"cat {self.state}/log", check=False)
 
     def rounds(self) -> int:
-        """Return the number of the last journalled round."""
+        """Return the number of the last round in the journal."""
         found = self.read('print(json.dumps(rows("journal", "select max(round) from rounds")))')
         return int(found[0][0] or 0) if found else 0
 
     def wait_for_rounds(self, count: int, timeout_s: float = 60) -> None:
-        """Wait for this many more good cycles."""
+        """Wait for `count` more successful cycles."""
         goal = self.rounds() + count
         wait_until(lambda: self.rounds() >= goal, timeout_s, f"{count} cycles\n{self.log()[-2000:]}")
 
     def wait_for_ends(self, jobs: Iterable[str], timeout_s: float = 60) -> None:
-        """Wait until the ledger has all these jobs as ended; accounting may be some cycles late."""
+        """Wait until the ledger shows all these jobs as ended; accounting may be some cycles late."""
         wanted = set(jobs)
         wait_until(
             lambda: {job for job, one in self.ledger().items() if one.state == "ended"} >= wanted,
@@ -189,7 +189,7 @@ class LiveBridge:
         return int(found[0][0]) if found else 0
 
     def transitions(self) -> dict[str, list[Step]]:
-        """Return, by job number, the states of each job with the reasons, oldest first."""
+        """Return each job's changes of state by job number, oldest first."""
         query = "select job_id, round, after, why from transitions order by seq"
         found: dict[str, list[Step]] = {}
         for number, *step in self.read(f"print(json.dumps(rows('ledger', {query!r})))"):
@@ -197,7 +197,7 @@ class LiveBridge:
         return found
 
     def seconds(self) -> list[dict[str, float]]:
-        """Return the phases of every round in seconds."""
+        """Return the durations of every round's phases in seconds."""
         return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
 
     def work(self) -> list[int | None]:
@@ -210,7 +210,7 @@ class LiveBridge:
         return [tuple(row) for row in self.read(f"print(json.dumps({code}))")]
 
     def latencies_s(self) -> list[float]:
-        """Return the times from each decision to the round that saw its job running (including the interval)."""
+        """Return the seconds from each start decision to the round that observed the job as running."""
         return self.read(
             """
 when = {}

@@ -1,22 +1,22 @@
 """Compare the same jobs under Slurm's own backfill and under the bridge, in sequence on the same cluster.
 
 `make cluster`, then `python -m tests.slurm.compare [pyslurm | cli] [--workload NAME] [--jobs N] [--seeds N] [--row
-NAME]... [--out FILE]`: submits a seeded mix as ordinary users at seeded moments, waits for all of it, and prints mean
-and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records. After
-more than one seed come the means over the seeds with their standard deviations, and in how many seeds a row was better
-than Slurm. Rows are Slurm alone, mode advise by `lookahead`, mode control by the dispatchers that are named, and
-`shadow`: Slurm alone, with a passive bridge beside it that predicts its starts by the twin. Below each row with a
-bridge are the outcomes of its 80 % start intervals.
+NAME]... [--out FILE]`: submits a seeded mix of jobs as ordinary users at seeded times, waits for all jobs, and prints
+mean and longest wait, mean and 95th percentile of the bounded slowdown, and makespan, from the accounting records. With
+more than one seed, it also prints the means over the seeds with their standard deviations, and the number of seeds in
+which a row was better than Slurm. Rows are Slurm alone, mode advise with `lookahead`, mode control with the named
+dispatchers, and `shadow`: Slurm alone, while a passive bridge predicts Slurm's starts with the twin. Below each row
+with a bridge are the outcomes of its 80 % start intervals.
 
 Two workloads:
 
-- `shorter`: jobs of 2 to 34 s. Slurm looks every 5 s, the bridge every second.
-- `longer`: jobs of 1 to 16 minutes beside Slurm's usual intervals (`bf_interval=30`, `sched_interval=60`,
-  `bf_resolution=60`), all of it ten times as fast: jobs, limits and pauses, the intervals of Slurm and those of the
-  bridge. The bridge looks as often as Slurm's backfill does, and advises as often as it does by default: every 30 s.
-  What the machine itself takes to start and to end a job is not faster, and so weighs ten times as much, in every row.
+- `shorter`: jobs of 2 to 34 s. Slurm schedules every 5 s, and the bridge every second.
+- `longer`: jobs of 1 to 16 minutes with Slurm's usual intervals (`bf_interval=30`, `sched_interval=60`,
+  `bf_resolution=60`), but with all jobs, limits, pauses and intervals ten times as fast. The bridge's cycles are as
+  frequent as Slurm's backfill passes, and it advises at the default interval of 30 s. The machine's own times to start
+  and end a job are not faster, and therefore count ten times as much in every row.
 
-`--out` keeps what Slurm alone made of the workloads, for `tests.slurm.twin --again`.
+`--out` keeps the records of the runs under Slurm alone, for `tests.slurm.twin --again`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded, submit, workload
 
 FASTER = 10
-"""The speed-up of the workload `longer` compared with a site."""
+"""Speed-up of the workload `longer` compared with a site."""
 USUAL_S = 30 / FASTER
-"""Slurm's usual backfill interval, and that of advice, in the time of that workload."""
+"""Slurm's usual backfill interval and the usual advice interval in seconds, divided by `FASTER`."""
 PACE: dict[str, dict[str, Any]] = {
     "shorter": {"advise": {"every_s": 1.0}},
     "longer": {"cycle": {"interval_s": USUAL_S}, "advise": {"every_s": USUAL_S}},
 }
-"""The intervals of cycle and advice that differ from the defaults."""
+"""Intervals of cycles and advice that differ from the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespa
 
 
 def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures, list[Recorded]]:
-    """Run all jobs to their ends; return the results."""
+    """Run all jobs until they end, and return the results and records."""
     ids = submit(slurm, run, jobs)
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
     wait_until(
@@ -89,7 +89,7 @@ def line(name: str, cells: list[str]) -> str:
 
 
 def summary(found: dict[str, list[Figures]]) -> list[str]:
-    """Return means over the seeds with standard deviations, and how often each row beat Slurm (the first)."""
+    """Return means and standard deviations over the seeds, and how often each row beat Slurm, the first row."""
     lines = [line("mean +- deviation", list(COLUMNS))]
     first = next(iter(found.values()))
     for name, runs in found.items():

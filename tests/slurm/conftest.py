@@ -1,8 +1,8 @@
-"""Live tests: they require the cluster of `deploy/cluster up` and are skipped without it.
+"""Set up live tests, which require the cluster of `deploy/cluster up` and are skipped without it.
 
-`make test-slurm` brings it up, runs this folder and takes it down. By hand: `deploy/cluster up`, then
-`pytest tests/slurm`. Fixtures: ``slurm`` (a `harness.Slurm`, reset before each test) and ``cluster`` (the same, not
-reset, for the whole session). The harness module documents what they can do.
+`make test-slurm` starts the cluster, runs this folder and stops the cluster. To run tests by hand, use
+`deploy/cluster up`, then `pytest tests/slurm`. The fixture `slurm` is a `harness.Slurm` that is reset before each test.
+The fixture `cluster` is the same object without a reset.
 """
 
 import contextlib
@@ -55,14 +55,14 @@ def why_not() -> str | None:
 def cluster() -> Iterator[Slurm]:
     reason = why_not()
     if reason is not None:
-        # make test-slurm has just brought the cluster up: there a missing one is a failure
+        # make test-slurm has just started the cluster, so a missing cluster is a failure
         if os.environ.get("CPSCHED_SLURM_CLUSTER"):
             pytest.fail(reason)
         pytest.skip(f"live Slurm tests: {reason}")
     live = Slurm()
     # A bridge or dead-man timer left running on the cluster would disturb every test.
     for service in ("bridge", "deadman"):
-        with contextlib.suppress(CommandFailed):  # the usual case: it does not run
+        with contextlib.suppress(CommandFailed):  # usually, it does not run
             live.stop(service)
     yield live
     live.close()

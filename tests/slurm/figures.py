@@ -1,4 +1,4 @@
-"""Measurements on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
+"""Measure on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
 
 Print the time until all jobs in a burst of released jobs run, and the cost of a cycle with a long queue: once with jobs
 that cannot start, and once with jobs of many sizes that are planned and started while others end. Nothing is asserted.
@@ -55,7 +55,7 @@ print(json.dumps([len(wanted & running), commanded - decided, time.monotonic() -
 
 
 def burst(slurm: Slurm, count: int) -> None:
-    """Release `count` held jobs in one batch, timed until all are seen running."""
+    """Release `count` held jobs in one batch, and print the time until all are seen running."""
     slurm.plugin(on=True)
     slurm.burst(count, "-n1", "-t5", script="sleep 120")
     running, commands_s, all_s, failed = slurm.python(BURST, str(count))
@@ -91,7 +91,7 @@ def busy_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: flo
 
 
 def cycles(slurm: Slurm, rounds: int, policy: Policy, cpus: float, skipped: int) -> None:
-    """Print the phases of `rounds` cycles, after the first `skipped`; `cpus` as in `main`."""
+    """Print the phase durations of `rounds` cycles after the first `skipped` cycles."""
     with LiveBridge(slurm, "figures", metrics={"enabled": False}, policy=policy) as bridge:
         bridge.wait_for_rounds(skipped, timeout_s=300)
         if cpus:

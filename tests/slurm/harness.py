@@ -1,4 +1,4 @@
-"""Drive the test cluster of deploy/cluster from tests: submit, observe, and break things.
+"""Drive the test cluster of deploy/cluster from tests: submit jobs, observe them, and cause faults.
 
 A test asks for the fixture ``slurm`` (see conftest.py) and gets a `Slurm`, reset to an empty, idle cluster::
 
@@ -7,8 +7,8 @@ A test asks for the fixture ``slurm`` (see conftest.py) and gets a `Slurm`, rese
         slurm.wait_until(lambda: slurm.job(job).state == "COMPLETED", timeout_s=20)
         assert slurm.sacct([job])[job].nodes == ("n1",)
 
-Everything runs through ``docker exec`` in the cluster's containers, about 0.1 s a call. Nothing here imports pyslurm:
-code that needs it is sent to the bridge's image with `Slurm.python`.
+Each command runs by ``docker exec`` in the cluster's containers, which takes about 0.1 s. This module does not import
+pyslurm: `Slurm.python` runs code that needs it in the bridge's image.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def release_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def project_of(environment: Mapping[str, str]) -> str:
-    """Return the cluster of this process: parallel test workers have their own (deploy/test-slurm)."""
+    """Return the cluster of this process; each parallel test worker has its own cluster (deploy/test-slurm)."""
     first = environment.get("CPSCHED_PROJECT") or release_of(environment)["project"]
     number = int(environment.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return f"{first}-{number + 1}" if number else first
@@ -47,19 +47,19 @@ PROJECT = project_of(os.environ)
 RELEASE = release_of(os.environ)
 TAG = os.environ.get("CPSCHED_TAG") or RELEASE["slurm"]
 KILLS = int(os.environ.get("CPSCHED_SIGKILLS", "10"))
-"""Number of kills of a bridge in tests of kills."""
+"""Number of times that tests kill a bridge."""
 TRANSPORT = os.environ.get("CPSCHED_TRANSPORT", "pyslurm")
-"""The transport of the tests' bridges: pyslurm or cli."""
+"""Transport of the tests' bridges: pyslurm or cli."""
 SAYS_WHY = RELEASE["slurm"] != "22.05"
 """Whether scontrol shows the submit plugin's message for a refused change."""
 OLD_SACCT = RELEASE["slurm"] == "22.05"
 """Whether sacct lacks --array and Restarts."""
 CALM = {"mode", "in_force", "started", "transport", "cycle_gap", "slowed", "full_pace"}
-"""Events of a bridge in a quiet run; a gap or a slower pace describes the machine."""
+"""Events of a bridge without faults; a gap or a slower pace is caused by the machine."""
 if TRANSPORT == "cli":
-    CALM |= {"left_to_cluster"}  # a job whose name could speak for another record is left alone
+    CALM |= {"left_to_cluster"}  # a job whose name may imitate another job's record is unmanaged
 BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
-"""CPU share of bridges, such as 0.1; empty: no limit."""
+"""Number of CPUs for bridges, such as 0.1; empty for no limit."""
 SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0
 """Factor on the time limits of tests."""
 NODES = ("n1", "n2", "n3", "n4")
@@ -68,16 +68,16 @@ GPU_NODES = ("n3", "n4")
 
 CONF = "/etc/slurm/slurm.conf"
 RENDERED = "/etc/slurm/.rendered/slurm.conf"
-"""The same file as of the cluster's start."""
+"""slurm.conf as it was when the cluster started."""
 
 
 class CommandFailed(AssertionError):
-    """A command in a container ended with a non-zero status: the message has its output."""
+    """An error for a command in a container that ended with a non-zero status; the message contains its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One line of squeue; a pending array is one line with the array's id. Missing texts are empty."""
+    """A job as squeue lists it; a pending array is one job with the array's id. Missing texts are empty."""
 
     id: str
     state: str
@@ -97,7 +97,7 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """One line of sacct; times in seconds since the epoch, None where the job has not started or ended."""
+    """A job as sacct lists it; times in Unix seconds, None if the job has not started or ended."""
 
     id: str
     state: str
@@ -127,7 +127,7 @@ def docker(
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
-    """``n[1-2,4],m1`` -> ``(n1, n2, n4, m1)``; one bracket a name."""
+    """Return the names in a hostlist with at most one bracket per name: ``n[1-2,4],m1`` is n1, n2, n4 and m1."""
     names: list[str] = []
     for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", hostlist):
         stem, _, inside = part.strip(",").partition("[")
@@ -141,7 +141,7 @@ def expand(hostlist: str) -> tuple[str, ...]:
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", every_s: float = 0.2) -> Any:
-    """Poll until `condition` returns a true value, and return it; AssertionError after `timeout_s` times `SLOWER`."""
+    """Poll until `condition` returns a true value, and return it. Raise AssertionError after `timeout_s * SLOWER`."""
     timeout_s *= SLOWER
     deadline = time.monotonic() + timeout_s
     while True:
@@ -160,16 +160,16 @@ class Slurm:
         self._python_container: str | None = None
         self._slow_container: str | None = None
         self.head = "slurmctld"
-        """The service of the container for commands without one."""
+        """Service whose container runs commands that do not name a service."""
         self._containers: dict[str, str] = {}
-        # Leftovers of an interrupted run.
+        # Containers from an interrupted run.
         self._limited: dict[str, set[str]] = {user: {"MaxJobs=-1"} for user in ("alice", "bob")}
 
     # Containers
 
     def container(self, service: str, *, running: bool = True) -> str:
         """Return the container of a compose service: slurmctld, slurmdbd, mariadb, n1..n4, wide, bridge, deadman."""
-        # Asked for once: an id survives kill and start, and a command in a container that is down fails by itself.
+        # Queried once: an id survives kill and start, and a command in a stopped container fails by itself.
         if service not in self._containers:
             present = self._states()
             if service not in present or (running and present[service][1] != "running"):
@@ -178,14 +178,14 @@ class Slurm:
         return self._containers[service]
 
     def _states(self) -> dict[str, tuple[str, str]]:
-        """Return each service's container and its state: running, paused, exited, created."""
+        """Return each service's container and its state: running, paused, exited or created."""
         columns = '{{.Label "com.docker.compose.service"}} {{.ID}} {{.State}}'
         mine = f"label=com.docker.compose.project={PROJECT}"
         lines = docker("ps", "--all", "--filter", mine, "--format", columns).splitlines()
         return {service: (identity, state) for service, identity, state in map(str.split, lines)}
 
     def node_host(self) -> str:
-        """Return a service with nodes, which has slurm.conf even without a controller."""
+        """Return a service that runs nodes, and therefore has slurm.conf even without a controller."""
         return NODES[0] if NODES[0] in self._states() else "wide"
 
     def run(
@@ -231,7 +231,7 @@ class Slurm:
         docker("stop", "--time", "3", self.container(service))
 
     def restart(self, service: str) -> None:
-        """Restart in order; for slurmctld return when it answers again."""
+        """Restart a service in an orderly way, and wait until slurmctld answers again."""
         docker("restart", "--time", "5", self.container(service))
         if service == "slurmctld":
             self.wait_for_controller()
@@ -261,7 +261,7 @@ class Slurm:
 
     def squeue(self, *, states: str = "all", tasks: bool = False) -> dict[str, QueuedJob]:
         """Return all jobs known to the controller, by id (with `tasks`, an array's tasks as ``19_3``)."""
-        # Names and comments may hold anything, newlines too: what ends a field is a word that no user can know.
+        # Names and comments may contain any text, even line breaks, so a random word ends each field.
         end = f"|{secrets.token_hex(8)}|"
         fields = ("jobarrayid", "state", "reason", "priority", "nodelist", "reqnodes", "admin_comment", "comment")
         wanted = ",".join(f"{field}:{end}" for field in (*fields, "name", "username"))
@@ -271,7 +271,7 @@ class Slurm:
         for at in range(0, len(values), len(fields) + 2):
             row = ["" if value.strip() == "(null)" else value.strip() for value in values[at : at + len(fields) + 2]]
             identity = re.sub(r"_\[.*", "", row[0])
-            # squeue prints a normalised priority: 0.0 is a held job, everything else only "not held"
+            # squeue prints a normalized priority: 0.0 is a held job, and any other value only means "not held"
             priority = 0 if float(row[3]) == 0.0 else 1
             jobs[identity] = QueuedJob(identity, row[1], row[2], priority, *row[4:])
         return jobs
@@ -280,12 +280,12 @@ class Slurm:
         return self.squeue(tasks="_" in identity)[identity]
 
     def record(self, identity: str) -> dict[str, str]:
-        """Return ``scontrol show job`` as a mapping (values are cut at the first space)."""
+        """Return ``scontrol show job`` as a mapping; values end at the first space."""
         text = self.run("scontrol", "--oneliner", "show", "job", identity)
         return dict(re.findall(r"([A-Za-z][\w/:]*)=(\S*)", text.splitlines()[0]))
 
     def states(self, identities: Iterable[str]) -> dict[str, str]:
-        """Return each job's state; forgotten jobs are left out."""
+        """Return each job's state; purged jobs are omitted."""
         present = self.squeue()
         return {i: present[i].state for i in identities if i in present}
 
@@ -306,7 +306,7 @@ class Slurm:
     def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
         """Return the accounting database's jobs by id, array tasks as ``19_3``, without steps.
 
-        Slurm 22.05 does not report the number of restarts: it is the number of the job's records minus one.
+        Slurm 22.05 does not report the number of restarts, which is one less than the number of the job's records.
         """
         fields = "JobID,State,NodeList,AllocCPUS,Submit,Start,End,Partition"
         command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2"]
@@ -342,18 +342,18 @@ class Slurm:
         """Set limits of a user's association, e.g. ``limit("alice", MaxJobs="2")``; `reset` removes them."""
         words = [f"{name}={value}" for name, value in limits.items()]
         self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
-        # What takes a limit away again: of resources each by its name, GrpTRES=cpu=-1.
+        # Settings that remove the limits; each resource needs its own, such as GrpTRES=cpu=-1.
         off = {f"{name}={value.rpartition('=')[0]}=-1".replace("==", "=") for name, value in limits.items()}
         self._limited.setdefault(user, set()).update(off)
 
     def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
-        """Create a reservation of root's that begins now; `reset` deletes it."""
+        """Create a reservation for root that starts now; `reset` deletes it."""
         words = (f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={nodes}")
         self.scontrol("create", "reservation", *words, "Users=root", f"Flags={flags}")
 
     @contextmanager
     def partition(self, name: str, state: str) -> Iterator[None]:
-        """Put a partition in another state (DOWN, DRAIN, INACTIVE); UP again afterwards."""
+        """Put a partition into another state (DOWN, DRAIN, INACTIVE), and set it to UP afterwards."""
         self.scontrol("update", f"PartitionName={name}", f"State={state}")
         try:
             yield
@@ -362,7 +362,7 @@ class Slurm:
 
     @contextmanager
     def without(self, service: str) -> Iterator[None]:
-        """Kill a service as by a power failure (mariadb, slurmdbd, a node); afterwards it is back and answers."""
+        """Kill a service (mariadb, slurmdbd, a node) as a power failure would, and restart it afterwards."""
         self.kill(service)
         try:
             yield
@@ -376,7 +376,7 @@ class Slurm:
         return "lab" in self.run("timeout", "5", "sacctmgr", "--noheader", "show", "cluster", check=False)
 
     def plugin(self, on: bool) -> None:
-        """The job_submit plugin's kill switch: with `on`, new jobs arrive held. `reset` switches it off."""
+        """Switch the job_submit plugin; while it is on, new jobs arrive held. `reset` switches it off."""
         self.run(*(["rm", "-f"] if on else ["touch"]), "/etc/slurm/cpsched.off")
 
     @contextmanager
@@ -397,10 +397,10 @@ class Slurm:
 
     @contextmanager
     def configured(self, *lines: str, nodes: bool = False) -> Iterator[None]:
-        """Replace lines of slurm.conf by these with the same names; restore it afterwards.
+        """Replace the lines of slurm.conf with the same names, and restore the file afterwards.
 
         slurmctld is restarted: a reconfiguration sometimes fails silently (slurmscriptd is interrupted).
-        `nodes`: with settings that concern the nodes too.
+        `nodes` states whether the nodes restart, too.
         """
         self.run("cp", CONF, f"{CONF}.before")
         self._replace_lines(f"{CONF}.before", lines)
@@ -412,9 +412,9 @@ class Slurm:
             self._started_anew(nodes)
 
     def start_as(self, *lines: str) -> None:
-        """Restart all daemons with the slurm.conf of the cluster's start, but these lines for those of their names.
+        """Restart all daemons with the initial slurm.conf, in which these lines replace those with the same names.
 
-        A line without a value, `Name=`, only removes.
+        A line without a value, `Name=`, only removes the setting.
         """
         self._replace_lines(RENDERED, lines)
         self._started_anew(nodes=True)
@@ -427,7 +427,7 @@ class Slurm:
 
     @contextmanager
     def without_node(self, node: str) -> Iterator[None]:
-        """Remove a node from slurm.conf and restart slurmctld; afterwards the node is back and registered."""
+        """Remove a node from slurm.conf and restart slurmctld. Afterwards, wait until the node is back."""
 
         def rest(nodes: re.Match[str]) -> str:
             return f"Nodes={','.join(name for name in expand(nodes[1]) if name != node)}"
@@ -450,13 +450,13 @@ class Slurm:
             self.restart("wide")
             return
         for node in NODES if nodes else ():
-            self.run("pkill", "-HUP", "-f", "^slurmd -D", service=node)  # one that was so before has another name
+            self.run("pkill", "-HUP", "-f", "^slurmd -D", service=node)  # other names were restarted before
 
     @contextmanager
     def backup_controller(self, timeout_s: int) -> Iterator[None]:
-        """Run a second slurmctld on the host `backup`, which takes over `timeout_s` seconds after the first has gone.
+        """Run a second slurmctld on host `backup`, which takes over `timeout_s` seconds after the first one fails.
 
-        Both have fixed addresses in slurm.conf: the name of a container that is down cannot be resolved.
+        Both have fixed addresses in slurm.conf, because the name of a stopped container cannot be resolved.
         """
         network = docker("network", "inspect", f"{PROJECT}_default", "--format", "{{(index .IPAM.Config 0).Subnet}}")
         net = network.strip().rpartition(".")[0]
@@ -487,10 +487,10 @@ class Slurm:
                 self.head = "slurmctld"
 
     def wait_until_saved(self, job: str) -> None:
-        """Wait until slurmctld has saved the jobs: unsaved state is lost at its death.
+        """Wait until slurmctld has saved the jobs, because a killed slurmctld loses unsaved state.
 
-        `job` is changed for that (its Extra) at each check: nothing is saved without a change, and what was
-        saved within the second of a change does not look younger than the change.
+        Each check changes the field Extra of `job`, because slurmctld saves nothing without a change. A file saved in
+        the same second as a change does not look newer than the change.
         """
         now_s = time.time()
         written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")
@@ -502,7 +502,7 @@ class Slurm:
         wait_until(saved, 30, "the jobs are saved", every_s=0.5)
 
     def controllers(self) -> list[str]:
-        """Return UP or DOWN for each slurmctld of slurm.conf, in its order."""
+        """Return UP or DOWN for each slurmctld, in the order of slurm.conf."""
         return re.findall(r"is (UP|DOWN)", self.run("scontrol", "ping", check=False))
 
     def python_container(self) -> str:
@@ -526,7 +526,7 @@ class Slurm:
         return self._python_container
 
     def bridge_container(self) -> str:
-        """Return the container of bridges, limited to `BRIDGE_CPUS`."""
+        """Return the container in which bridges run, limited to `BRIDGE_CPUS`."""
         beside = self.python_container()
         if not BRIDGE_CPUS:
             return beside
@@ -553,7 +553,7 @@ class Slurm:
         return made
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
-        """Run code in the bridge's image (pyslurm, the project at /src); return its output as JSON, or None."""
+        """Run code in the bridge's image, with pyslurm and the project at /src. Return its JSON output, or None."""
         output = docker(
             "exec", "--interactive", "--user", user, self.python_container(), "python", "-", *arguments,
             stdin=code, timeout_s=timeout_s,
@@ -579,8 +579,8 @@ class Slurm:
             words = sorted(names)
             self.run("sacctmgr", "--immediate", "modify", "user", "where", f"name={user}", "set", *words)
         self._limited.clear()
-        # Components of a het job cannot be cancelled one by one: an error here, but the leader takes them along.
-        # Slurm 22.05 knows no --cron, and cancels scrontab's jobs without it.
+        # scancel fails for single components of a het job, but cancelling the leader also cancels its components.
+        # Slurm 22.05 does not have --cron, and cancels scrontab jobs without it.
         cancel = """sh -c 'scancel --cron --quiet "$@" || scancel --quiet "$@"' cancel"""
         cancel_all = f"squeue --noheader --all --Format=jobid | xargs --no-run-if-empty {cancel}"
         self.run("bash", "-c", cancel_all, check=False)

@@ -1,4 +1,4 @@
-"""Write the results of the live tests to a small file, for the table of docs/supported-settings.md."""
+"""Write the results of the live tests to a small file, for the table in docs/supported-settings.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Cluster configurations of the same shape as those of sampled public sites, each shrunk to 24 nodes.
+"""Define cluster configurations that resemble sampled public sites, each reduced to 24 nodes.
 
-A `SiteConfig` names what differs from the test cluster's `slurm.conf`; the methods return the lines of `slurm.conf`,
-`gres.conf` and `topology.conf`. `CONFIGS` is the table, and `python -m tests.slurm.sites` runs it.
+A `SiteConfig` contains the differences from the test cluster's `slurm.conf`. Its methods return the lines of
+`slurm.conf`, `gres.conf` and `topology.conf`. `CONFIGS` is the table, and `python -m tests.slurm.sites` runs it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 NODES = 24
-"""Nodes of each configuration, all in one container."""
+"""Number of nodes in each configuration, all in one container."""
 FIRST_PORT = 20001
 GPU_FILES = 8
-"""Most GPUs of a node."""
+"""Maximum number of GPUs per node."""
 LEAF_NODES = 6
-"""Nodes under one leaf switch, where there is a topology."""
+"""Number of nodes per leaf switch in configurations with a topology."""
 
 
 class Control(StrEnum):
-    """What control mode does on a site."""
+    """The result of control mode on a site."""
 
     SERVED = "served"
     LEFT = "left to Slurm"
-    """Control mode is allowed, and leaves more than half of the jobs to Slurm."""
+    """Control mode is permitted, but leaves more than half of the jobs to Slurm."""
     REFUSED = "refused"
     FAILED = "not run"
     """The configuration's cluster did not start, or a command failed."""
@@ -32,13 +32,13 @@ class Control(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Consecutive nodes that are alike."""
+    """Consecutive nodes with equal properties."""
 
     count: int
     features: str = ""
     weight: int = 1
     gres: str = ""
-    """As in `slurm.conf`: `gpu:a100:4`."""
+    """Generic resources as in `slurm.conf`, for example `gpu:a100:4`."""
     memory_mib: int = 16384
     options: str = ""
 
@@ -52,11 +52,11 @@ class SiteConfig:
     partitions: Mapping[str, str]
     """Node groups by their indices, then options: `01 PriorityTier=2`. The first partition is the default."""
     control: Control
-    """What control mode is expected to do today."""
+    """Expected result of control mode."""
     settings: tuple[str, ...] = ()
-    """Lines that replace those of the test cluster with the same name; one without a value only removes."""
+    """Lines that replace the test cluster's lines with the same names; a line without a value only removes one."""
     qos: Mapping[str, str] = field(default_factory=dict)
-    """The options of `sacctmgr` for each QOS; jobs ask for each of them alike. Empty: `normal` alone."""
+    """`sacctmgr` options of each QOS, which jobs request equally often. If empty, jobs use `normal`."""
     topology: bool = False
     threads: int = 1
 
@@ -67,7 +67,7 @@ class SiteConfig:
 
     @property
     def cluster(self) -> str:
-        """Return the name of its cluster: each has associations, jobs and a state of its own."""
+        """Return the cluster's name; each cluster has separate associations, jobs and state."""
         return "".join(self.name.split("-")[:2])
 
     @property
@@ -88,7 +88,7 @@ class SiteConfig:
         }
 
     def leaf_switches(self) -> dict[str, str]:
-        """Return each node's leaf switch; all nodes share one without a topology."""
+        """Return each node's leaf switch; without a topology, all nodes share one switch."""
         return {f"w{at + 1}": f"leaf{at // LEAF_NODES if self.topology else 0}" for at in range(NODES)}
 
     def node_lines(self) -> list[str]:
@@ -115,7 +115,7 @@ class SiteConfig:
         return lines
 
     def slurm_conf(self) -> list[str]:
-        """Return the lines of `slurm.conf` that replace all of the test cluster with the same name."""
+        """Return the lines that replace all lines with the same names in the test cluster's `slurm.conf`."""
         identity = [f"ClusterName={self.cluster}", f"StateSaveLocation={self.state_folder}"]
         kinds = sorted({each.split(":")[0] for group in self.groups for each in group.gres.split(",") if each})
         gres = [f"GresTypes={','.join(kinds)}"] if kinds else []
@@ -129,7 +129,7 @@ class SiteConfig:
             for each in filter(None, group.gres.split(",")):
                 name, *kind, count = each.split(":")
                 typed = f" Type={kind[0]}" if kind else ""
-                # GPUs need files; shards lie on those of the GPUs.
+                # GPUs need files; shards use the GPUs' files.
                 amount = f"File=/run/fakegpu[0-{int(count) - 1}]" if name == "gpu" else f"Count={count}"
                 lines.append(f"{nodes} Name={name}{typed} {amount}")
         return lines

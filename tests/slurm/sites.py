@@ -1,9 +1,9 @@
 """Run 200 jobs on each configuration of `site_configs`, under Slurm alone and under control.
 
 `make test-sites [SITE=NAME]`, or `deploy/cluster wide 24` and `python -m tests.slurm.sites [--site NAME] [--count N
---first N]`. On each configuration, `cpsched doctor` runs for shadow, advise and control. Where it refuses control, the
-line has the failed checks. Elsewhere the same jobs of six users run under both, and the line compares their accounting
-records. The status is 1 if a job is lost or runs twice, or if control is not what the configuration says.
+--first N]`. On each configuration, `cpsched doctor` runs for shadow, advise and control. If it refuses control, the
+result shows the failed checks. Otherwise, the same jobs of six users run under both, and the result compares their
+accounting records. The status is 1 if a job is lost or runs twice, or if the result of control is unexpected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004, "erin": 2005, 
 ACCOUNTS = {"lab": ("alice", "bob", "carol", "cpsched", "root"), "chem": ("dave", "erin", "frank")}
 JOBS = 200
 TASKS, MAX_RUNNING_TASKS = 4, 2
-"""Tasks of an array, and how many of them may run at once."""
+"""Number of tasks in an array, and maximum number of running tasks."""
 MAX_RUN_S = 240
 """Time limit of a run in seconds. Jobs that wait longer are lost."""
 MAX_LEFT_SHARE = 0.5
@@ -99,7 +99,7 @@ def open_beside(config: SiteConfig, name: str, groups: Sequence[int]) -> bool:
 
 
 def licenses(config: SiteConfig) -> dict[str, int]:
-    """Return the number of each licence of slurm.conf that the configuration sets."""
+    """Return the count of each license that the configuration sets in slurm.conf."""
     text = next((line.partition("=")[2] for line in config.settings if line.startswith("Licenses=")), "")
     return {name: int(count) for name, count in (each.split(":") for each in text.split(",") if each)}
 
@@ -123,11 +123,11 @@ def run_of(config: SiteConfig) -> Run:
 
 
 def jobs_of(run: Run, count: int, seed: int) -> list[Submitted]:
-    """Return submissions of at least `count` jobs, each array task being one."""
+    """Return submissions of at least `count` jobs; each array task counts as one job."""
     jobs = workload(run, count, seed)
     sizes = itertools.accumulate(tasks(run, job) for job in jobs)
     taken = 1 + next(at for at, size in enumerate(sizes) if size >= count)
-    first = replace(jobs[0], shape=0)  # there is no job before the first that it could depend on
+    first = replace(jobs[0], shape=0)  # the first job has no earlier job on which it could depend
     return [first, *jobs[1:taken]]
 
 
@@ -169,7 +169,7 @@ def start(slurm: Slurm, config: SiteConfig) -> None:
         lines.append(f"add account {account} cluster={config.cluster} Description={account} Organization={account}")
         lines.append(f"add user {','.join(users)} account={account} DefaultAccount={account} {where}")
     script = "".join(f"sacctmgr --immediate {line}\n" for line in lines)
-    slurm.run("sh", service="wide", stdin=script, check=False)  # what exists already is an error to sacctmgr
+    slurm.run("sh", service="wide", stdin=script, check=False)  # sacctmgr fails for objects that already exist
     for name, content in (("gres", config.gres_conf()), ("topology", config.topology_conf())):
         path = f"/etc/slurm/{name}.conf"
         write = f"cat >{path}" if content else f"rm -f {path}"
@@ -209,13 +209,13 @@ class Figures:
     lost: int
     twice: int
     weights: float
-    """Mean sum of the node weights of a job."""
+    """Mean over the jobs of the sum of their nodes' weights."""
     switches: float
-    """Mean number of leaf switches of a job."""
+    """Mean number of leaf switches per job."""
     wait_s: float
     longest_s: int
     exceeded: list[str]
-    """The limits that were exceeded at some second."""
+    """Limits that were exceeded at any time."""
 
 
 def peak(spans: Iterable[tuple[int, int, int]]) -> int:
@@ -229,7 +229,7 @@ Ran = tuple[Submitted, str, EndedJob]
 
 
 def exceeded(config: SiteConfig, run: Run, ran: Sequence[Ran]) -> list[str]:
-    """Return the limits of licences, QOS, partitions and arrays that were exceeded."""
+    """Return the exceeded limits of licenses, QOS, partitions and arrays."""
     groups: dict[tuple[str, int], dict[str, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
     for job, number, ended in ran:
         span, shape = (ended.start_s or 0, ended.end_s or 0), run.shapes[job.shape]
@@ -278,7 +278,7 @@ def figures(
 
 
 def measure(slurm: Slurm, config: SiteConfig, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures, list[str]]:
-    """Run all jobs to their ends; return the figures and the jobs' labels."""
+    """Run all jobs until they end, and return the figures and the jobs' labels."""
     ids = submit(slurm, run, jobs)
     assert len(ids) == len(jobs), f"{config.name}: Slurm refused {len(jobs) - len(ids)} submissions"
     try:
@@ -304,11 +304,11 @@ class Result:
     config: SiteConfig
     control: Control
     reasons: list[str]
-    """The failed checks of control, or its warnings and the most frequent reasons for leaving jobs to Slurm."""
+    """Failed checks of control mode, or its warnings and the most frequent reasons for leaving jobs to Slurm."""
     other_modes: list[str]
-    """The failed checks of shadow and advise, where they differ from those of control."""
+    """Failed checks of shadow and advise mode that differ from those of control mode."""
     left: float = 0.0
-    """Share of jobs that Slurm started by itself."""
+    """Fraction of jobs that Slurm started by itself."""
     slurm: Figures | None = None
     bridge: Figures | None = None
     took_s: float = 0.0
@@ -373,7 +373,7 @@ def run_config(
 
 
 def chosen(names: Sequence[str], count: int | None, first: int) -> list[SiteConfig]:
-    """Return the configurations to run: those named, `count` from number `first` on, round and round, or all."""
+    """Return the named configurations, `count` configurations from number `first` on in rotation, or all."""
     known = {name: config for config in CONFIGS for name in (config.name, config.cluster)}
     for name in names:
         if name not in known:
@@ -403,7 +403,7 @@ def main() -> int:
             began_s = time.monotonic()
             try:
                 result = run_config(slurm, config, wanted.jobs, wanted.seed, wanted.dispatcher, wanted.choose_victims)
-            except (AssertionError, subprocess.SubprocessError) as error:  # the other sites run all the same
+            except (AssertionError, subprocess.SubprocessError) as error:  # the other sites still run
                 print(error, file=sys.stderr)
                 result = Result(config, Control.FAILED, [str(error).splitlines()[0]], [])
             result = replace(result, took_s=time.monotonic() - began_s)

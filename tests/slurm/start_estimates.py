@@ -1,9 +1,9 @@
-"""Compare start forecasts with `squeue --start` on the test cluster: the same jobs, at the same moments.
+"""Compare start forecasts with `squeue --start` on the test cluster, for the same jobs at the same times.
 
 `make cluster`, then `python -m tests.slurm.start_estimates [--jobs N] [--runs NAME]... --out FOLDER`: Slurm alone runs
 each workload of `tests.slurm.twin` while `cpsched record-slurm-estimates` records squeue's estimates. Then `cpsched
 accuracy start-times` forecasts the starts of the second half of the jobs with the twin, from the accounting records,
-and judges both by the recorded starts. FOLDER receives the inputs of each comparison.
+and compares both with the recorded starts. FOLDER receives the inputs of each comparison.
 
 Jobs and Slurm's intervals are about ten times shorter than on a site, so estimates are recorded every 6 s.
 """
@@ -21,7 +21,7 @@ from tests.slurm.harness import Slurm, docker, wait_until
 from tests.slurm.twin import MOST_WAIT_S, RUNS, submit, workload
 
 RECORDED_RUNS = ("single", "wide", "arrays", "short", "usual")
-"""Workloads whose jobs an accounting record describes completely."""
+"""Workloads whose jobs are completely described by accounting records."""
 RECORD_EVERY_S = 6
 ESTIMATES = "/tmp/bridges/estimates.csv"
 COLUMNS = (
@@ -69,7 +69,7 @@ def record_run(slurm: Slurm, name: str, count: int, seed: int, folder: Path) -> 
 
 
 def compare_forecasts(folder: Path) -> dict[str, Any]:
-    """Return the comparison of forecasts and estimates in a folder of `record_run`."""
+    """Return the comparison of forecasts and estimates in a folder that `record_run` wrote."""
     program, system = [sys.executable, "-m", "cpsched_sim.cli"], folder / "system.yaml"
     if not system.exists():
         from_slurm = ["system", "from-slurm", str(folder / "nodes.txt"), "--out", str(system)]
@@ -92,7 +92,7 @@ HEADINGS = ("", "forecasts", "no estim.", "squeue s", "ours s", "ours %", "err s
 
 
 def format_comparison(name: str, found: dict[str, Any]) -> str:
-    """Return a line: mean pinball losses, ours in percent of squeue's, and mean absolute errors of both."""
+    """Return a table line with mean pinball losses, their ratio in percent, and mean absolute errors."""
     slurm, ours = found["slurm"], found["forecast"]
     figures = (
         slurm["pinball_s"], ours["pinball_s"], 100 * ours["pinball_s"] / slurm["pinball_s"], slurm["absolute_error_s"],

@@ -1,16 +1,16 @@
-"""Compare Slurm's own scheduler on the test cluster with its twin: the same submissions, replayed from the record.
+"""Compare Slurm's own scheduler on the test cluster with its twin, which replays the recorded submissions.
 
 `make cluster`, then `python -m tests.slurm.twin [--jobs N] [--runs NAME]... [--out FILE]`: each run submits a seeded
 mix as an ordinary user, and Slurm alone runs it. The accounting record is compared with the dispatcher `slurm`,
 configured by `scontrol show config`, in two ways:
 
-- *Start by start*: at each second with starts by Slurm, the twin gets the real state and makes its passes. Counted are
-the real starts that it chooses, and its choices that do not start within one backfill interval. So one difference
-causes no others.
-- *On its own*: the twin replays the submissions from an empty cluster. Jobs hold their nodes for their real times plus
-the lag of the machine, see `lag_s`.
+- *Start by start*: for each second in which Slurm starts jobs, the twin gets the real state and makes its passes. The
+result counts the real starts that the twin chooses, and its choices that do not start within one backfill interval. One
+difference therefore does not cause others.
+- *On its own*: the twin replays the submissions from an empty cluster. Jobs occupy their nodes for their real run times
+plus the lag of the machine; see `lag_s`.
 
-`--again FILE` does the same with kept records, without a cluster.
+`--again FILE` compares saved records, without a cluster.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from cpsched_sim.traces.trace_job import TraceJob
 from tests.slurm.harness import Slurm, expand, wait_until
 
 MOST_WAIT_S = 1200
-"""Time limit of a run."""
+"""Time limit of a run in seconds."""
 LAG_MOST_S = 10
-"""The longest time from an end to a start that counts as lag of the machine."""
+"""Maximum seconds from an end to a start that count as lag of the machine."""
 
 CORES, MEMORY_MIB, MIB_PER_CORE = 16, 16384, 1000
 SETS = {"main": [0, 1, 2, 3], "short": [0, 1], "gpu": [2, 3], "rack2": [1, 3]}
 TIERS = {"short": 2}
-"""The partitions of the test cluster, and the nodes with a feature."""
+"""Nodes of the test cluster's partitions and features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The request of a job, as options of sbatch and for the twin."""
+    """A job's request, as options of sbatch and in the twin's terms."""
 
     options: str
     units: int
@@ -59,10 +59,10 @@ class Shape:
     exclusive: bool = False
     partition: str = "main"
     nodes: str = ""
-    """Its node set, if that is not its partition's."""
+    """Node set, if it differs from the partition's."""
 
     def request(self) -> Request:
-        """Return the request on the cluster of `the_cluster`."""
+        """Return the request for the cluster that `the_cluster` returns."""
         mib = self.cores * MIB_PER_CORE if self.mib is None else self.mib
         row = 1 + list(SETS).index(self.nodes or self.partition)
         return Request(self.units, (self.cores, mib, self.gpus), self.distinct, self.exclusive, row)
@@ -91,15 +91,15 @@ class Run:
     parameters: str
     nices: Sequence[int] = (0,)
     weights: Sequence[int] = ()
-    """Relative frequency of each shape; empty: equal."""
+    """Relative frequency of each shape; empty if all are equal."""
     tasks: int = 1
     load: float = 1.3
-    """Core seconds submitted per second, as a share of the cluster's."""
+    """Submitted core seconds per second, as a fraction of the cluster's cores."""
     runs_s: Sequence[int] = (5, 8, 13, 21, 34, 55)
     users: Sequence[str] = ("alice",)
     qos: Sequence[str] = ("normal",)
     limits: Mapping[str, str] = field(default_factory=dict)
-    """Limits of alice's association, by Slurm's names. The QOS of the test cluster have limits, too."""
+    """Limits of alice's association by Slurm's names. The QOS of the test cluster also have limits."""
 
 
 RUNS = {
@@ -174,7 +174,7 @@ def workload(run: Run, count: int, seed: int) -> list[Submitted]:
 
 
 def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
-    """Submit all at their times from one shell; return ids in order. Options may name the job before: `$id`."""
+    """Submit all jobs at their times from one shell, and return their ids. In options, `$id` is the previous job."""
     array = f"--array=1-{run.tasks} " if run.tasks > 1 else ""
     lines = [
         f"sleep {job.pause_s:.2f}; id=$(sbatch --chdir=/tmp --parsable -o /dev/null {array}"
@@ -196,13 +196,13 @@ class Recorded:
     end_s: int
     priority: int
     nodes: str = ""
-    """As Slurm writes them: n[1-2,4]."""
+    """Nodes as a hostlist, such as n[1-2,4]."""
     user: str = "alice"
     qos: str = "normal"
 
 
 def recorded(slurm: Slurm, jobs: Sequence[Submitted], ids: Sequence[str]) -> list[Recorded]:
-    """Return the record of each job in order of submission; array tasks follow each other."""
+    """Return the record of each job in order of submission; an array's tasks are consecutive."""
     fields = "JobID,State,NodeList,Submit,Start,End,Priority"
     command = ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--array", f"--format={fields}"]
     text = slurm.run("env", "SLURM_TIME_FORMAT=%s", *command, "--jobs", ",".join(ids))
@@ -236,7 +236,7 @@ def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, lis
 
 
 def keep(file: Path, run: str, config: str, record: Sequence[Recorded]) -> None:
-    """Append a record to a file, as `--again` reads it."""
+    """Append a record to a file in the form that `--again` reads."""
     kept = {"run": run, "config": config, "record": [asdict(job) for job in record]}
     with file.open("a") as stream:
         stream.write(json.dumps(kept) + "\n")
@@ -252,7 +252,7 @@ def the_cluster() -> Cluster:
 
 
 def jobs_of(run: Run, record: Sequence[Recorded]) -> list[Job]:
-    """Return the jobs of a record for the twin."""
+    """Return a record's jobs in the twin's terms."""
     found = []
     for number, job in enumerate(record):
         shape = run.shapes[job.shape]
@@ -274,7 +274,7 @@ qos:
 
 
 def policy_of(run: Run) -> SitePolicy | None:
-    """Return the limits of a run, or None. The QOS are those of deploy/slurm/entrypoint."""
+    """Return a run's limits, or None. deploy/slurm/entrypoint defines the QOS."""
     limits = ", ".join(f"{name}: {value}" for name, value in run.limits.items())
     return parse_policy(Path("policy.yaml"), POLICY.format(limits=limits)) if run.limits else None
 
@@ -296,10 +296,10 @@ def limits_now(
 
 
 def lags_s(record: Sequence[Recorded]) -> list[int]:
-    """Return seconds from an end to the start, on the same nodes, of the first waiting job.
+    """Return the seconds from each end to the start of the first waiting job on the same nodes.
 
-    That start waits for no interval of Slurm: the main loop runs at each end. Gaps before other jobs are Slurm's own,
-    and the twin has them, too.
+    This start does not wait for an interval, because Slurm's main loop runs at each end. Gaps before other jobs are
+    Slurm's own, and the twin has them, too.
     """
     found = []
     for number, job in enumerate(record):
@@ -322,7 +322,7 @@ def lag_s(record: Sequence[Recorded]) -> int:
 
 
 def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
-    """Return the start of each job of a record in the twin's own replay."""
+    """Return the start of each of a record's jobs in the twin's own replay."""
     lag = lag_s(record)
     pairs = zip(jobs_of(run, record), record, strict=True)
     trace = [TraceJob(job, max(1, each.end_s - each.start_s + lag)) for job, each in pairs]
@@ -334,7 +334,7 @@ def twin_starts(run: Run, config: str, record: Sequence[Recorded]) -> list[int]:
 
 
 def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int, int]]:
-    """Return (second, number) of each job that the twin starts at a second with starts by Slurm."""
+    """Return second and number of each job that the twin starts in a second in which Slurm starts jobs."""
     cluster, jobs, found = the_cluster(), jobs_of(run, record), []
     estimates, site = {job.id: job.walltime_s for job in jobs}, policy_of(run)
     for now_s in sorted({job.start_s for job in record}):
@@ -361,8 +361,8 @@ COLUMNS = ("", "jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", 
 def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
     """Return one line of the table.
 
-    The shares are of the real starts that the twin chooses in that second, of its choices that do not start within one
-    interval, and of its starts on its own that are within one interval of the real ones.
+    It shows the shares of real starts that the twin chooses in the same second, of its choices that do not start within
+    one interval, and of starts in its own replay that are within one interval of the real starts.
     """
     run, interval_s = KNOWN[name], SlurmTwinDispatcher(config=config).read.parameters.bf_interval
     late = [record[number].start_s - second for second, number in choices(run, config, record)]
