@@ -9,7 +9,7 @@
 - `world`: runs a history: the bridge, its crashes and its files.
 - `judge`: compares ledger, cluster and log, using only the terms of the bridge's ledger.
 
-A kill is an exception that nothing catches, raised at the n-th boundary from now: a command, each job within a command,
-a statement of SQLite, before or after a commit. After it every call of the dead process fails, so that no handler can
-do what a killed process could not.
+A kill is an exception that nothing catches, raised at the n-th boundary from now. Boundaries are commands, each job
+within a command, SQLite statements, and the start and end of a commit. After a kill, every call of the dead process
+fails, so that no handler can do what a killed process could not.
 """

@@ -16,7 +16,7 @@ from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
 SHOWN = 60
-"""Lines of a failing history's log that are printed."""
+"""Number of printed lines of a failing history's log."""
 
 
 def tell(history: History) -> None:

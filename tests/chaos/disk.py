@@ -1,4 +1,4 @@
-"""SQLite connections that can fail, or at which a process can be killed: a full or read-only disk."""
+"""Provide SQLite connections that fail on a full or read-only disk, and at which a process can be killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Disk:
     open: list[sqlite3.Connection] = field(default_factory=list)
 
     def touch(self, statement: str) -> None:
-        """Fail or die if it is time to. This is called before each statement."""
+        """Fail if the disk has trouble, or die if the fuse is burnt. Each statement calls this first."""
         self.fuse.burn()
         if self.trouble and not statement.lstrip().lower().startswith(_READS):
             raise sqlite3.OperationalError(ERRORS[self.trouble])
@@ -44,7 +44,7 @@ class Disk:
 
             def executescript(self, script):
                 there = super().execute("select count(*) from sqlite_master").fetchone()[0]
-                disk.touch("select" if there else script)  # what is there already is not created again
+                disk.touch("select" if there else script)  # existing tables are not created again
                 return super().executescript(script)
 
             def __exit__(self, kind, error, trace):
@@ -72,7 +72,7 @@ class Disk:
     def drop(self) -> None:
         """End the process. Uncommitted data is lost."""
         for connection in self.open:
-            with contextlib.suppress(sqlite3.ProgrammingError):  # it has been closed
+            with contextlib.suppress(sqlite3.ProgrammingError):  # the connection is closed
                 sqlite3.Connection.rollback(connection)
             connection.close()
         self.open.clear()

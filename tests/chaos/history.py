@@ -1,4 +1,4 @@
-"""Histories drawn from a seed. Steps refer to objects by number, so that any part of a history is also a history."""
+"""Draw histories from a seed. Steps refer to objects by number, so that any part of a history is also a history."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 STEPS = 160
 BESET = 40
-"""Jobs of a beset history that never start."""
+"""Number of jobs in a beset history that never start."""
 LEAVING = 12
-"""Number of times a node leaves in a history of leaving nodes."""
+"""Number of times that a node leaves in a history of leaving nodes."""
 POINTS = 10
-"""Number of times an administrator changes a job's points in an advised history."""
+"""Number of times that an administrator changes a job's points in an advised history."""
 LADDER = 5
-"""Number of times the mode of an advised history changes, with the bridge dead."""
+"""Number of times that the mode changes in an advised history while the bridge is dead."""
 BLIND = 8
 """Number of incomplete readings in a blinded history."""
 
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A world and what happens in it."""
+    """A world and its steps."""
 
     seed: int
     plugin: bool
@@ -54,7 +54,7 @@ class History:
     launch_s: int
     steps: tuple[Step, ...]
     mode: str = "control"
-    """The mode in which the bridge begins."""
+    """Initial mode of the bridge."""
 
     @property
     def kills(self) -> int:
@@ -65,8 +65,8 @@ class History:
 def history_of(seed: int) -> History:
     """Return the history of a seed.
 
-    The ledger is damaged only where the plugin marks the bridge's holds. Without marks only the ledger distinguishes
-    them from an administrator's: if it is lost, the operator has to release by hand, as the manual says.
+    The ledger is damaged only if the plugin marks the bridge's holds. Without marks, only the ledger distinguishes them
+    from an administrator's holds. If it is lost, the operator must release jobs by hand, as the manual describes.
     """
     rng = random.Random(seed)
     plugin = rng.random() < 0.6
@@ -99,8 +99,8 @@ def leaving(history: History) -> History:
 def advised(history: History) -> History:
     """Return the same world with a bridge that advises, sometimes controls, and administrators with their own points.
 
-    Without the plugin no write fails: a release that the ledger could not record looks like a hold of the bridge's when
-    an administrator holds that job afterwards.
+    Without the plugin, no write fails. Otherwise, an administrator's hold after a release that the ledger could not
+    record would look like a hold by the bridge.
     """
     rng = random.Random(f"{history.seed}, advised")
     steps = [step for step in history.steps if history.plugin or step.kind not in ("full", "read-only")]

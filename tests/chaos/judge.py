@@ -1,4 +1,4 @@
-"""Compare the ledger with the cluster, using the ledger's terms and the site's actual state, not the bridge's code."""
+"""Compare the ledger with the site's actual state, without the bridge's code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.chaos.site import Site, SiteJob
 
 OURS = ("plugin", "bridge")
-"""The holders whose holds the bridge must undo eventually."""
+"""Holders whose holds the bridge must eventually undo."""
 
 HELD_STATES = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK}

@@ -1,4 +1,4 @@
-"""A cluster with the actual state of each job: its holder, the requests for it, and its outcome."""
+"""Simulate a cluster with the actual state of each job: its holder, the requests for it, and its outcome."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class SiteJob(FakeJob):
     """The actual state of a job. `held_by` is plugin, bridge, admin, owner or `nobody`."""
 
     ours: bool = False
-    """For an administrator's hold: whether it is the bridge's."""
+    """Whether an administrator's hold is by the bridge."""
     over: str = ""
     requeues: int = 0
     old_pin: bool = False
-    """Whether it was requeued with the node list of its last start."""
+    """Whether the job was requeued with the node list of its last start."""
     held_after: int = 0
-    """Number of readings taken when it was held."""
+    """Number of readings before the job was held."""
 
     @property
     def held_by(self) -> str:
@@ -69,21 +69,21 @@ class SiteJob(FakeJob):
 
 @dataclass
 class Site(FakeCluster):
-    """The cluster. `plugin`: new jobs arrive held for the bridge, and its holds and pins carry marks.
+    """The cluster. With `plugin`, new jobs arrive held for the bridge, whose holds and pins have marks.
 
-    Without the plugin a hold of the bridge looks like an administrator's: only the ledger distinguishes them.
+    Without the plugin, a hold by the bridge looks like an administrator's, and only the ledger distinguishes them.
     """
 
     plugin: bool = True
     jobs: dict[int, SiteJob] = field(default_factory=dict)  # type: ignore[assignment]
     ended: list[EndedJob] = field(default_factory=list)
     wrongs: list[str] = field(default_factory=list)
-    """Violations, recorded where they happen."""
+    """Violations, recorded when they occur."""
     log: list[str] = field(default_factory=list)
     trouble: list[tuple[str, int]] = field(default_factory=list)
-    """Faults of the next commands or readings: (kind, a number that selects the position in the batch)."""
+    """Faults of the next commands or readings: the kind, and a number that selects the position in the batch."""
     unseen: int | None = None
-    """A job of the bridge that is missing from the next reading, though unchanged."""
+    """Unchanged job of the bridge that is missing from the next reading."""
     good_readings: int = 0
     unread: bool = False
     """Whether the last reading failed."""
@@ -154,7 +154,7 @@ class Site(FakeCluster):
     def node_leaves(self, node: int) -> None:
         """Remove a node from the configuration and add it again, with a restart of the controller each time.
 
-        As in Slurm, jobs with it in their list are given up permanently, others running on it are requeued.
+        As in Slurm, jobs with the node in their list fail permanently, and other jobs that run on it are requeued.
         """
         self.note(f"node {node} leaves and comes back")
         for job in self.jobs.values():
@@ -171,13 +171,13 @@ class Site(FakeCluster):
     # how it looks from outside --------------------------------------------------------------------------------
 
     def _shown(self, fake: FakeJob) -> PendingJob:
-        """The plugin's marks identify holds."""
+        """Return the job as the cluster shows it; the plugin's marks identify holds."""
         assert isinstance(fake, SiteJob)
         marked = {"bridge": Hold.PLUGIN, "admin": Hold.USER} if self.plugin else {}
         return replace(super()._shown(fake), hold=marked.get(fake.held_by, fake.hold))
 
     def reading(self, since: int) -> Observation:
-        """Return the observation for a bridge that knows this many ended jobs."""
+        """Return the observation for a bridge that has seen the first `since` ended jobs."""
         seen, unseen = self.read(), self.unseen
         self.unseen = None
         return replace(
@@ -282,13 +282,13 @@ class Site(FakeCluster):
 
 
 class SiteBackend(SupportsBoost):
-    """The ports to a site for one run of a bridge, with its last observation."""
+    """The ports to a site for one bridge process, with its last observation."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self._told = 0
         self.startable: frozenset[int] = frozenset()
-        """The jobs pending and held in the last reading."""
+        """Jobs that were pending and held in the last reading."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.site, name)

@@ -28,15 +28,15 @@ from tests.chaos.site import NODES, Death, Site, SiteBackend, SiteJob
 from tests.fakes import FakePace
 
 CALM_CYCLES = 400
-"""Cycles after a history, without faults: a job that has not run by then never will."""
+"""Number of cycles without faults after a history, in which every job must run."""
 START_TIMEOUT_S = 8
 LARGEST_STEP_S = 60
 SPARE_S = 3
 """Seconds after a start's deadline within which it must be undone."""
 LONG_ADVISED = 2 * LARGEST_STEP_S + 10
-"""The same in mode advise; a refused command is repeated later, and the clock may have gone back."""
+"""The same in mode advise, where a refused command is repeated later, and the clock may step back."""
 LONG_PAUSED = 3
-"""Good cycles of a paused bridge after which no job may be held."""
+"""Successful cycles of a paused bridge after which no job may be held."""
 
 
 @dataclass
@@ -62,14 +62,14 @@ class World:
     _next_id: int = 1
     _arrived: set[int] = field(default_factory=set)
     _lost: set[int] = field(default_factory=set)
-    """Jobs missing from the reading of the last cycle or the next one."""
+    """Jobs missing from the reading of the last cycle or the next cycle."""
     _sent: set[int] = field(default_factory=set)
     _paused: int = 0
     mode: str = field(init=False)
     _unheld: int = 0
-    """Consecutive good cycles in mode advise."""
+    """Number of consecutive successful cycles in mode advise."""
     _good_since_s: int = 0
-    """The steady-clock time since which every cycle was good and in control."""
+    """Steady-clock time since which every cycle was successful and in control."""
 
     def __post_init__(self) -> None:
         self.mode = self.history.mode
@@ -115,7 +115,7 @@ class World:
             self._bury("the bridge is killed")
             self.counts["killed"] += 1
             return
-        except sqlite3.Error as error:  # at birth: the service manager tries again
+        except sqlite3.Error as error:  # at start-up; the service manager restarts the bridge
             self._bury(f"the bridge cannot start: {error}")
             self.counts["cannot start"] += 1
             return
@@ -125,10 +125,10 @@ class World:
 
     @property
     def _held_now(self) -> set[int]:
-        """Return the jobs that the bridge holds or may be holding, by its ledger when it last lived."""
+        """Return the jobs that the bridge holds or may hold, according to its ledger when it last ran."""
         if self._bridge is not None:
             sending = [LedgerState.HELD, LedgerState.HOLDING, LedgerState.ROLLING_BACK, LedgerState.HANDING_BACK]
-            if self.disk.trouble:  # a start may have been undone without a word in the ledger
+            if self.disk.trouble:  # a start may have been undone without a record in the ledger
                 sending.append(LedgerState.STARTING)
             self._sent = {entry.job_id for entry in self._bridge.ledger.list_entries(*sending)}
         return self._sent | self._lost
@@ -211,9 +211,9 @@ class World:
         self._on(step, lambda job: job.pending and job.held_by == "owner", self.site.end_hold)
 
     def _admin_holds(self, step: Step) -> None:
-        """Hold a job without a hold; a second hold over the bridge's would change nothing visible.
+        """Hold a job that is not held; a second hold would not change anything visible.
 
-        Without the plugin an administrator's hold cannot be distinguished from the bridge's.
+        Without the plugin, an administrator's hold cannot be distinguished from the bridge's.
         """
 
         def fits(job: SiteJob) -> bool:
@@ -234,7 +234,7 @@ class World:
         self._on(step, fits, lambda job: self.site.put_back(job, held=True))
 
     def _admin_sets_points(self, step: Step) -> None:
-        """Change a job without a hold; sometimes back to none."""
+        """Set the points of a job that is not held, sometimes to none."""
 
         def put(job: SiteJob) -> None:
             job.points, job.points_of = (10_000 + step.b % 1000) * (step.b % 3 > 0), "admin"
@@ -265,7 +265,7 @@ class World:
         self.site.stalls += 1
 
     def _lose_sight(self, step: Step) -> None:
-        """Hide a job that the bridge holds. Other jobs do not matter."""
+        """Hide a job that the bridge holds."""
 
         def lose(job: SiteJob) -> None:
             self._lost.add(job.job.id)
@@ -280,7 +280,7 @@ class World:
         self.site.note(f"the clock is {self.site.clock_off_s} s off")
 
     def _step_the_clock(self) -> None:
-        """Step the clock. After a step back, a late start is noticed later."""
+        """Note a step of the clock; after a step back, a late start is noticed later."""
         self._good_since_s = self.site.now_s + 2 * LARGEST_STEP_S
 
     def _full(self, step: Step) -> None:
@@ -299,7 +299,7 @@ class World:
         (self.state_dir / "beat").mkdir(exist_ok=True)
 
     def _kill(self, step: Step) -> None:
-        """Kill at a future boundary, more often an early one, as a cycle has few of them."""
+        """Kill the bridge at a future boundary, usually an early one, because a cycle has few boundaries."""
         self.site.fuse.left = step.a % (3 + step.b % 40)
 
     def _stop(self, step: Step) -> None:
@@ -317,7 +317,7 @@ class World:
         self._bury("the bridge stops")
 
     def _look_at_what_is_handed_back(self, problems: list[str]) -> None:
-        """Check that nothing is left held unless the disk or an obstacle prevented it."""
+        """Check that no job is left held unless the disk or an obstacle prevented its release."""
         if not problems or (self.disk.trouble and all("ledger cannot be written" in words for words in problems)):
             self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
             self.site.wrongs += judge.points_left(self.site)
@@ -346,7 +346,7 @@ class World:
     def _resume(self, step: Step) -> None:
         (self.state_dir / "paused").unlink(missing_ok=True)
 
-    # what becomes of the ledger while no bridge lives ---------------------------------------------------------
+    # changes of the ledger while no bridge runs ---------------------------------------------------------------
 
     @property
     def _ledger_file(self) -> Path:
@@ -357,7 +357,7 @@ class World:
             self._bury(words)
 
     def _cut_the_ledger(self, step: Step) -> None:
-        """Cut it at any byte; the write-ahead log is lost, too."""
+        """Truncate the ledger at any byte, without its write-ahead log."""
         self._die_now("the bridge dies, and its ledger is cut")
         if self._ledger_file.exists():
             size = self._ledger_file.stat().st_size

@@ -1,6 +1,6 @@
-"""A slow, plain list scheduler on single nodes and seconds, as a reference for the compiled kernels.
+"""Provide a slow, plain list scheduler on single nodes and seconds, as a reference for the compiled kernels.
 
-It shares no code with them: free resources are a table of every node at every second of a horizon.
+It shares no code with the kernels. Free resources are a table of every node at every second of a horizon.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Line:
         return max(most, 0)
 
     def held_since(self, request, node, begin, end, units):
-        """Return the second since which `units` units fit the node until `end`; -1: always."""
+        """Return the second since which `units` units fit the node until `end`, or -1 if they always fit."""
         at = begin
         while at > 0 and self.units(request, node, at - 1, at) >= units:
             at -= 1
@@ -74,7 +74,7 @@ class Line:
 
 
 def plan(snapshot, order, reservations, best_fit=False, backfill=None):
-    """Return (placements of jobs starting now by id, start by queue position) of a queue in `order`."""
+    """Return placements of jobs that start now by id, and starts by queue position, for a queue in `order`."""
     table, queue = snapshot.table, snapshot.queue.tolist()
     estimates = [int(table.estimate_s[slot]) for slot in queue]
     ends = [int(table.end_s[slot]) - snapshot.now_s for slot in snapshot.running.tolist()]
@@ -112,9 +112,9 @@ def plan(snapshot, order, reservations, best_fit=False, backfill=None):
 
 
 def replay(cluster, trace, reservations):
-    """(start, placement) by job id of a trace, taken in order of arrival and planned again at every event.
+    """Return start and placement by job id for a trace, planned in arrival order at every event.
 
-    Walltimes are the estimates. Jobs that can never run are left out.
+    Walltimes are the estimates. Jobs that can never run are omitted.
     """
     waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
     events, placed, running = {item.job.submit_s for item in waiting}, {}, {}
@@ -136,9 +136,9 @@ def replay(cluster, trace, reservations):
 
 
 def assert_same_schedule(schedule, cluster, trace, expected):
-    """Compare starts and nodes; `expected` has (start, placement) by id of the jobs that ever start.
+    """Compare starts and nodes; `expected` contains start and placement by id of each job that starts.
 
-    With all nodes counted as one, placements are ignored.
+    If all nodes count as one node, placements are ignored.
     """
     for i, item in enumerate(trace):
         if item.job.id not in expected:

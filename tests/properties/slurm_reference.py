@@ -1,4 +1,4 @@
-"""Slurm's main loop and backfill in plain Python, by node and second, as a reference for the twin.
+"""Provide Slurm's main loop and backfill in plain Python, by node and second, as a reference for the twin.
 
 It shares neither kernels nor clocks with the twin. `Clocked` makes every pass of slurmctld, each second, including
 those that the twin skips because they would start nothing.
@@ -17,7 +17,7 @@ from tests.properties.reference import Line, seen_at
 
 
 class Plan:
-    """The nodes over time during a pass: what is free, and which nodes backfill reserves."""
+    """The nodes over time during a pass: their free amounts, and the nodes that backfill reserves."""
 
     def __init__(self, snapshot, rules, whole_nodes=True):
         self.rules, self.snapshot = rules, snapshot
@@ -52,13 +52,13 @@ class Plan:
         self.planned[job.id] = self.snapshot.now_s
 
     def holds_back(self, at):
-        """Return whether a job that cannot start may keep others waiting."""
+        """Return whether a job that cannot start may delay other jobs."""
         job = self.jobs[at][0]
         pending_s = self.snapshot.now_s - job.submit_s
         return pending_s >= self.rules.bf_min_age_reserve and self.priority[at] >= self.rules.bf_min_prio_reserve
 
     def main(self, kind, since_s):
-        """Run the main loop: "full", "depth", or only jobs "submitted" after `since_s`; return whether it was cut."""
+        """Run the main loop "full", to "depth", or for jobs "submitted" later; return whether a limit ended it."""
         blocked, seen, depth = set(), Counter(), 0
         withdrawn = np.zeros(self.snapshot.cluster.size, bool)
         for at in self.order:
@@ -158,7 +158,7 @@ class Plan:
         return [t for t in range(1, self.horizon) if (free[:, t] != free[:, t - 1]).any()]
 
     def place(self, job, estimate_s, bounds, begins, ends):
-        """(start, nodes) by `_attempt_backfill` of backfill.c, seconds from now; (None, None) where it gives up."""
+        """Return start in seconds from now and nodes as `_attempt_backfill` in backfill.c, or None for both."""
         now_s, step_s, start = self.snapshot.now_s, self.rules.bf_resolution, 0
         edges = [begins, *sorted(at_s - now_s for at_s in bounds), ends]
         slots = list(pairwise(edges))
@@ -187,7 +187,7 @@ class Plan:
         return None, None
 
     def will_run(self, request, start, until, last):
-        """(start, nodes) by `_future_run_test` of job_test.c: running jobs end in windows of time."""
+        """Return start and nodes as `_future_run_test` in job_test.c, where running jobs end in time windows."""
         allowed = self.open(start, until + 1)
         may_use = self.line.cluster.node_sets[request.node_set]
         usable = [n for n, is_open in enumerate(allowed) if is_open and may_use[n]]
@@ -239,7 +239,7 @@ class Plan:
 
 
 class Clocked:
-    """slurmctld's clocks, by second, for `batch_sched_delay=0` and passes without duration."""
+    """slurmctld's clocks by second, for `batch_sched_delay=0` and passes that take no time."""
 
     def __init__(self, rules, **how):
         self.rules, self.how = rules, how
@@ -247,7 +247,7 @@ class Clocked:
         self.asked = self.first = True
 
     def second(self, snapshot, arrived, ended):
-        """Make the passes of one second with a queue; return the starts (job id -> placement)."""
+        """Make the passes of one second with a queue, and return the placements of starts by job id."""
         rules, now_s, plan = self.rules, snapshot.now_s, Plan(snapshot, self.rules, **self.how)
         main = None
         if rules.sched_interval == -1:
@@ -269,7 +269,7 @@ class Clocked:
 
 
 def replay(cluster, trace, rules, until_s, **how):
-    """Return (start, placement) by job id, passing every second from the first submission to `until_s`."""
+    """Return start and placement by job id, with passes in every second from the first submission to `until_s`."""
     waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
     clocks, placed, running = Clocked(rules, **how), {}, {}
     for now_s in range(min(item.job.submit_s for item in trace), until_s):
