@@ -101,7 +101,7 @@ class SlurmTransport(Protocol):
           `tasks_per_node` of 0 leaves this setting unchanged. "nice" sets the job's nice value. If the job names
           several partitions, "partition" selects one. "num_nodes", such as "2-2" or "2-6", sets the number of nodes
           before the release. For older controllers, "cpus_per_node" sets the minimum number of CPUs per node, and
-          "cpus" sets the job's CPUs. Only scontrol sends both, because pyslurm does not support most of these releases.
+          "cpus" sets the job's CPUs. Only scontrol sets both, because pyslurm does not support most of these releases.
         - `hold`: hold pending jobs, and clear their pins. An order has the form {"job": number, "clear": settings}. The
           settings use scontrol's syntax, such as "ReqNodeList= TasksPerNode=0 NumNodes=1-6 NumTasks=6". Empty settings
           mean that the bridge has set no pin. An order is rejected if an owner or administrator holds the job, or if

@@ -4,7 +4,7 @@ This module is used if the settings leave the choice open. pyslurm is tried in i
 be imported, can read the controller's configuration, and is not newer than the controller. It is not chosen if the
 controller limits this user's calls (rl_enable). In a call over the limit, Slurm's library silently sleeps 1, 2, 3 ...
 seconds. A batch of starts then exceeds its deadline, and its process is killed before the batch is finished. Only the
-`cli` transport waits for the limit. The choice holds until the bridge stops.
+`cli` transport waits until the limit permits its calls. The choice holds until the bridge stops.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AutoSlurmTransport(SlurmTransport):
     @property
     @override
     def starts_in_one_change(self) -> bool:
-        """Return whether a start is a single change; False until a transport is chosen."""
+        """Return whether a start is a single change, or False before the choice."""
         return self._chosen is not None and self._chosen.starts_in_one_change
 
     @override

@@ -276,7 +276,7 @@ class SlurmCliReader:
     # ---- implementation
 
     def _read_release(self) -> tuple[tuple[int, int], str]:
-        """Return the release of Slurm's programs on this host, as numbers and as text; cached."""
+        """Return and cache the release of Slurm's programs on this host, as numbers and as text."""
         if self._version is None:
             version = self._run_queries({"version": ("squeue", "--version")})["version"]
             found = _VERSION.search(version)
@@ -440,7 +440,7 @@ class SlurmCliReader:
         """Return the rows with scontrol's records, and with the hidden waiting tasks.
 
         Raise `AnswerNotUnderstood` if only squeue shows a job that waits or runs: scontrol was called later, so its
-        answer must be incomplete. If `whole` is False, `rows` are not all jobs, and there is no such check.
+        answer must be incomplete. If `whole` is False, `rows` may lack jobs, so this is not checked.
         """
         arrays = {int(_get_array_number(row)) for row in rows.values() if "_[" in row["JobArrayID"]}
         hidden = {number for number, one in shown.items() if number not in rows and one.array_id in arrays}
@@ -511,9 +511,9 @@ class SlurmCliReader:
             return ""
 
     def _find_missing_groups(self, jobs: Sequence[Record], partitions: Sequence[Record]) -> dict[str, list[str]]:
-        """Return, by user with pending jobs, the groups in AllowGroups that lack this user.
+        """Return, by user, the groups in AllowGroups to which the user does not belong.
 
-        Groups with unknown membership are omitted.
+        The result includes only users with pending jobs and groups with known members.
         """
         allowed = {name for row in partitions for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:

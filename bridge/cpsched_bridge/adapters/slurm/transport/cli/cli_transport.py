@@ -118,7 +118,7 @@ def make_lease_commands(
     def find_any_node() -> str:
         names = [name for name in run_query(NODES_COMMAND).split() if NODE_NAME_PATTERN.fullmatch(name)]
         if not names:
-            raise BackendUnavailable("sinfo: the output contains no node")
+            raise BackendUnavailable("sinfo: the output contains no node name")
         return min(names)
 
     return LeaseReservationCommands(read_lease_text, find_any_node, scontrol)

@@ -44,7 +44,7 @@ NODE_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}", re.ASCII)
 INVALID_PARTITION_ERROR = "Invalid partition name"
 """scontrol's error for a start in one change without the plugin."""
 MAX_RATE_LIMIT_WAIT_S = 6.0
-"""Maximum seconds that one batch waits for the call limit, less than a start may take to become visible."""
+"""Maximum wait of one batch for the call limit in seconds; a start may take longer to become visible."""
 MAX_RELEASES_PER_CALL = 50
 """Maximum number of jobs in one `release`; each job costs one slurmctld call."""
 MAX_BATCH_TIME_FACTOR = 6

@@ -27,7 +27,7 @@ def find_record_numbers(
     """Return the controller's number of each wanted job.
 
     `look` reads the jobs of the given arrays, and `scontrol` runs commands. `separate` splits array tasks off their
-    common record first. Without `separate`, a task without a separate record maps to its array's common record.
+    common record first. Without `separate`, a task in its array's common record maps to that record.
     """
     known = {job_id: job_id for job_id in wanted if slurm_job_ids.split_task_id(job_id)[1] is None}
     if len(known) == len(wanted):

@@ -70,7 +70,7 @@ class SingleJobActions(Protocol):
 class SlurmOrderExecutor:
     """An executor of the orders that `SlurmTransport.send` describes.
 
-    Each method returns one reply per order. It raises `ControllerCallError` if a reading fails before any command.
+    Each method returns one reply per order. It raises `ControllerCallError` if reading fails before a command is sent.
     """
 
     def __init__(self, hands: SingleJobActions) -> None:

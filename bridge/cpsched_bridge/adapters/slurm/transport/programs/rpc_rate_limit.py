@@ -37,7 +37,7 @@ SLEEP_S = 30.0
 RESERVED_BUCKET_SHARE = 0.5
 """Fraction of the bucket that readings leave for commands."""
 MAX_READING_WAIT_S = 30.0
-"""Maximum wait before a reading in seconds, so that the dead-man timer does not release jobs."""
+"""Maximum wait before a reading in seconds; a longer wait could trigger the dead-man timer."""
 
 _PARAMETERS = re.compile(r"^SlurmctldParameters *= ?(.*\brl_enable\b.*)$", re.MULTILINE | re.IGNORECASE)
 _SLURM_USER = re.compile(r"^SlurmUser *= .*\((\d{1,10})\)", re.MULTILINE)
@@ -139,7 +139,7 @@ class SlurmRpcTokenBucket:
     def record_duration(self, seconds: float) -> None:
         """Correct the count based on a call's duration in seconds.
 
-        A call that lasted as long as a program's first sleep did not get a token.
+        A call that lasted at least as long as a program's first sleep did not get a token at first.
         """
         if self.limit is not None and seconds >= FIRST_SLEEP_S:
             self._refill_tokens(self.limit)

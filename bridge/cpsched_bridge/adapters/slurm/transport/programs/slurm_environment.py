@@ -14,7 +14,7 @@ FIXED_ENVIRONMENT = {
     "SLURM_BITSTR_LEN": "0",
     "INPUTRC": os.devnull,
 }
-"""Settings for untranslated messages, times in Unix seconds, and array task lists of more than 64 characters.
+"""Settings for untranslated messages, times in Unix seconds, and complete task lists of arrays.
 
 - Without a named time zone, the C library opens the host's time zone file for each printed time. This takes most of
   squeue's CPU time when it prints thousands of jobs.

@@ -18,7 +18,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import Record, make_topology_re
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import deciding_plugins
 
 TOPOCONF_COMMAND = ("scontrol", "show", "topoconf")
-"""Command that prints the topologies in use, with the default first; not used before Slurm 25.05."""
+"""Command of Slurm 25.05 and later that prints the topologies in use, with the default first."""
 TOPOCONF_SINCE = (25, 5)
 TOPOLOGY_COMMAND = ("scontrol", "show", "topology")
 """Command that prints the switches or blocks of the default topology, or of a topology whose name is appended."""
@@ -53,7 +53,7 @@ def read_topologies(config: Record, named: str, ask: Callable[[Sequence[str]], s
 
 
 def parse_topoconf(printed: str) -> dict[str, str]:
-    """Return each topology's plugin by name, with the default first; empty without topology.yaml."""
+    """Return each topology's plugin by name, with the default first, or {} without topology.yaml."""
     try:
         read = yaml.load(printed, yaml.BaseLoader) or ()
         types = {

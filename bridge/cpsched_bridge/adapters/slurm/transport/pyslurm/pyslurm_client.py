@@ -28,7 +28,7 @@ from cpsched_bridge.socket_child_process import STALL_TIMEOUT_S, SocketChildProc
 CHILD_MODULE = "cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_worker"
 
 START_TIMEOUT_S = 20.0
-"""Maximum seconds for which a call waits for a starting child; the next call continues to wait."""
+"""Maximum time in seconds that a call waits for a starting child; the next call continues to wait."""
 READ_TIMEOUT_S = 5.0
 """Time limit in seconds for reading an answer that has begun to arrive."""
 

@@ -127,9 +127,9 @@ class PyslurmReader:
         return self._topology[1], self._topology[2]
 
     def _find_missing_groups(self, jobs: Table, partitions: Table) -> dict[str, list[str]]:
-        """Return, by user with pending jobs, the groups in AllowGroups that lack this user.
+        """Return, by user, the groups in AllowGroups to which the user does not belong.
 
-        Groups with unknown membership are omitted.
+        The result includes only users with pending jobs and groups with known members.
         """
         allowed = {name for row in from_table(partitions) for name in row["allowed_groups"] or () if name != "ALL"}
         if not allowed:
