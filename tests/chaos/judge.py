@@ -45,7 +45,7 @@ def after_a_good_cycle(site: Site, entries: Mapping[int, ManagedJobEntry], arriv
             found.append(f"job {id} is held by its {job.held_by}, and our list is on it: {job.pin}")
         seen_running = (
             entry is None or entry.state is not LedgerState.STARTING
-        )  # else the start itself may still succeed
+        )  # otherwise, the start itself may still succeed
         if job.pending and job.old_pin and touchable and seen_running and id not in arrived:
             found.append(f"job {id} was requeued, and its old list is still on it: {job.pin}")
         if job.pending and job.pin and touchable and (entry is None or not entry.pinned):

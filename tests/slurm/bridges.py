@@ -201,7 +201,7 @@ class LiveBridge:
         return self.read("print(json.dumps([dict(record.seconds) for record in records()]))")
 
     def work(self) -> list[int | None]:
-        """Return the `work` limit of `lookahead` in every round; None without a limit in seconds."""
+        """Return the `work` limit of `lookahead` in every round, or None without a limit in seconds."""
         return self.read("print(json.dumps([(record.memory or {}).get('work') for record in records()]))")
 
     def decided(self) -> list[tuple[str, int, int]]:

@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def why_not() -> str | None:
-    """Return why there is no cluster to test on, or None."""
+    """Return why no test cluster is available, or None."""
     if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > int(os.environ.get("CPSCHED_CLUSTERS", "1")):
         return "tests of one cluster do not run in parallel: make test-slurm"
     if shutil.which("docker") is None:

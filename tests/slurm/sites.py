@@ -315,7 +315,7 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Return whether a job is lost or ran twice, a limit is exceeded, or control is not as expected."""
+        """Return whether a job is lost or ran twice, a limit is exceeded, or control's result is unexpected."""
         runs = [each for each in (self.slurm, self.bridge) if each]
         return self.control != self.config.control or any(each.lost or each.twice or each.exceeded for each in runs)
 

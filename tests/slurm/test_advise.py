@@ -105,7 +105,7 @@ def test_array_has_one_value_and_split_task_its_own(slurm: Slurm) -> None:
     blocker = full(slurm)
     single = slurm.sbatch(*ALL, "-t20", script="sleep 1")
     array = slurm.sbatch(*ALL, "-t5", "--array=1-3", script="sleep 1")
-    slurm.scontrol("update", f"JobId={array}_2", "SiteFactor=5")  # gives the task a record of its own
+    slurm.scontrol("update", f"JobId={array}_2", "SiteFactor=5")  # splits the task off the array's record
     with advising(slurm, "advise-array"):
         wait_until(lambda: factors(slurm).get(array, 0) > 0, 60, "the array is raised")
         assert order(slurm)[-1] == single

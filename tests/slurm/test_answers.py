@@ -38,7 +38,7 @@ def test_job_starts_by_estimate_and_only_owner_sees_it(slurm: Slurm) -> None:
     slurm.wait_for_state(blocker, "RUNNING")
     page = {"user_header": HEADER, "trusted_proxies": ["127.0.0.1"], "operators": ["root"]}
     with LiveBridge(slurm, "answers", mode="shadow", page=page) as bridge:
-        if slurm.squeue()[blocker].state != "RUNNING":  # a slow machine: the bridge took longer to begin
+        if slurm.squeue()[blocker].state != "RUNNING":  # on a slow machine, the bridge starts later
             blocker = slurm.sbatch(*ALL, "-t2", script="sleep 15", user="bob")
             slurm.wait_for_state(blocker, "RUNNING")
         wait_until(

@@ -110,7 +110,7 @@ def test_pin_of_released_pending_job_can_be_moved(slurm: Slurm) -> None:
     assert slurm.job(job).nodes == "n2"
 
 
-# A start that cannot be
+# Impossible starts
 
 
 def test_rejects_unknown_node(slurm: Slurm) -> None:

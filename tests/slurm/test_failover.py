@@ -22,7 +22,7 @@ def test_bridge_continues_with_backup_controller(slurm: Slurm) -> None:
             jobs = slurm.burst(12, "-N1", "-n8", "-t1", script="sleep 2")
             bridge.wait_for_rounds(2)
             slurm.wait_until_saved(long[0])
-            slurm.kill("slurmctld")  # its host is gone, so connections are not refused but time out
+            slurm.kill("slurmctld")  # its host is gone, so connections time out instead of being refused
             wait_until(lambda: slurm.controllers() == ["DOWN", "UP"] and answers(slurm), 90, "the backup took over")
             jobs += slurm.burst(4, "-n4", "-t1", script="sleep 1")
             slurm.wait_for_state(jobs, "COMPLETED", 120)

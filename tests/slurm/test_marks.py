@@ -19,7 +19,7 @@ USERS = ("alice", "cpsched", "root")
 ALL, OPERATORS, ADMINISTRATORS = ["yes", "yes", "yes"], ["no", "yes", "yes"], ["no", "no", "yes"]
 
 WRITERS = {
-    # what `scontrol update` is given, and whether the owner, an operator and an administrator may
+    # settings of `scontrol update`, and whether the owner, an operator and an administrator may change them
     "AdminComment=bridge:wait": ADMINISTRATORS,
     "SystemComment=bridge:wait": ["no", "no", "no"],
     "SiteFactor=5": OPERATORS,

@@ -118,7 +118,7 @@ def waits_s(slurm: Slurm, jobs: list[str]) -> list[int]:
 
 def test_30_kinds_of_unstartable_jobs_delay_no_other_user(site: Slurm) -> None:
     slurm = site
-    slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # root's
+    slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # as root
     failed = slurm.sbatch("-n1", script="exit 1")
     slurm.wait_for_state(failed, "FAILED", 30)
     slurm.plugin(on=True)

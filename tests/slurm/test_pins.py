@@ -61,7 +61,7 @@ def test_slurm_drops_only_jobs_pinned_by_dead_bridge(slurm: Slurm, killed: tuple
         assert {what: found[job] for what, job in jobs.items()} == {
             "fills n1": "RUNNING",
             "meets the limit": "RUNNING",
-            "runs unpinned": "PENDING",  # requeued, as Slurm does with jobs whose node is gone
+            "runs unpinned": "PENDING",  # Slurm requeues a job whose node is gone
             "runs pinned": "NODE_FAIL",
             "waits pinned": "NODE_FAIL",
             "waits unpinned": "PENDING",
