@@ -34,6 +34,7 @@ from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import Sc
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
     may_have_taken_effect,
     send_and_read_complaint,
+    send_or_raise,
 )
 from cpsched_bridge.errors import BackendError, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import OutcomeCode
@@ -120,21 +121,21 @@ class ScontrolJobActions(SingleJobActions):
         wish = "/".join(["bridge:start", ",".join(names), order.get("num_nodes", ""), partition]).rstrip("/")
         if self._guarded and self._starts.work:
             try:
-                self._send_or_raise(" ".join([f"update JobId={label} Partition={wish}", *settings]))
+                send_or_raise(self._session, " ".join([f"update JobId={label} Partition={wish}", *settings]))
                 return
             except ControllerCallError as error:
                 if error.lost or INVALID_PARTITION_ERROR not in str(error):
                     raise
                 self._starts.work = False
-        self._send_or_raise(" ".join([f"update JobId={label}", *pin, *settings]))
+        send_or_raise(self._session, " ".join([f"update JobId={label}", *pin, *settings]))
         try:
-            self._send_or_raise(f"release {label}")
+            send_or_raise(self._session, f"release {label}")
         except ControllerCallError as error:
             raise ControllerCallError(f"pinned, but possibly not released: {error}", lost=True) from error
 
     @override
     def hold(self, job: Record) -> None:
-        self._send_or_raise(f"hold {array_records.format_job_selector(job)}")
+        send_or_raise(self._session, f"hold {array_records.format_job_selector(job)}")
 
     @override
     def release(self, jobs: Sequence[Record]) -> list[CommandReply]:
@@ -172,12 +173,12 @@ class ScontrolJobActions(SingleJobActions):
                 answers[at] = answer
 
     @override
+    def requeue(self, selector: str) -> None:
+        send_or_raise(self._session, f"requeue {selector}")
+
+    @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         return [send_and_read_complaint(self._session, command) for command in commands]
-
-    def _send_or_raise(self, command: str) -> None:
-        if text := self._session.send_command(command):
-            raise ControllerCallError(text, lost=may_have_taken_effect(text))
 
 
 class SlurmCliOrderExecutor:

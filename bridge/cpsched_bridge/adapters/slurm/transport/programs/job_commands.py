@@ -13,7 +13,7 @@ from cpsched_bridge.adapters.slurm.translation import slurm_job_ids, slurm_state
 from cpsched_bridge.adapters.slurm.transport import CommandReply
 from cpsched_bridge.adapters.slurm.transport.programs import array_records, job_command_rules
 from cpsched_bridge.adapters.slurm.transport.programs.job_command_rules import ControllerCallError, JobCommandRefused
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, run_scancel
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import run_scancel
 
 COMMANDS_PER_READING = 20
 """Number of commands per reading of the jobs, except that releasing many jobs takes one command and one reading."""
@@ -60,6 +60,10 @@ class SingleJobActions(Protocol):
 
     def release(self, jobs: Sequence[Record]) -> Sequence[CommandReply]:
         """Release held jobs, and return a reply for each."""
+        ...
+
+    def requeue(self, selector: str) -> None:
+        """Requeue a running job."""
         ...
 
     def run_scontrol(self, commands: Sequence[str]) -> Sequence[str]:
@@ -178,10 +182,10 @@ class SlurmOrderExecutor:
     def _preempt_job(self, job: Record, order: Record) -> None:
         job_command_rules.require_victim(job, order)
         selector = slurm_job_ids.format_job_id(order["job"])
-        requeued = order["mode"] == "requeue"
-        text = self._actions.run_scontrol([f"requeue {selector}"])[0] if requeued else run_scancel(selector)
-        if text:
-            raise ControllerCallError(text, lost=may_have_taken_effect(text))
+        if order["mode"] == "requeue":
+            self._actions.requeue(selector)
+        else:
+            run_scancel(selector)
 
     def _require_held_for_unpin(self, job: Record, order: Record) -> None:
         job_command_rules.require_unpin_settings(order["clear"])

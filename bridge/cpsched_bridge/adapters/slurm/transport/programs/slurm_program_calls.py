@@ -33,6 +33,12 @@ def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
         return str(error)
 
 
+def send_or_raise(dialogue: ScontrolSession, command: str) -> None:
+    """Send a command to scontrol. Raise `ControllerCallError` if it fails, or if there is no answer."""
+    if text := dialogue.send_command(command):
+        raise ControllerCallError(text, lost=may_have_taken_effect(text))
+
+
 def may_have_taken_effect(text: str) -> bool:
     """Return whether the command may have taken effect despite this error.
 
@@ -42,15 +48,19 @@ def may_have_taken_effect(text: str) -> bool:
     return any(word in text for word in ("contact", "connect", "timed out", "zero bytes", "communication", "socket"))
 
 
-def run_scancel(selector: str) -> str:
-    """Cancel a job, and return the error, or "" on success. Raise `ControllerCallError` if scancel does not answer."""
+def run_scancel(selector: str) -> None:
+    """Cancel a job. Raise `ControllerCallError` if scancel fails or does not answer."""
     try:
         run = _run_program(["scancel", selector], SCONTROL_TIMEOUT_S)
     except OSError as error:
         raise make_not_sent_error(f"scancel cannot be run: {error}") from error
     except subprocess.TimeoutExpired as error:
         raise ControllerCallError("scancel did not respond", lost=True) from error
-    return (run.stderr.strip() or f"scancel failed with status {run.returncode}") if run.returncode else ""
+    if run.returncode:
+        text = run.stderr.strip()
+        raise ControllerCallError(
+            text or f"scancel failed with status {run.returncode}", lost=may_have_taken_effect(text)
+        )
 
 
 def read_output(command: list[str], timeout_s: float = QUERY_TIMEOUT_S) -> str | None:

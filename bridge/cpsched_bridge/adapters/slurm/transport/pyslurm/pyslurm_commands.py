@@ -24,7 +24,13 @@ from cpsched_bridge.adapters.slurm.transport.programs.job_commands import (
     SlurmOrderExecutor,
 )
 from cpsched_bridge.adapters.slurm.transport.programs.lease_commands import LeaseReservationCommands
-from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import may_have_taken_effect, run_scontrol
+from cpsched_bridge.adapters.slurm.transport.programs.scontrol_session import ScontrolSession
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_program_calls import (
+    SCONTROL_TIMEOUT_S,
+    may_have_taken_effect,
+    run_scontrol,
+    send_or_raise,
+)
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_rows import read_field_value, to_lookup_record
 
 RELEASE_PRIORITY = 0xFFFFFFFF
@@ -86,6 +92,11 @@ class PyslurmJobActions(SingleJobActions):
             else:
                 answers.append(CommandReply("done"))
         return answers
+
+    @override
+    def requeue(self, selector: str) -> None:
+        with ScontrolSession(SCONTROL_TIMEOUT_S) as session:
+            send_or_raise(session, f"requeue {selector}")
 
     @override
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:

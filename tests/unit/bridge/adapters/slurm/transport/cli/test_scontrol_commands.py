@@ -324,6 +324,11 @@ def test_failed_stop_is_outcome(programs: Path) -> None:
         assert [each.result for each in commands(Jobs(j17=RUNS)).send("preempt", [victim(17, mode)])] == [result]
 
 
+def test_requeue_without_answer_may_have_taken_effect(programs: Path) -> None:
+    put_scontrol(programs, "exit 9\n")
+    assert [each.result for each in commands(Jobs(j17=RUNS)).send("preempt", [victim(17)])] == ["unknown"]
+
+
 def test_sends_no_further_stop_after_one_that_failed(programs: Path) -> None:
     said = put_scontrol(programs)
     jobs = Jobs(j17=RUNS, j18={**RUNS, "start_time": 7}, j19=RUNS)
