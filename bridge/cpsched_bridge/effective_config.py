@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS, PREDICTORS, Registry
@@ -49,6 +50,12 @@ class EffectiveConfig:
     def decision_settings(self) -> tuple[EffectiveSetting, ...]:
         """The settings that affect decisions, without the adapter's options, which may be secret."""
         return tuple(row for row in self.rows if row.name.startswith(("mode", "policy.", "adapter")))
+
+    @property
+    def easy_targets(self) -> dict[str, float]:
+        """The largest permitted ratios to EASY, by name; empty if the policy's objective has no targets."""
+        name = self.policy.dispatcher_settings.get("objective", "")
+        return OBJECTIVES[name].ratio_targets if self.policy.dispatcher == "lookahead" and name in OBJECTIVES else {}
 
     def to_text(self) -> str:
         """Return the settings that affect decisions, in one line."""

@@ -451,8 +451,10 @@ def effective_config(
 ) -> None:
     """Show every effective setting with its value and source. Does not query the cluster.
 
-    If the objective is adjusted, also show the weight in effect and the ratios to EASY that led to it.
+    If the objective has targets, also show them, the weight in effect and the ratios to EASY that led to it.
     Rejects the same settings as `cpsched bridge`.
+
+    --json prints an object: policy, fallback, settings (name, value, source), easy_targets, easy_ratios, unreadable.
     """
     from cpsched_bridge.program import bootstrap, terminal_views
 

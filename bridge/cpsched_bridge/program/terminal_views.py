@@ -31,6 +31,7 @@ from cpsched_bridge.web.job_explanation import (
     NOT_CALIBRATED,
     explain,
     format_easy_comparison,
+    format_easy_targets,
     summarize_reason,
     view_from_round,
 )
@@ -343,17 +344,18 @@ def print_unmanaged(asides: Sequence[UnscheduledJob]) -> None:
 
 def print_effective_config(effective: EffectiveConfig, settings: Settings, as_json: bool) -> None:
     """Print the output of `cpsched config`, with the last round's ratios to EASY and weight."""
+    targets = effective.easy_targets
     fallback = None if effective.fallback is None else str(effective.fallback)
     ratios, unreadable = json_output.read_easy_ratios(settings)
     if as_json:
         rows = [asdict(row) for row in effective.rows]
-        values = {"policy": str(effective.policy), "fallback": fallback, "settings": rows, "easy_ratios": ratios}
-        print_json(values | {"unreadable": unreadable})
+        values = {"policy": str(effective.policy), "fallback": fallback, "settings": rows, "easy_targets": targets}
+        print_json(values | {"easy_ratios": ratios, "unreadable": unreadable})
         return
     out = make_console()
     out.print(f"policy: {effective.policy}")
     out.print(f"fallback: {fallback or 'none'}")
-    for line in (format_easy_comparison(ratios), *unreadable):
+    for line in (format_easy_targets(targets), format_easy_comparison(ratios), *unreadable):
         if line:
             out.print(line)
     found = make_table("setting", "value", "source")

@@ -85,6 +85,16 @@ def format_easy_comparison(ratios: Mapping[str, float]) -> str:
     return f"Recent jobs compared with EASY: {found}; weight of large jobs {ratios[AREA]:.2g}"
 
 
+def format_easy_targets(targets: Mapping[str, float]) -> str:
+    """Return a line with the largest permitted ratios to EASY; empty without targets.
+
+    >>> format_easy_targets({"large": 1.05, "longest": 1.0})
+    'Targets compared with EASY: large jobs at most 105 %, longest wait at most 100 %'
+    """
+    shown = (f"{EASY_RATIO_LABELS[name]} at most {format_percent(target)}" for name, target in targets.items())
+    return f"Targets compared with EASY: {', '.join(shown)}" if targets else ""
+
+
 def explain(view: StatusPageView, asked: str) -> JobExplanation:
     """Return the explanation for the job with this id or label; its state is `unknown` if no job matches."""
     wanted = asked.strip()

@@ -209,6 +209,36 @@ def test_weights_select_objective_of_nearest_goal():
 
 
 @pytest.mark.parametrize(
+    ("policy", "large", "longest"),
+    [
+        ({"goal": "waits"}, 1.05, 1.05),
+        ({"goal": {"mean_wait": 1}}, 1.05, 1.05),
+        ({"dispatcher_settings": {"objective": "balance"}}, 1.0, 1.0),
+        ({"goal": "large-jobs"}, None, None),
+        ({}, None, None),
+        ({"dispatcher": "easy"}, None, None),
+    ],
+)
+def test_targets_are_those_of_objective_in_effect(policy, large, longest):
+    found = told(policy=policy).easy_targets
+    assert (found.get("large"), found.get("large_squared"), found.get("longest")) == (large, large, longest)
+
+
+def test_config_shows_targets(file):
+    settings = file.read_text().partition("policy:")[0]
+    file.write_text(f"{settings}policy: {{goal: waits}}\n")
+    line = (
+        "Targets compared with EASY: large jobs at most 105 %, large jobs squared at most 105 %, "
+        "longest wait at most 105 %"
+    )
+    assert command("config", "--config", file)[1].splitlines()[2] == line
+    found = json.loads(command("config", "--config", file, "--json")[1])
+    assert found["easy_targets"] == {"large": 1.05, "large_squared": 1.05, "longest": 1.05}
+    file.write_text(f"{settings}policy: {{goal: large-jobs}}\n")
+    assert "Targets" not in command("config", "--config", file)[1]
+
+
+@pytest.mark.parametrize(
     ("policy", "message"),
     [
         (
