@@ -73,6 +73,8 @@ class AreaControl:
         self._targets = targets
         self._sums: dict[int, list[float]] = {}
         """Real and virtual sums for the ratios `LARGE`, `LARGE_SQUARED` and `WAITS`, by user."""
+        self._rows: dict[int, str] = {}
+        """Text of the sums for `memory`, by user, if they have not changed since its last call."""
         self._longest_s = [0.0, 0.0]
         """The longest real wait and the longest virtual wait, in seconds. Both decay over time."""
         self._scale, self._direction = 1.0, 0
@@ -84,6 +86,7 @@ class AreaControl:
         """Add pairs, int64[N, PAIR_FIELDS], and change the weight every `STEP_JOBS` jobs."""
         for user, amount, run_s, real_s, virtual_s, pending_s in pairs.tolist():
             sums, area = self._sums.setdefault(user, [0.0] * 6), self._new * amount * run_s
+            self._rows.pop(user, None)
             for k, wait_s in enumerate((real_s, virtual_s)):
                 response_s = wait_s + run_s
                 sums[k] += area * response_s
@@ -117,6 +120,7 @@ class AreaControl:
                 if self._sums[user][5] < 1 / RESCALE_THRESHOLD:
                     del self._sums[user]
             self._new = 1.0
+            self._rows.clear()
 
     def shown(self) -> dict[str, float]:
         """Return the latest ratios and the weight `area`, rounded for display."""
@@ -126,13 +130,15 @@ class AreaControl:
 
     def memory(self) -> dict[str, Any]:
         """Return the state as JSON, with one string per user to keep the journal small."""
+        for user in self._sums.keys() - self._rows.keys():
+            self._rows[user] = " ".join(map(str, (user, *self._sums[user])))
         return {
             "area": self.area,
             "ratios": self.ratios,
             "longest_s": self._longest_s,
             "step": [self._scale, self._direction],
             "jobs": [self._new, self._jobs],
-            "users": [" ".join(map(str, (user, *sums))) for user, sums in self._sums.items()],
+            "users": [self._rows[user] for user in self._sums],
         }
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -143,6 +149,7 @@ class AreaControl:
         self._new, self._jobs = memory["jobs"]
         rows = [row.split() for row in memory["users"]]
         self._sums = {int(user): list(map(float, sums)) for user, *sums in rows}
+        self._rows.clear()
 
 
 def user_ratios(real: FloatArray, virtual: FloatArray) -> list[float]:

@@ -186,6 +186,21 @@ def test_memory_keeps_scale_of_steps():
     assert weights(control, *[pairs(1.5)] * 9) == weights(restarted, *[pairs(1.5)] * 9)
 
 
+def test_memory_does_not_depend_on_earlier_calls():
+    """Each call keeps the text of users without new jobs; rescaling changes the sums of all users."""
+    often, once = AreaControl(0.3, {LARGE: 1.0}), AreaControl(0.3, {LARGE: 1.0})
+    other_user = np.array([(7, 1, 1, 5, 10, 0)] * STEP_JOBS, np.int64)
+    for batch in [pairs(1.1)] * 2 + [other_user] * 250:
+        often.observe(batch)
+        once.observe(batch)
+        kept = often.memory()
+    assert kept == once.memory()
+    once.observe(other_user)
+    assert once.memory() != kept
+    once.recall(kept)
+    assert once.memory() == kept
+
+
 def stationary_jobs(seed, load, repeats):
     """The same jobs of five users again and again, at the same times of each period."""
     rng, count = np.random.default_rng(seed), STEP_JOBS
