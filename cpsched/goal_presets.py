@@ -98,7 +98,7 @@ class Goal:
         `InvalidValue` for a number out of range.
         """
         if goal is None or isinstance(goal, str):
-            stop = _find_preset(goal or DEFAULT_GOAL)
+            stop = _find_preset(DEFAULT_GOAL if goal is None else goal)
             name, weights = stop.name, stop.weights
         else:
             name, weights = WEIGHTS_GOAL, _check_weights(goal)
@@ -113,7 +113,7 @@ class Goal:
         """
         given: str | Mapping[str, float] | None = goal
         if goal is not None and "=" in goal:
-            given = {name: _parse_number("goal", text) for name, text in _parse_pairs("goal", goal)}
+            given = {name: _parse_number(f"goal.{name}", text) for name, text in _parse_pairs("goal", goal)}
         return cls.of(given, limits if limits in (None, NO_LIMITS) else dict(_parse_pairs("limits", str(limits))))
 
     @property

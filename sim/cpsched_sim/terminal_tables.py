@@ -266,39 +266,42 @@ _SHOWN_CANDIDATES = 6
 def print_tuning_result(title: str, found: TuningResult) -> None:
     """Print the result of `cpsched tune`: the verdict, the settings on the test windows, and the best settings."""
     from cpsched.goal_presets import GOAL_METRICS
-    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_relative_change
+    from cpsched_sim.tuning.tuner import BASELINE_POLICY, format_limits, format_relative_change
 
     console = _make_console()
     console.print(Text(found.sentence, "bold"))
     console.print(Text(f"{title}; goal: {found.goal}", "dim"))
-    rows = {"present": found.present, **({"chosen": found.chosen} if found.chosen else {})}
+    rows = {"current": found.present, **({"chosen": found.chosen} if found.chosen else {})}
     rows |= {each.spec.dispatcher: each for each in found.beside}
     judged = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     judged.title = (
         f"{found.windows[1]} windows not used for the choice, {found.jobs[1]:,} jobs: % of {BASELINE_POLICY.dispatcher}"
     )
+    judged.caption = f"{BASELINE_POLICY.dispatcher}: in seconds, except bsld; lower is better"
     judged.add_column("")
     judged.add_column(BASELINE_POLICY.dispatcher, justify="right")
     for name in rows:
         judged.add_column(name, justify="right")
     for figure, words in GOAL_METRICS.items():
         shares = [f"{100 * each.against_baseline[figure].ratio:.1f}" for each in rows.values()]
-        judged.add_row(words, format_short_number(found.baseline[figure]), *shares)
+        judged.add_row(f"{words} ({figure})", format_short_number(found.baseline[figure]), *shares)
     console.print(judged)
     if found.chosen is not None:
         for figure in ("score", *found.goal.weights):
-            words = "by the goal" if figure == "score" else GOAL_METRICS[figure]
+            words = GOAL_METRICS.get(figure, figure)
             gain = format_relative_change(found.chosen.against_present[figure])
             console.print(Text(f"chosen compared with current, {words}: {gain}"))
     tried = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     tried.title = (
         f"{found.windows[0]} windows used for the choice, {found.jobs[0]:,} jobs: % of {BASELINE_POLICY.dispatcher}"
     )
-    for heading, side in (("changes", "left"), ("score", "right"), ("beyond a limit", "left")):
+    tried.caption = f"score: weighted geometric mean of {', '.join(found.goal.weights)}"
+    for heading, side in (("changes", "left"), ("seeds", "right"), ("score", "right"), ("beyond a limit", "left")):
         tried.add_column(heading, justify="left" if side == "left" else "right", overflow="fold")
     for each in found.tried[:_SHOWN_CANDIDATES]:
-        beyond = each.error or " ".join(f"{name} {percent:.0f}" for name, percent in each.broken.items())
-        tried.add_row(Text(each.changes), "-" if each.error else f"{100 * each.score:.1f}", Text(beyond))
+        changes = "none (current setting)" if each.spec == found.present.spec else each.changes
+        score = "-" if each.error else f"{100 * each.score:.1f}"
+        tried.add_row(Text(changes), str(each.seeds), score, Text(each.error or format_limits(each.broken)))
     console.print(tried)
     if len(found.tried) > _SHOWN_CANDIDATES:
         console.print(

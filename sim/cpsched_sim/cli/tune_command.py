@@ -22,7 +22,7 @@ def tune(
     *,
     goal: Annotated[
         str | None,
-        typer.Option(metavar="GOAL", help="waits, balance (default), large-jobs, or weights: bsld=2,awf=1."),
+        typer.Option(metavar="GOAL", help="waits, balance (default), large-jobs, or weights of metrics: bsld=2,awf=1."),
     ] = None,
     limits: Annotated[
         str | None,
@@ -44,7 +44,10 @@ def tune(
     policy: PolicyPath = None,
     running: ParallelRunOptions,
 ) -> None:
-    """Find the best setting for a goal on half of TRACE's last weeks, and test it on the other half."""
+    """Find the best setting for a goal on half of TRACE's last weeks, and test it on the other half.
+
+    The metrics of a goal and its limits are mean_wait, bsld, af, awf, p2sf and longest.
+    """
     from cpsched.errors import require
     from cpsched.goal_presets import Goal
     from cpsched.policy_spec import PolicySpec

@@ -39,7 +39,7 @@ Verdict = Literal["better", "keep", "unclear", "none"]
 
 - better: another setting is significantly better than the current one.
 - keep: no setting scores better.
-- unclear: a setting scores better, but not significantly.
+- unclear: a setting scores better, but not significantly, or it exceeds a limit on the judging half.
 - none: no setting satisfies the goal's limits.
 """
 
@@ -96,7 +96,7 @@ class TuningResult:
     chosen: EvaluatedSetting | None
     beside: tuple[EvaluatedSetting, ...]
     tried: tuple[TuningCandidateResult, ...]
-    """All candidates including the current setting, best score first."""
+    """All candidates including the current setting: first those replayed with all seeds. Both parts: best first."""
     baseline: Mapping[str, float]
     """The baseline's metrics on the judging half; times are in seconds."""
     windows: tuple[int, int]
@@ -119,9 +119,18 @@ class TuningResult:
         assert self.gain is not None
         change, gain = describe_changes(self.present.spec, self.chosen.spec), format_relative_change(self.gain)
         where = f"on {self.windows[1]} windows not used for the choice"
+        beyond = self.goal.exceeded_limits(metric_ratios(self.chosen.against_baseline))
+        if beyond:
+            found = format_limits(beyond)
+            return f"No change is recommended: the best setting, {change}, exceeds a limit {where} ({found})."
         if self.verdict == "better":
             return f"Change {change}: {gain} by the goal {self.goal.name}, {where}."
-        return f"No setting differs significantly from the current one: the best, {change}, has {gain} {where}."
+        return f"No setting differs significantly from the current one: the best, {change}, scores {gain} {where}."
+
+
+def format_limits(beyond: Mapping[str, float]) -> str:
+    """Format metrics with their percentages of the baseline: `longest 127 %, awf 104 %`."""
+    return ", ".join(f"{name} {percent:.0f} %" for name, percent in beyond.items())
 
 
 def format_relative_change(estimate: RatioEstimate) -> str:

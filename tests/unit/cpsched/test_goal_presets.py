@@ -52,6 +52,7 @@ def test_parses_goal_from_text():
     ("words", "limits", "message"),
     [
         ("wait", None, "unknown goal 'wait'.*waits"),
+        ("", None, "unknown goal ''"),
         ({"wait": 1}, None, "unknown metric 'wait'"),
         ({"awf": -1}, None, "goal.awf=-1: must be a weight"),
         ({"awf": float("nan")}, None, "must be a weight"),
@@ -68,9 +69,12 @@ def test_rejects_invalid_goal_with_value_and_rule(words, limits, message):
         Goal.of(words, limits)
 
 
-@pytest.mark.parametrize(
-    ("words", "limits"), [("awf=x", None), ("awf=1,awf=2", None), ("waits", "awf"), ("waits", ""), ("=1", None)]
-)
+def test_names_metric_whose_weight_is_no_number():
+    with pytest.raises(CpschedError, match=r"goal\.awf=x: must be a number"):
+        Goal.parse("bsld=1,awf=x")
+
+
+@pytest.mark.parametrize(("words", "limits"), [("awf=1,awf=2", None), ("waits", "awf"), ("waits", ""), ("=1", None)])
 def test_rejects_text_without_pairs(words, limits):
     with pytest.raises(CpschedError):
         Goal.parse(words, limits)

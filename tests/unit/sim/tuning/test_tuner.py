@@ -158,6 +158,11 @@ def test_setting_breaking_limit_on_judging_half_is_not_better(cut):
 
     found = tune(TuningRequest(Goal.of("waits", {"longest": 150}), PRESENT), cut, longest)
     assert found.verdict == "unclear"
+    assert found.gain.high < 1
+    assert found.sentence == (
+        "No change is recommended: the best setting, objective=waits, exceeds a limit on 4 windows not used for the "
+        "choice (longest 855 %)."
+    )
 
 
 def test_reports_if_no_setting_is_within_limits(cut):
@@ -302,6 +307,8 @@ def test_command_prints_one_object_and_resumes(month, tmp_path, monkeypatch):
     assert "replays were read from" not in first.stderr
     assert "replays were read from" in again.stderr
     assert content["sentence"][:20] in again.stdout
+    assert "longest wait (longest)" in again.stdout, "the name that --limits accepts"
+    assert re.search(r"none \(current setting\) +1 +\d", again.stdout), "with its number of seeds"
 
 
 def test_rejects_negative_window():
