@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from cpsched.traceback_origin import SourceLocation, plugin_source_location, unwrap_plugin
+from cpsched.traceback_origin import CodeLocation, plugin_source_location, unwrap_plugin
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class PluginError(CpschedError):
 
     exit_code = 1
 
-    def __init__(self, part: str, of: object, what: str, place: SourceLocation | None = None) -> None:
+    def __init__(self, part: str, of: object, what: str, place: CodeLocation | None = None) -> None:
         of = unwrap_plugin(of)
         place = place or plugin_source_location(None, of, CHECKED_METHODS.get(part, ()))
         name = of if isinstance(of, str) else type(of).__name__
@@ -84,7 +84,7 @@ class PluginLoadError(CpschedError):
     `place` is the line of the plug-in that raised, or None.
     """
 
-    def __init__(self, kind: str, name_or_path: str, reason: str, place: SourceLocation | None = None) -> None:
+    def __init__(self, kind: str, name_or_path: str, reason: str, place: CodeLocation | None = None) -> None:
         super().__init__(f"{kind} {name_or_path}: {reason}" + (f" ({escape_controls(str(place))})" if place else ""))
         self.place = place
         self.kind = kind

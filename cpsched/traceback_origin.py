@@ -10,7 +10,7 @@ from typing import NamedTuple
 _CPSCHED_PACKAGES = ("cpsched", "cpsched_sim", "cpsched_bridge")
 
 
-class SourceLocation(NamedTuple):
+class CodeLocation(NamedTuple):
     """A line of code and its function (empty for module level)."""
 
     file: str
@@ -28,7 +28,7 @@ def unwrap_plugin(of: object) -> object:
 
 def plugin_source_location(
     error: BaseException | None, of: object = None, methods: Iterable[str] = ()
-) -> SourceLocation | None:
+) -> CodeLocation | None:
     """Return the line in the plug-in `of` that raised `error` or, if `error` is None, returned an invalid value.
 
     - The result is the deepest traceback line in the folder of the first file outside cpsched.
@@ -37,7 +37,7 @@ def plugin_source_location(
     """
     of = unwrap_plugin(of)
     if isinstance(error, SyntaxError) and error.filename:
-        return SourceLocation(error.filename, error.lineno or 1)
+        return CodeLocation(error.filename, error.lineno or 1)
     lines = list(_traceback_lines(error))
     if of is not None and _is_cpsched_module(type(of).__module__):
         return lines[-1][1] if lines and not _is_cpsched_module(type(error).__module__) else None
@@ -48,26 +48,26 @@ def plugin_source_location(
     return next(_find_definitions(of, methods), None)
 
 
-def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, SourceLocation]]:
+def _traceback_lines(error: BaseException | None) -> Iterator[tuple[str, CodeLocation]]:
     """Yield (module, location) for each traceback line, outermost first, without Python's standard library."""
     step = error.__traceback__ if error is not None else None
     while step is not None:
         code, names = step.tb_frame.f_code, step.tb_frame.f_globals
         module = getattr(names.get("__spec__"), "name", None) or names.get("__name__", "")  # `python -m` sets __main__
         if not (code.co_filename.startswith("<frozen ") or str(module).partition(".")[0] in sys.stdlib_module_names):
-            yield str(module), SourceLocation(code.co_filename, step.tb_lineno, _function_name(code))
+            yield str(module), CodeLocation(code.co_filename, step.tb_lineno, _function_name(code))
         step = step.tb_next
 
 
-def definition_location(function: object) -> SourceLocation | None:
+def definition_location(function: object) -> CodeLocation | None:
     """Return the location of a plug-in's Python function, or None for cpsched's own code and for built-ins."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or _is_cpsched_module(getattr(function, "__module__", "") or ""):
         return None
-    return SourceLocation(code.co_filename, code.co_firstlineno, _function_name(code))
+    return CodeLocation(code.co_filename, code.co_firstlineno, _function_name(code))
 
 
-def _find_definitions(of: object, methods: Iterable[str]) -> Iterator[SourceLocation]:
+def _find_definitions(of: object, methods: Iterable[str]) -> Iterator[CodeLocation]:
     found = (definition_location(getattr(type(of), name, None)) for name in methods)
     return (place for place in found if place is not None)
 

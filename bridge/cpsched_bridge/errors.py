@@ -21,7 +21,7 @@ An exception means that the cluster, the network or the configuration failed. A 
     │   └── ClusterUnreachable   a required check could not run: the cluster does not answer
     ├── AddressInUse         the bridge cannot listen on the metrics address
     ├── JobsStillHeld        jobs could not be released
-    ├── NoLedger             jobs were released without a ledger
+    ├── ReleasedWithoutLedger             jobs were released without a ledger
     ├── CorruptFile          the journal or the ledger is missing or unreadable
     ├── UnknownRound         the journal does not contain the round (exit code 2)
     └── UnknownJob           neither ledger nor journal contains the job (exit code 2)
@@ -119,7 +119,7 @@ class AddressInUse(BridgeError):
     """The bridge cannot listen on the metrics address."""
 
 
-class NoLedger(BridgeError):
+class ReleasedWithoutLedger(BridgeError):
     """Jobs were released without a ledger. The cluster's records may not show all held jobs."""
 
 

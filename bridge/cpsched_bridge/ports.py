@@ -603,7 +603,7 @@ class SupportsAccountingChecks(Protocol):
 class QueueGate(Protocol):
     """A backend that can close whole queues to the cluster's own scheduler, which also holds future jobs."""
 
-    def open_queues(self) -> Sequence[str]:
+    def reopen_queues(self) -> Sequence[str]:
         """Open all queues to the cluster's own scheduler. Return one line per problem.
 
         Called repeatedly while the bridge is not in control. Raises the errors of `Backend`.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cpsched.errors import CpschedError, escape_controls
-from cpsched.traceback_origin import SourceLocation
+from cpsched.traceback_origin import CodeLocation
 
 MAX_QUOTED_CHARS = 80
 """Maximum number of characters of a value to quote in a message."""
@@ -72,7 +72,7 @@ class Stalled(SimulationError):
 
     exit_code = 1
 
-    def __init__(self, limit_s: float, place: SourceLocation | None) -> None:
+    def __init__(self, limit_s: float, place: CodeLocation | None) -> None:
         where = f" ({quote_value(place, 1000)})" if place else ""
         super().__init__(
             f"no progress within {limit_s:g} s{where}; set a longer limit with --decide-timeout, or 0 for none"

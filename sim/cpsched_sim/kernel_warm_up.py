@@ -94,10 +94,10 @@ def warm_up() -> WarmUpResult:
 def all_kernel_loaders() -> list[Callable[[], object]]:
     """Return for each kernel a function that compiles it or loads it from the cache."""
     all_modules_with_kernels()
-    return kernel_loaders()
+    return registered_kernel_loaders()
 
 
-def kernel_loaders() -> list[Callable[[], object]]:
+def registered_kernel_loaders() -> list[Callable[[], object]]:
     """Return the kernel loaders of all modules imported so far, including those that a policy imported."""
     from cpsched.jit.compiled_functions import KERNELS
 
@@ -110,7 +110,7 @@ def load_all_kernels(tell: Callable[[str], None]) -> None:
     Call `tell` with a progress message before each kernel and after each compiled function. Restore the previous
     progress callback afterwards.
     """
-    waiting = kernel_loaders()
+    waiting = registered_kernel_loaders()
     before = compile_progress.current_progress_callback()
     try:
         for at, opened in enumerate(waiting):

@@ -13,7 +13,7 @@ from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.cycle.observation_reader import ObservationReader
 from cpsched_bridge.cycle.real_clock import record_duration
 from cpsched_bridge.cycle.reconcile import ReconcileOptions, reconcile
-from cpsched_bridge.cycle.release_jobs import open_queues
+from cpsched_bridge.cycle.release_jobs import reopen_queues
 from cpsched_bridge.cycle.start_outcomes import ObservedStartOutcomes, StartOutcomeTracker
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.ports import Backend, Observation
@@ -134,7 +134,7 @@ class CycleCommandSender:
     def _release_and_open_queues(self, report: CycleReport) -> None:
         """Open all queues to the cluster's own scheduler while no bridge is in control."""
         if report.mode != "control" and report.other_leader is None:
-            for problem in open_queues(self.backend):
+            for problem in reopen_queues(self.backend):
                 report.add_event("still_held", problem)
 
     def _send_intents(

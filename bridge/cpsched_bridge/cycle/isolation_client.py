@@ -77,7 +77,7 @@ class WorkerInit:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerStartupProgress:
+class WorkerStartupMessage:
     """A description of a starting child's progress, or "" when the child is ready."""
 
     words: str = ""
@@ -206,7 +206,7 @@ class IsolatedDispatcher(Dispatcher):
         self._recalled = self._memory is None
         self.starts += 1
 
-    def _record_progress(self, progress: WorkerStartupProgress) -> None:
+    def _record_progress(self, progress: WorkerStartupMessage) -> None:
         self._startup_step, self._progress_s = progress.words, self._clock()
 
     def _disconnect_reason(self, error: Exception) -> str:

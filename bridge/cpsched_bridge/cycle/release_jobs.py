@@ -61,7 +61,7 @@ def release_all_jobs(
         unread, others = _record_release_intents(backend, ledger, why, other_in_control)
         problems = [
             *unread,
-            *([] if others else open_queues(backend)),
+            *([] if others else reopen_queues(backend)),
             *_release_held_jobs(backend, ledger, on_keep_alive),
         ]
         problems += _remove_orphaned_pins(backend, ledger)
@@ -73,12 +73,12 @@ def release_all_jobs(
     return problems
 
 
-def open_queues(backend: Backend) -> list[str]:
+def reopen_queues(backend: Backend) -> list[str]:
     """Open all closed queues to the cluster's own scheduler. Return one line per problem."""
     if not isinstance(backend, QueueGate):
         return []
     try:
-        return list(backend.open_queues())
+        return list(backend.reopen_queues())
     except BackendError as error:
         return [f"queues may still be closed to new jobs: {error}"]
 

@@ -35,7 +35,7 @@ class BridgeNotAnswering(BridgeError):
     """An error raised when the bridge does not answer."""
 
 
-class RequestRejected(BridgeError):
+class BridgeRequestRejected(BridgeError):
     """An error raised when the bridge rejects a request as invalid."""
 
     exit_code = 2
@@ -66,11 +66,11 @@ def query_address(
 ) -> list[dict[str, Any]]:
     """Query the status page at an address and return the rows in its response.
 
-    Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet, and `RequestRejected` if the bridge
+    Raise `BridgeNotAnswering` if the bridge is not running or has no plan yet, and `BridgeRequestRejected` if it
     rejects the request.
     """
     if not address.startswith(("http://", "https://")):
-        raise RequestRejected(f"url={address}: must begin with http:// or https://")
+        raise BridgeRequestRejected(f"url={address}: must begin with http:// or https://")
     url = f"{address.rstrip('/')}{PREFIX}/{name}"
     try:
         asked = urllib.request.Request(f"{url}?{urlencode(words)}", headers=dict(header))
@@ -78,7 +78,7 @@ def query_address(
             found = json.load(answer)
             return [{"now_s": found["now_s"], **row} for row in found[_ROW_KEYS[name]]]
     except urllib.error.HTTPError as error:
-        refused = RequestRejected if error.code == 400 else BridgeNotAnswering
+        refused = BridgeRequestRejected if error.code == 400 else BridgeNotAnswering
         raise refused(_parse_error_message(error.read(4096)) or f"{url}: {error}") from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)

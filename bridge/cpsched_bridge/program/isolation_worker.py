@@ -25,7 +25,7 @@ from cpsched_bridge.cycle.isolation_client import (
     DecideResponse,
     EndedJobsMessage,
     WorkerInit,
-    WorkerStartupProgress,
+    WorkerStartupMessage,
 )
 from cpsched_bridge.socket_child_process import enter_child
 from cpsched_sim import kernel_warm_up
@@ -103,8 +103,8 @@ def start_dispatcher(begins: WorkerInit, channel: Connection[Any, Any]) -> Dispa
     for module in begins.modules:
         with contextlib.suppress(ImportError):  # the bridge then compiles these kernels itself
             importlib.import_module(module)
-    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerStartupProgress(words)))
-    channel.send(WorkerStartupProgress())
+    kernel_warm_up.load_all_kernels(lambda words: channel.send(WorkerStartupMessage(words)))
+    channel.send(WorkerStartupMessage())
     return dispatcher
 
 

@@ -173,7 +173,7 @@ class ConstraintDispatcher(Dispatcher):
             return decision_with_allocation(snapshot, facts, answer.plan, effort, need, fit)
         if problem.overdue:
             return decision_of_placed_plan(
-                snapshot, facts, *drop_blocked_starts(snapshot, facts, answer.plan, effort), need
+                snapshot, facts, *postpone_infeasible_starts(snapshot, facts, answer.plan, effort), need
             )
         return decision_of_placed_plan(snapshot, facts, answer.plan, effort, need)
 
@@ -186,7 +186,9 @@ class ConstraintDispatcher(Dispatcher):
         return start_first_fitting(snapshot, facts, effort, need)
 
 
-def drop_blocked_starts(snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort) -> tuple[CpPlan, Effort]:
+def postpone_infeasible_starts(
+    snapshot: Snapshot, facts: CpInstance, plan: CpPlan, effort: Effort
+) -> tuple[CpPlan, Effort]:
     """Return `plan` without starts blocked by overdue jobs, and the updated effort."""
     free, unplaced = snapshot.free.copy(), 0
     for j, slot in enumerate(facts.jobs.tolist()):

@@ -53,7 +53,7 @@ class ConstraintModel(Protocol):
     def variables_and_values(self, plan: CpPlan, j: int) -> tuple[list[Any], list[int]]:
         """Return the variables for the places of job `j`, and their values in `plan`."""
 
-    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+    def make_decision_builder(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return a decision builder."""
 
     def read_plan(self, search: Any) -> CpPlan:

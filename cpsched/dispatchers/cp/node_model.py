@@ -127,7 +127,7 @@ class NodeAllocationModel:
             left[node] = left.get(node, 0) - 1
         return self.present[j], values
 
-    def search(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
+    def make_decision_builder(self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool) -> Any:
         """Return the guided search or, without a plan or rank, the solver's own search."""
         if plan is not None and rank is not None:
             return NodeDecisionBuilder(self, plan, rank, complete)

@@ -66,7 +66,7 @@ class PoolModel:
         """Return empty lists, because jobs have no places."""
         return [], []
 
-    def search(
+    def make_decision_builder(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the search that starts or postpones jobs, by rank or in given order."""

@@ -76,7 +76,7 @@ class PositionAllocationModel:
         """Return the variables for the places of job `j`, and their values in `plan`."""
         return place_variables_and_values(self.variables, plan, j)
 
-    def search(
+    def make_decision_builder(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the guided search."""

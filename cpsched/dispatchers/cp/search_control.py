@@ -206,11 +206,11 @@ class RestartSearch:
 
     def _build_search(self, turn: int, random: np.random.Generator, complete: bool, own: bool) -> Any:
         if own:
-            return self._model.search(self.plan, None, True)
+            return self._model.make_decision_builder(self.plan, None, True)
         if self.plan is None or not self._guided:
             blank = empty_plan(self._model.facts)
-            return self._model.search(blank, range(len(self._model.start)), True)
-        return self._model.search(self.plan.copy(), self._rank_jobs(self.plan, turn, random), complete)
+            return self._model.make_decision_builder(blank, range(len(self._model.start)), True)
+        return self._model.make_decision_builder(self.plan.copy(), self._rank_jobs(self.plan, turn, random), complete)
 
     def _rank_jobs(self, plan: CpPlan, turn: int, random: np.random.Generator) -> list[int]:
         """Return each job's rank by start in `plan`, perturbed after turn 0."""

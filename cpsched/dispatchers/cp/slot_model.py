@@ -58,7 +58,7 @@ class IdenticalUnitsModel(PoolModel):
         if self._pools.demand.shape[1] > 0:
             self.post_pool_cumulative(0, self.tasks())
 
-    def search(
+    def make_decision_builder(
         self, plan: CpPlan | None, rank: Sequence[int] | None, complete: bool
     ) -> ScheduleOrPostponeDecisionBuilder:
         """Return the search, in which a starting job takes the first free slots."""

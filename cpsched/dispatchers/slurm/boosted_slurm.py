@@ -149,7 +149,7 @@ class PlanAdvisedSlurmDispatcher(Dispatcher):
         if self._due_s <= snapshot.now_s:
             self._update_points_from_adviser(snapshot)
         order, now_s = self._points.boosted_order(snapshot), snapshot.now_s
-        decision = self.twin.decide_in(snapshot, need, order, self._advised_s == now_s)
+        decision = self.twin.decide_in_order(snapshot, need, order, self._advised_s == now_s)
         waiting, started = len(snapshot.queue) - len(decision.starts), len(decision.starts)
         if started:
             self._due_s = min(self._due_s, self._next_planning_s(now_s))

@@ -78,19 +78,21 @@ class SlurmTwinDispatcher(Dispatcher):
     @override
     def decide(self, snapshot: Snapshot, need: Need = "plan") -> Decision:
         """Run the due passes. A second call at the same instant repeats them."""
-        return self.decide_in(snapshot, need, ARRIVAL_ORDER)
+        return self.decide_in_order(snapshot, need, ARRIVAL_ORDER)
 
-    def decide_in(self, snapshot: Snapshot, need: Need, order: IntArray, is_new: bool = False) -> Decision:
+    def decide_in_order(
+        self, snapshot: Snapshot, need: Need, order: IntArray, priorities_changed: bool = False
+    ) -> Decision:
         """Decide with the queue in `order` (int64[Q] positions), or by priority if empty.
 
-        `is_new` means that priorities have just changed. As after REQUEST_UPDATE_JOB, slurmctld then requests a pass,
-        and the next backfill runs.
+        `priorities_changed` means that priorities have just changed. As after REQUEST_UPDATE_JOB, slurmctld then
+        requests a pass, and the next backfill runs.
         """
         n, whole, table = len(snapshot.queue), need == "plan", snapshot.table
         if not n:
             return Decision(NO_STARTS, kernel_effort("empty-queue", 0), ARRIVAL_ORDER if whole else None)
         agenda = self._before if self._agenda.seen_s == snapshot.now_s else self._agenda
-        if is_new:
+        if priorities_changed:
             agenda = agenda._replace(asked=1, changed=1)
         rules, submit_s, queue = self.read.parameters, table.submit_s, snapshot.queue
         seen = QueueInstantSummary(

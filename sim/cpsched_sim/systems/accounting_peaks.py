@@ -70,7 +70,7 @@ def _peak_weight(records: Sequence[TraceRecord], weights: Sequence[int]) -> int:
 
 
 @dataclass(slots=True)
-class _NodeObservations:
+class _NodeUsage:
     """Observations of one node: its partitions, its shares of multi-node jobs and its single-node jobs."""
 
     partitions: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class _NodeObservations:
 
 
 def _draft_by_node(records: Sequence[TraceRecord], name: str) -> SystemDraft:
-    seen: dict[str, _NodeObservations] = defaultdict(_NodeObservations)
+    seen: dict[str, _NodeUsage] = defaultdict(_NodeUsage)
     for record in records:
         for node in expand_if_valid(record.nodes):
             seen[node].add(record)

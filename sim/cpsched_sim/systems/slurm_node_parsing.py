@@ -189,7 +189,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
             rule = f"must be {quote_value(cluster)}, as before; print the nodes of one cluster with {SCONTROL_COMMAND}"
             raise InputError(f"{at}: CLUSTER: {quote_value(printed)}: {rule}")
         cluster = printed or cluster
-        for node in _parse_sinfo_line(row, at):
+        for node in _parse_sinfo_line_nodes(row, at):
             before = nodes.get(node.name)
             nodes[node.name] = node if before is None else replace(before, partitions=_merge_partitions(before, node))
     if columns is None:
@@ -239,7 +239,7 @@ def _merge_partitions(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before.partitions, *node.partitions)))
 
 
-def _parse_sinfo_line(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
+def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
     """Yield the nodes in a line, all of which are equal."""
     try:
         names = expand_hostlist(row.get("nodes"))

@@ -217,7 +217,7 @@ def _columns_from_renaming(first: str, theirs: Mapping[str, str]) -> AccountingC
         _COLUMN_SEPARATORS, key=lambda each: (_count_wanted_columns(wanted, first, each), first.count(each))
     )
     cells = _split_cells(first, separator)
-    names = [NO_VALUE if _matches_any_name(name, theirs) else name for name in cells]
+    names = [NO_VALUE if _contains_ignoring_case(name, theirs) else name for name in cells]
     lower = [name.lower() for name in cells]
     for name, column in theirs.items():
         if column.lower() not in lower:
@@ -231,7 +231,7 @@ def _count_wanted_columns(wanted: set[str], line: str, separator: str) -> int:
     return len(wanted & {name.lower() for name in _split_cells(line, separator)})
 
 
-def _matches_any_name(name: str, theirs: Iterable[str]) -> bool:
+def _contains_ignoring_case(name: str, theirs: Iterable[str]) -> bool:
     return name.lower() in {each.lower() for each in theirs}
 
 

@@ -187,13 +187,13 @@ class SwfColumnBuilder:
             "run_s": run_s,
             "walltime_s": walltime_s,
             "recorded_start_s": np.where(wait_s < 0, NEVER, start_s),
-            "request": self._request_codes(processors, requested_kib, used_kib, partition),
-            "user": self._name_codes(user),
-            "name": self._name_codes(name),
-            "queue": self._name_codes(queue),
+            "request": self._encode_requests(processors, requested_kib, used_kib, partition),
+            "user": self._encode_names(user),
+            "name": self._encode_names(name),
+            "queue": self._encode_names(queue),
         }
 
-    def _request_codes(self, *columns: IntArray) -> IntArray:
+    def _encode_requests(self, *columns: IntArray) -> IntArray:
         """Return the request code of each line."""
         keys = list(zip(*(column.tolist() for column in columns), strict=True))
         for key in dict.fromkeys(keys):
@@ -207,7 +207,7 @@ class SwfColumnBuilder:
     def _code_of_request(self, ask: ResourceRequest) -> int:
         return self.asks.setdefault(ask, len(self.asks))
 
-    def _name_codes(self, numbers: IntArray) -> IntArray:
+    def _encode_names(self, numbers: IntArray) -> IntArray:
         """Return the name code of each line."""
         different, at = np.unique(numbers, return_inverse=True)
         codes: IntArray = np.array(

@@ -45,7 +45,7 @@ class DataFrameTraceReader(ParquetTraceReader):
     @override
     def _lines(self) -> Iterator[tuple[int, str]]:
         for number, row in enumerate(self.rows, 1):
-            self.row = {name: _to_seconds(value) for name, value in row.items()}
+            self.row = {name: _convert_pandas_time(value) for name, value in row.items()}
             yield number, "row"
 
     @override
@@ -73,7 +73,7 @@ class DataFrameTraceReader(ParquetTraceReader):
         )
 
 
-def _to_seconds(value: Any) -> Any:
+def _convert_pandas_time(value: Any) -> Any:
     """Convert a `Timestamp` (in UTC by default) or `Timedelta` to whole seconds. Return other values unchanged."""
     if hasattr(value, "total_seconds"):
         return int(value.total_seconds())

@@ -327,7 +327,7 @@ def _read_jobs(
     if (
         type(reader) is SwfReader
         and max_jobs is None
-        and (found := _read_in_columns(reader, target, progress)) is not None
+        and (found := _try_read_columns(reader, target, progress)) is not None
     ):
         return found
     jobs: list[TraceJob] = []
@@ -353,7 +353,9 @@ def _read_jobs(
     return jobs
 
 
-def _read_in_columns(reader: SwfReader, target: System, progress: Callable[[int], None] | None) -> ColumnarTrace | None:
+def _try_read_columns(
+    reader: SwfReader, target: System, progress: Callable[[int], None] | None
+) -> ColumnarTrace | None:
     """Return the jobs of an error-free trace in columns, and update the reader's counts. Otherwise, return None."""
     fresh = SwfReader(reader.path, reader.lenient)
     found = read_columns(fresh, progress)

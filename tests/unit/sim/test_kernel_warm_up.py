@@ -108,7 +108,7 @@ def test_compiles_all_kernels_and_reports_progress(tmp_path: Path, monkeypatch: 
     before = compile_progress.current_progress_callback()
     for _ in range(2):
         monkeypatch.setattr(
-            "cpsched_sim.kernel_warm_up.kernel_loaders", lambda: [a_door().load_or_compile, lambda: None]
+            "cpsched_sim.kernel_warm_up.registered_kernel_loaders", lambda: [a_door().load_or_compile, lambda: None]
         )
         load_all_kernels(told.append)
     assert told == [

@@ -258,7 +258,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         return [Outcome(number, "done") for number in job_ids]
 
     @override
-    def open_queues(self) -> Sequence[str]:
+    def reopen_queues(self) -> Sequence[str]:
         """Open the closed managed queues. Return one line per problem."""
         problems = [problem] if (problem := self._left_queue.reopen()) else []
         if self._closed is not None and not self._closed:

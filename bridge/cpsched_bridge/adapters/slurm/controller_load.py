@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyQuery
 
 COMMAND = ("sdiag",)
 OUTPUT_NAME = "sdiag"

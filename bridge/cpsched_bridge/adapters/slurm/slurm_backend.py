@@ -17,15 +17,16 @@ from cpsched_bridge.adapters.slurm.node_checks import run_node_checks
 from cpsched_bridge.adapters.slurm.policy import sprio_comparison
 from cpsched_bridge.adapters.slurm.policy.jobs_of_unreadable_policy import without_unreadable_jobs
 from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandQuery
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import PriorityRanker
-from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts
+from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandQuery
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_doctor import LINEAR, check_usable_objects, run_checks, run_policy_checks
 from cpsched_bridge.adapters.slurm.slurm_records import Record, SlurmRecords, in_partition
 from cpsched_bridge.adapters.slurm.translation import array_tasks, lease_reservation, slurm_job_ids, slurm_states
 from cpsched_bridge.adapters.slurm.translation.partition_access import parse_account_checks
+from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
 from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTranslator
 from cpsched_bridge.adapters.slurm.translation.start_layouts import (
@@ -34,7 +35,6 @@ from cpsched_bridge.adapters.slurm.translation.start_layouts import (
     resolve_layouts,
 )
 from cpsched_bridge.adapters.slurm.translation.start_pins import EQUAL_SHARES_SINCE, StartPinSettings
-from cpsched_bridge.adapters.slurm.translation.task_distribution import is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.unusable_objects import list_unusable_objects
 from cpsched_bridge.adapters.slurm.transport import CommandReply, OrderKind, SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.programs.slurm_releases import parse_release

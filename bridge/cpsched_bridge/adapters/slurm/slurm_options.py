@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cpsched_bridge.adapters.slurm import controller_load
 from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandQuery
 from cpsched_bridge.adapters.slurm.site_factor import SiteFactorBoostAccess
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport import SlurmTransport

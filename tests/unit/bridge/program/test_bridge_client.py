@@ -9,7 +9,7 @@ from cpsched.dispatchers.easy import EasyDispatcher
 from cpsched.errors import InvalidValue
 from cpsched_bridge.program.bridge_client import (
     BridgeNotAnswering,
-    RequestRejected,
+    BridgeRequestRejected,
     print_backfill_windows,
     print_queue,
     print_start_estimate,
@@ -63,7 +63,7 @@ def test_prints_windows_as_text(capsys):
 
 
 def test_refused_query_is_error_with_reason(settings):
-    with pytest.raises(RequestRejected, match="must be one of cores") as raised:
+    with pytest.raises(BridgeRequestRejected, match="must be one of cores") as raised:
         query_bridge(settings, "when", {"time": "10", "gpus": 1})
     assert raised.value.exit_code == 2
 
@@ -109,5 +109,5 @@ def test_a_page_that_hides_names_selects_no_user():
 
 
 def test_an_address_needs_a_scheme():
-    with pytest.raises(RequestRejected, match="http://"):
+    with pytest.raises(BridgeRequestRejected, match="http://"):
         query_address("bridge.example:9764", "jobs", {})

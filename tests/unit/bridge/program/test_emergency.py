@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE
-from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, NoLedger, SettingsError
+from cpsched_bridge.errors import AlreadyRunning, BackendTimeout, JobsStillHeld, ReleasedWithoutLedger, SettingsError
 from cpsched_bridge.ports import Hold, Lease, Outcome
 from cpsched_bridge.program import bootstrap, release_all
 from cpsched_bridge.settings import LeaseSettings, Settings
@@ -278,7 +278,9 @@ def test_forced_release_without_state_uses_cluster_and_fails(stranded, tmp_path,
     elif folder is not None:
         settings.state_dir.write_text("")
     why = {None: "does not exist", "": "contains no files of a bridge", "a file": "Not a directory"}[folder]
-    with pytest.raises(NoLedger, match=f"(?s)the bridge no longer holds any job .*; but state_dir=.*other: {why}"):
+    with pytest.raises(
+        ReleasedWithoutLedger, match=f"(?s)the bridge no longer holds any job .*; but state_dir=.*other: {why}"
+    ):
         release_all.release_all(settings, "bridge.yaml", None, True)
     assert held(cluster) == [3]
     assert not settings.state_dir.is_dir() or list(settings.state_dir.iterdir()) == []

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.pbs.translation.pbs_queues import PbsExecutionQueue
 from cpsched_bridge.adapters.pbs.translation.pbs_reservations import PbsReservation, conflicting_reservations
 from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, build_chunk_request, chunks_fit
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled, unreadable_reason
 from cpsched_bridge.ports import Hold, Holder, PendingJob, UnmanagedJob
 
@@ -44,7 +44,7 @@ class PbsJobTranslationContext:
     """The facts needed to translate waiting jobs."""
 
     now_s: int
-    machine: VnodeTable
+    machine: ConfiguredVnodeTable
     free: IntArray
     queues: Mapping[str, PbsExecutionQueue]
     """The managed queues by name."""

@@ -28,7 +28,7 @@ from cpsched_bridge.adapters.pbs.translation.pbs_queues import (
 from cpsched_bridge.adapters.pbs.translation.pbs_running import RUNNING_STATES, parse_exec_vnode, translate_running_jobs
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.adapters.shared.lease_text import format_lease, parse_lease
@@ -50,7 +50,7 @@ MAX_UNUSED_NODE_SETS = 100
 class TranslatedPbsReading:
     """The translation of one reading, independent of earlier readings."""
 
-    machine: VnodeTable
+    machine: ConfiguredVnodeTable
     numbers: Mapping[str, int]
     names: Mapping[int, str]
     queues: Mapping[str, PbsExecutionQueue]
@@ -70,7 +70,7 @@ class PbsTranslator:
     """A translator from readings to observations. `queues` are the managed queues."""
 
     queues: tuple[str, ...]
-    _machine: VnodeTable | None = None
+    _machine: ConfiguredVnodeTable | None = None
     _known: dict[int, Job] = field(default_factory=dict)
     """Jobs from earlier readings, by number."""
     _ran: dict[int, tuple[Job, int]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class PbsTranslator:
         The translator stores only the vnode table and the number of node sets in use.
         """
         vnodes, odd = machine.split_readable(seen.vnodes)
-        found = VnodeTable.from_records(vnodes, seen.resources, self._machine)
+        found = ConfiguredVnodeTable.from_records(vnodes, seen.resources, self._machine)
         if found is self._machine and len(found.rows) > 2 * self._sets + MAX_UNUSED_NODE_SETS:
-            found = VnodeTable.from_records(vnodes, seen.resources)
+            found = ConfiguredVnodeTable.from_records(vnodes, seen.resources)
         if found is not self._machine:
             self._machine = found
             self._known.clear()
@@ -212,7 +212,7 @@ def encode_lease(lease: Lease) -> str:
     return format_lease(lease).encode().hex()
 
 
-def translate_ended_jobs(jobs: Mapping[str, Record], machine: VnodeTable) -> Sequence[EndedJob]:
+def translate_ended_jobs(jobs: Mapping[str, Record], machine: ConfiguredVnodeTable) -> Sequence[EndedJob]:
     """Return the readable ended jobs in PBS's history, sorted by end time."""
     found = []
     for name, record in jobs.items():

@@ -14,7 +14,7 @@ from cpsched.model import BoolArray
 from cpsched.parsing.pbs_select import parse_duration_s
 from cpsched_bridge.adapters.pbs.pbs_records import UNREADABLE_KEY, Record, UnreadablePbsObject, get_text, to_texts
 from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_time_s
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS
 from cpsched_bridge.ports import Outage
 
@@ -41,7 +41,7 @@ def parse_vnode_names(text: str) -> list[str]:
 
 
 def translate_reservations(
-    records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int
+    records: Mapping[str, Record], vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable, now_s: int
 ) -> tuple[tuple[PbsReservation, ...], list[UnreadablePbsObject]]:
     """Return the reservations that have not ended, and the unreadable reservations."""
     found, odd = [], []

@@ -16,7 +16,7 @@ from cpsched_bridge.adapters.pbs.translation import pbs_job_ids
 from cpsched_bridge.adapters.pbs.translation.pbs_jobs import build_job, get_walltime_s
 from cpsched_bridge.adapters.pbs.translation.pbs_units import UNLIMITED_WALLTIME_S, parse_amount, parse_time_s
 from cpsched_bridge.adapters.pbs.translation.select_chunks import ChunkedRequest, parse_place_text
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.allocation import Amounts, describe_allocation, request_from_allocation
 from cpsched_bridge.adapters.shared.job_not_modelled import UNREADABLE_FIELD_ERRORS, JobNotModelled
 
@@ -31,7 +31,7 @@ _EXEC_VNODE_PART = re.compile(r"([^()+:=\s]+)((?::[A-Za-z][A-Za-z0-9_-]*=[^()+:=
 def translate_running_jobs(
     jobs: Mapping[str, Record],
     numbers: Mapping[str, int],
-    machine: VnodeTable,
+    machine: ConfiguredVnodeTable,
     known: MutableMapping[int, Job],
     usable: BoolArray,
     now_s: int,
@@ -64,7 +64,7 @@ def translate_running_jobs(
 
 
 def _translate_running_job(
-    record: Record, number: int, machine: VnodeTable, before: Job | None, now_s: int
+    record: Record, number: int, machine: ConfiguredVnodeTable, before: Job | None, now_s: int
 ) -> RunningJob:
     text = get_text(record, "stime")
     start_s = min(parse_time_s(text), now_s) if text else now_s
@@ -86,7 +86,7 @@ def _translate_running_job(
     )
 
 
-def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
+def parse_exec_vnode(exec_vnode: str, machine: ConfiguredVnodeTable) -> Amounts:
     """Return a job's amounts by vnode row, without unknown vnodes. Raise `ValueError` for malformed amounts.
 
     Example: `(vm[0]:ncpus=2:mem=1gb)+(vm[1]:ncpus=2)`.
@@ -105,7 +105,7 @@ def parse_exec_vnode(exec_vnode: str, machine: VnodeTable) -> Amounts:
     return {row: tuple(amounts) for row, amounts in sorted(found.items())}
 
 
-def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeTable) -> Placement | None:
+def find_requested_placement(request: Request, amounts: Amounts, machine: ConfiguredVnodeTable) -> Placement | None:
     """Return a job's placement if its amounts equal its request, otherwise None.
 
     A resource that PBS does not print, such as memory, counts as allocated in the requested amount. For a job with
@@ -126,7 +126,7 @@ def find_requested_placement(request: Request, amounts: Amounts, machine: VnodeT
     return placement
 
 
-def _make_unreadable_job(record: Record, number: int, machine: VnodeTable) -> Job:
+def _make_unreadable_job(record: Record, number: int, machine: ConfiguredVnodeTable) -> Job:
     """Return a job whose amounts are unknown."""
     request = Request(1, (1,) * len(machine.resources))
     try:

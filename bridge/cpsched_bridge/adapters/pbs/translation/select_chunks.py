@@ -26,7 +26,7 @@ from cpsched.feasibility import units_by_node
 from cpsched.model import BoolArray, IntArray, NodeSetCondition, Request
 from cpsched.parsing.pbs_select import PbsPlaceDirective, parse_place, parse_select
 from cpsched_bridge.adapters.pbs.translation.pbs_units import parse_amount
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeGroups, VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable, VnodeGroups
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 
 IGNORED_CHUNK_RESOURCES = frozenset({"mpiprocs", "ompthreads", "nodect", "nchunk"})
@@ -79,7 +79,7 @@ class ChunkedRequest:
     choice: CandidateVnodeGroups | None = None
     """Groups of a job with `group=`; None for other jobs."""
 
-    def matches(self, request: Request, machine: VnodeTable) -> bool:
+    def matches(self, request: Request, machine: ConfiguredVnodeTable) -> bool:
         """Return whether `request` equals this request, possibly for another of its groups."""
         if request == self.request or self.choice is None:
             return request == self.request
@@ -100,7 +100,7 @@ def parse_place_text(text: str) -> PbsPlaceDirective:
     return found
 
 
-def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
+def parse_chunks(select: str, machine: ConfiguredVnodeTable) -> list[RequestedChunks]:
     """Return the chunks in a `select` value, with equal neighbors merged.
 
     Raise `JobNotModelled` or `ValueError`.
@@ -133,7 +133,7 @@ def parse_chunks(select: str, machine: VnodeTable) -> list[RequestedChunks]:
 
 
 def build_chunk_request(
-    select: str, place: str, machine: VnodeTable, allowed: BoolArray, free: IntArray
+    select: str, place: str, machine: ConfiguredVnodeTable, allowed: BoolArray, free: IntArray
 ) -> ChunkedRequest:
     """Return a job's request on the `allowed` vnodes.
 
@@ -176,7 +176,7 @@ def build_chunk_request(
 
 
 def _restrict_to_one_group(
-    found: ChunkedRequest, resource: str, machine: VnodeTable, mask: BoolArray, free: IntArray
+    found: ChunkedRequest, resource: str, machine: ConfiguredVnodeTable, mask: BoolArray, free: IntArray
 ) -> ChunkedRequest:
     """Return the request restricted to one group of vnodes that can hold the job."""
     request, groups = found.request, machine.group_by_resource(resource)
@@ -196,12 +196,12 @@ def _restrict_to_one_group(
     return ChunkedRequest(replace(request, node_set=node_set), found.chunks, choice)
 
 
-def chunks_fit(request: Request, free: IntArray, machine: VnodeTable) -> bool:
+def chunks_fit(request: Request, free: IntArray, machine: ConfiguredVnodeTable) -> bool:
     """Return whether a request fits into the amounts `free`, int64[N, R]."""
     return int(_count_units_by_vnode(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
 
 
-def _count_units_by_vnode(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
+def _count_units_by_vnode(request: Request, free: IntArray, machine: ConfiguredVnodeTable, mask: BoolArray) -> IntArray:
     """Return how many units fit on each vnode, int64[N]; 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
@@ -210,12 +210,12 @@ def _count_units_by_vnode(request: Request, free: IntArray, machine: VnodeTable,
     return units
 
 
-def _to_amount_vector(chunk: RequestedChunks, machine: VnodeTable) -> tuple[int, ...]:
+def _to_amount_vector(chunk: RequestedChunks, machine: ConfiguredVnodeTable) -> tuple[int, ...]:
     amounts = {name: math.ceil(parse_amount(value, name in machine.sizes)) for name, value in chunk.amounts}
     return tuple(amounts.get(name, 0) for name in machine.resources)
 
 
-def _is_exclusive(how: PbsPlaceDirective, machine: VnodeTable, mask: BoolArray) -> bool:
+def _is_exclusive(how: PbsPlaceDirective, machine: ConfiguredVnodeTable, mask: BoolArray) -> bool:
     """Return whether the job has exclusive use of its vnodes, according to `place` or the vnodes' `sharing`."""
     found = {_get_exclusive_scope(how.sharing, machine.sharing[row]) for row in np.flatnonzero(mask).tolist()}
     if len(found) > 1:

@@ -65,7 +65,7 @@ class VnodeGroups:
 
 
 @dataclass(slots=True)
-class VnodeTable(ConfiguredNodeTable):
+class ConfiguredVnodeTable(ConfiguredNodeTable):
     """A table of the vnodes as configured, built by `from_records`."""
 
     sizes: frozenset[str]
@@ -83,8 +83,11 @@ class VnodeTable(ConfiguredNodeTable):
 
     @classmethod
     def from_records(
-        cls, vnodes: Mapping[str, Record], kinds: Mapping[str, PbsCustomResource], previous: VnodeTable | None = None
-    ) -> VnodeTable:
+        cls,
+        vnodes: Mapping[str, Record],
+        kinds: Mapping[str, PbsCustomResource],
+        previous: ConfiguredVnodeTable | None = None,
+    ) -> ConfiguredVnodeTable:
         """Return the table, or `previous` if nothing changed. Raise `ValueError` if there are no vnodes."""
         if not vnodes:
             raise ValueError("no vnodes")
@@ -237,7 +240,7 @@ def _parse_named_amount(found: Mapping[str, str], name: str, sizes: frozenset[st
         raise ValueError(f"{name}: {error}") from error
 
 
-def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: VnodeTable) -> BoolArray:
+def mask_usable_vnodes(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> BoolArray:
     """Return a mask of the usable vnodes, bool[N]."""
     return np.array([parse_states(vnodes[name]) <= USABLE_STATES for name in machine.names])
 
@@ -247,7 +250,7 @@ def parse_states(vnode: Record) -> frozenset[str]:
     return frozenset(each.strip() for each in get_text(vnode, "state").split(",") if each.strip())
 
 
-def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> IntArray:
+def compute_free_amounts(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable) -> IntArray:
     """Return the free amounts, int64[N, R], with 0 for unusable and full vnodes."""
     free = machine.capacity.copy()
     working = mask_usable_vnodes(vnodes, machine)
@@ -262,7 +265,7 @@ def compute_free_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> I
     return free
 
 
-def _parse_assigned_amounts(assigned: Mapping[str, str], machine: VnodeTable) -> IntArray | None:
+def _parse_assigned_amounts(assigned: Mapping[str, str], machine: ConfiguredVnodeTable) -> IntArray | None:
     try:
         row = [math.ceil(_parse_named_amount(assigned, name, machine.sizes)) for name in machine.resources]
     except UNREADABLE_FIELD_ERRORS:
@@ -270,7 +273,9 @@ def _parse_assigned_amounts(assigned: Mapping[str, str], machine: VnodeTable) ->
     return np.array([min(each, AMOUNT_BOUND) for each in row], np.int64)
 
 
-def list_vnodes_without_amounts(vnodes: Mapping[str, Record], machine: VnodeTable) -> Iterable[UnreadablePbsObject]:
+def list_vnodes_without_amounts(
+    vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable
+) -> Iterable[UnreadablePbsObject]:
     """Yield the vnodes that receive no jobs because an amount is unreadable."""
     for name in machine.names:
         try:
@@ -281,7 +286,7 @@ def list_vnodes_without_amounts(vnodes: Mapping[str, Record], machine: VnodeTabl
             yield UnreadablePbsObject("vnode", name, str(error))
 
 
-def list_vnode_outages(vnodes: Mapping[str, Record], machine: VnodeTable, now_s: int) -> Iterable[Outage]:
+def list_vnode_outages(vnodes: Mapping[str, Record], machine: ConfiguredVnodeTable, now_s: int) -> Iterable[Outage]:
     """Yield the unusable vnodes as outages to show to users."""
     for row, name in enumerate(machine.names):
         states = parse_states(vnodes[name])

@@ -41,7 +41,7 @@ class PbsJsonObjects:
     doubtful: set[str] = field(default_factory=set)
 
 
-class _RepeatedKeyObject(list[tuple[str, Any]]):
+class _JsonObjectPairs(list[tuple[str, Any]]):
     """A JSON object with repeated keys, as a list of pairs."""
 
 
@@ -58,20 +58,18 @@ def parse_objects(text: str, kind: str) -> PbsJsonObjects:
     `kind` is "Jobs", "nodes", "Queue" or "Server". Raise `BackendUnavailable` if the text is not PBS output.
     """
     try:
-        whole = json.loads(text, object_pairs_hook=_RepeatedKeyObject, strict=False, **_KEEP_PRINTED_FORM)
+        whole = json.loads(text, object_pairs_hook=_JsonObjectPairs, strict=False, **_KEEP_PRINTED_FORM)
     except (ValueError, RecursionError):
         return _parse_objects_separately(text, kind)
-    if not isinstance(whole, _RepeatedKeyObject) or "pbs_server" not in dict(whole):
+    if not isinstance(whole, _JsonObjectPairs) or "pbs_server" not in dict(whole):
         raise BackendUnavailable(f"the output is not from PBS: {text[:60]!r}")
     found = PbsJsonObjects()
     for key, value in whole:
-        if key == kind and isinstance(value, _RepeatedKeyObject):
+        if key == kind and isinstance(value, _JsonObjectPairs):
             for name, each in value:
-                if name in found.records or not isinstance(each, _RepeatedKeyObject):
+                if name in found.records or not isinstance(each, _JsonObjectPairs):
                     found.doubtful.add(name)
-                found.records[name] = _build_record(
-                    each if isinstance(each, _RepeatedKeyObject) else _RepeatedKeyObject()
-                )
+                found.records[name] = _build_record(each if isinstance(each, _JsonObjectPairs) else _JsonObjectPairs())
     return found
 
 
@@ -96,7 +94,7 @@ def _to_texts(value: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _convert_value(value: Any) -> Value:
-    if isinstance(value, _RepeatedKeyObject):
+    if isinstance(value, _JsonObjectPairs):
         parts: dict[str, str | tuple[str, ...]] = {}
         for name, each in value:
             parts[name] = (*_to_texts(parts[name]), _convert_scalar(each)) if name in parts else _convert_scalar(each)

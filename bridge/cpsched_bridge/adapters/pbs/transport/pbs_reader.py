@@ -69,7 +69,7 @@ class PbsStateReader:
             now_s=int(time.time()),
             server=_parse_server(texts["server"]),
             jobs=jobs,
-            queues=_parse_records(texts["queues"], "Queue"),
+            queues=_parse_marking_unreadable(texts["queues"], "Queue"),
             vnodes=self._read_vnodes(kinds, until_s),
             reservations=text_parsers.parse_reservations(texts["reservations"]),
             resources=kinds,
@@ -78,7 +78,7 @@ class PbsStateReader:
 
     def _read_vnodes(self, kinds: Mapping[str, PbsCustomResource], until_s: float) -> dict[str, Record]:
         """Return the vnodes with the exact text of their resources."""
-        found = _parse_records(self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes")
+        found = _parse_marking_unreadable(self._programs.query({"vnodes": VNODES_COMMAND}, until_s)["vnodes"], "nodes")
         unsure = {name: _find_unquoted_texts(record, kinds) for name, record in found.items()}
         if any(unsure.values()):
             texts = text_parsers.parse_vnodes(self._programs.query({"vnodes": VNODES_TEXT_COMMAND}, until_s)["vnodes"])
@@ -92,11 +92,11 @@ class PbsStateReader:
         """Return the jobs and the queues, by name."""
         until_s = time.monotonic() + self._programs.within_s
         texts = self._programs.query({"jobs": JOBS_COMMAND, "queues": QUEUES_COMMAND}, until_s)
-        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_records(texts["queues"], "Queue")
+        return self._parse_jobs(texts["jobs"], until_s)[0], _parse_marking_unreadable(texts["queues"], "Queue")
 
     def read_queues(self) -> dict[str, Record]:
         """Return the queues by name."""
-        return _parse_records(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
+        return _parse_marking_unreadable(self._programs.query({"queues": QUEUES_COMMAND})["queues"], "Queue")
 
     def read_server(self) -> Record:
         """Return the server's record."""
@@ -138,7 +138,7 @@ def _is_trusted_name(name: str, doubtful: set[str]) -> bool:
     return name not in doubtful and JOB_PATTERN.fullmatch(name) is not None
 
 
-def _parse_records(text: str, kind: str) -> dict[str, Record]:
+def _parse_marking_unreadable(text: str, kind: str) -> dict[str, Record]:
     """Return objects that only managers can write, with `UNREADABLE_KEY` in doubtful objects."""
     found = parse_objects(text, kind)
     return found.records | {name: {UNREADABLE_KEY: MALFORMED} for name in found.doubtful}

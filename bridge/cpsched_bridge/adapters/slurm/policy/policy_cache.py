@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cpsched.errors import CpschedError, exception_message
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot, parse_site_policy
-from cpsched_bridge.adapters.slurm.policy.policy_queries import (
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import (
     REQUIRED_OUTPUTS,
     SitePolicyCommandOutput,
     SitePolicyQuery,

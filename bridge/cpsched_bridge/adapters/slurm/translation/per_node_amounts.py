@@ -4,8 +4,8 @@
   number of nodes (`--nodes=k`) gives k shares. Otherwise, the job gets the smallest number of shares that can hold it,
   usually one. With `--ntasks-per-node`, shares hold that many tasks, and the last shares may be partly idle.
 - Task by task (`find_task_split`): a start sets the nodes and their number, and Slurm distributes the tasks as
-  `task_distribution` predicts. This applies to jobs that request amounts per task, because a node's share is then the
-  sum of its tasks.
+  `predicted_task_distribution` predicts. This applies to jobs that request amounts per task, because a node's share is
+  then the sum of its tasks.
 - Slurm places all other jobs.
 """
 

@@ -21,9 +21,9 @@ from cpsched_bridge.adapters.slurm.translation import node_and_task_lists, slurm
 from cpsched_bridge.adapters.slurm.translation.gres_counts import parse_gres_amounts
 from cpsched_bridge.adapters.slurm.translation.node_availability import sum_running_requests
 from cpsched_bridge.adapters.slurm.translation.per_node_amounts import allocated_per_node
+from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import distribute_tasks, is_split_by_slurm
 from cpsched_bridge.adapters.slurm.translation.slurm_jobs import translate_placed_job, translate_unreadable_job
 from cpsched_bridge.adapters.slurm.translation.slurm_nodes import SlurmNodeTable
-from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, is_split_by_slurm
 
 
 @dataclass(slots=True)

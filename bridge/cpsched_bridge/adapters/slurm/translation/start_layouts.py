@@ -1,8 +1,8 @@
 """Predict how Slurm splits started jobs whose tasks may share nodes.
 
 A dispatcher places a job's tasks on nodes. Slurm accepts the nodes, but not the number of tasks on each: it computes
-that number from the free resources when it starts the job (`task_distribution`). Other starts on the same nodes may
-take effect before or after this start. A start is therefore sent only if the split is the same in both cases.
+that number from the free resources when it starts the job (`predicted_task_distribution`). Other starts on the same
+nodes may take effect before or after this start. A start is therefore sent only if the split is the same in both cases.
 Otherwise, the job waits until the other jobs are running, usually for one cycle.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from cpsched.feasibility import amounts_used, units_by_node
 from cpsched.model import IntArray, Placement, Request
-from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
-from cpsched_bridge.adapters.slurm.translation.task_distribution import (
+from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
     distribute_tasks,
     find_required_positions,
     is_split_by_slurm,
 )
+from cpsched_bridge.adapters.slurm.translation.slurm_reservations import FutureCoreReservation
 
 UNCERTAIN_LAYOUT = "it waits for other starts on the same nodes, which would change how Slurm distributes its tasks"
 NODES_TAKEN = "its nodes no longer have enough free resources for all of its tasks"

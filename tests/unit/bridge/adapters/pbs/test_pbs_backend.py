@@ -168,7 +168,7 @@ def test_opens_left_queue_closed_by_dead_bridge() -> None:
     backend.start([order(seen, 0, ("vm[0]", 1))])
     assert backend.acquire_lease(Lease("a", "1", 2, "login1"), Lease("a", "1", 1, "login1"))
     assert site.left == ["open", "look", "run"]
-    assert list(site.backend().open_queues()) == []
+    assert list(site.backend().reopen_queues()) == []
     assert site.left[3:] == ["open", "look"], "release-all has a backend of its own"
 
 
@@ -199,22 +199,22 @@ def test_adoption_closes_queue_once_and_pause_opens_it() -> None:
     assert [each.result for each in backend.hold([0, 2, 4, 999])] == ["done", "done", "refused", "refused"]
     assert site.told == [("started", "managed", "False")]
     backend.observe()
-    assert list(backend.open_queues()) == []
+    assert list(backend.reopen_queues()) == []
     assert site.told[1:] == [("started", "managed", "True"), ("look",)]
-    assert list(backend.open_queues()) == []
+    assert list(backend.reopen_queues()) == []
     assert len(site.told) == 3, "nothing is left to open"
 
 
 def test_does_not_trigger_cycle_of_server_without_scheduling() -> None:
     site = Site()
     site.seen.server["scheduling"] = "False"
-    assert list(site.backend().open_queues()) == []
+    assert list(site.backend().reopen_queues()) == []
     assert site.told == [("started", "managed", "True")]
 
 
 def test_opens_queue_even_if_scheduling_cycle_request_fails() -> None:
     site = Site(fails={"look": BackendTimeout("no answer")})
-    assert list(site.backend().open_queues()) == []
+    assert list(site.backend().reopen_queues()) == []
     assert site.told == [("started", "managed", "True"), ("look",)]
 
 
@@ -274,7 +274,7 @@ def test_moves_no_job_out_of_queue_that_may_be_open(fails: BackendError, result:
     site = Site(fails={"started": fails})
     backend = site.backend()
     backend.observe()
-    assert "may still be closed" in next(iter(backend.open_queues()))
+    assert "may still be closed" in next(iter(backend.reopen_queues()))
     assert backend.release([1])[0].result == result
     assert [words[0] for words in site.told].count("move") == moved
     backend.observe()

@@ -11,7 +11,7 @@ from cpsched_bridge.adapters.slurm.controller_load import (
     ControllerLoadMonitor,
     parse_load,
 )
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
 
 STARS = "*******************************************************\n"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cpsched.dispatchers.cp import constraint_dispatcher, cp_problem
-from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, drop_blocked_starts
+from cpsched.dispatchers.cp.constraint_dispatcher import ConstraintDispatcher, postpone_infeasible_starts
 from cpsched.dispatchers.cp.cp_dispatcher_config import VALUE_MEANINGS, CpDispatcherConfig
 from cpsched.dispatchers.cp.cp_problem import CpProblem
 from cpsched.dispatchers.cp.search_limit import RestartSearchLimits
@@ -233,7 +233,7 @@ def test_counts_starts_blocked_by_overdue_job() -> None:
     plan.node[:] = (1, 0, 0, 0, 1)
     plan.units[:] = 1
     plan.dy[:, 0] = (2, 3, 1, 1, 1)
-    found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
+    found, effort = postpone_infeasible_starts(snapshot, facts, plan, Effort("solver"))
     assert found.start_s.tolist() == [100, 101, 100, 130]
     assert (effort.unplaced, effort.path) == (1, "solver")
 
@@ -245,7 +245,7 @@ def test_rejects_one_unit_more_than_node_holds() -> None:
         facts = cp_problem.build_cp_instance(snapshot).with_considered_jobs(snapshot.queue)
         plan = empty_plan(facts)
         plan.start_s[:], plan.parts[:], plan.units[:], plan.dy[:] = 100, units, 1, 1
-        found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
+        found, effort = postpone_infeasible_starts(snapshot, facts, plan, Effort("solver"))
         assert (found.start_s.tolist(), effort.unplaced) == ([start_s], unplaced)
 
 
@@ -255,7 +255,7 @@ def test_each_start_reduces_resources_of_later_ones() -> None:
     plan = empty_plan(facts)
     plan.start_s[:], plan.parts[:], plan.units[:] = 100, 1, 1
     plan.dy[:, 0] = (3, 3, 1)
-    found, effort = drop_blocked_starts(snapshot, facts, plan, Effort("solver"))
+    found, effort = postpone_infeasible_starts(snapshot, facts, plan, Effort("solver"))
     assert (found.start_s.tolist(), effort.unplaced) == ([100, 101, 100], 1)
     assert np.array_equal(snapshot.free, [[4]]), "the snapshot stays as it is"
 

@@ -30,7 +30,7 @@ from cpsched_bridge.adapters.slurm.transport.cli import (
     sacct_parsing,
     scontrol_job_parsing,
     scontrol_object_parsing,
-    slurm_value_parsers,
+    slurm_output_values,
     squeue_parsing,
 )
 from cpsched_bridge.adapters.slurm.transport.cli.adaptive_idle_timeout import AdaptiveIdleTimeout
@@ -541,18 +541,18 @@ def _unambiguous_record(number: int, row: Row, found: _SqueueRows, merged: bool)
         return {
             "id": number,
             "state": row["State"],
-            "state_reason": slurm_value_parsers.parse_text(reason),
+            "state_reason": slurm_output_values.parse_text(reason),
             "priority": int(row["PriorityLong"]),
-            "num_nodes": slurm_value_parsers.parse_count(row["NumNodes"]),
-            "admin_comment": slurm_value_parsers.parse_text(row["admin_comment"]),
-            "comment": slurm_value_parsers.parse_text(row["Comment"]),
-            "requeue_count": slurm_value_parsers.parse_number(row["RestartCnt"]) or 0,
+            "num_nodes": slurm_output_values.parse_count(row["NumNodes"]),
+            "admin_comment": slurm_output_values.parse_text(row["admin_comment"]),
+            "comment": slurm_output_values.parse_text(row["Comment"]),
+            "requeue_count": slurm_output_values.parse_number(row["RestartCnt"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and waiting is None else None,
             "array_tasks_waiting": waiting,
-            "start_time": slurm_value_parsers.parse_count(row["StartTime"]),
-            "partition": slurm_value_parsers.parse_text(row["Partition"]),
-            "qos": slurm_value_parsers.parse_text(row["QOS"]),
+            "start_time": slurm_output_values.parse_count(row["StartTime"]),
+            "partition": slurm_output_values.parse_text(row["Partition"]),
+            "qos": slurm_output_values.parse_text(row["QOS"]),
         }
     except ValueError:
         return None

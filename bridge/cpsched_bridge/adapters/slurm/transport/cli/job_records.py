@@ -14,7 +14,7 @@ from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import JOB_FIELDS, Layout, Record
 from cpsched_bridge.adapters.slurm.translation import slurm_states
-from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_job_parsing import (
     ScontrolJobDetail,
     UnparsedScontrolJob,
@@ -35,68 +35,68 @@ Read = Callable[[str], Any]
 _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
     ("id", "JobID", int),
     ("state", "State", str),
-    ("state_reason", "Reason", slurm_value_parsers.parse_text),
+    ("state_reason", "Reason", slurm_output_values.parse_text),
     ("priority", "PriorityLong", int),
-    ("name", "Name", slurm_value_parsers.parse_text),
+    ("name", "Name", slurm_output_values.parse_text),
     ("user_id", "UserID", int),
-    ("account", "Account", slurm_value_parsers.parse_text),
-    ("partition", "Partition", slurm_value_parsers.parse_text),
-    ("qos", "QOS", slurm_value_parsers.parse_text),
-    ("submit_time", "SubmitTime", slurm_value_parsers.parse_count),
-    ("eligible_time", "EligibleTime", slurm_value_parsers.parse_count),
-    ("start_time", "StartTime", slurm_value_parsers.parse_count),
-    ("end_time", "EndTime", slurm_value_parsers.parse_count),
-    ("num_nodes", "NumNodes", slurm_value_parsers.parse_count),
-    ("cpus", "NumCPUs", lambda word: slurm_value_parsers.parse_count(word) or 1),
-    ("ntasks_per_node", "NTPerNode", slurm_value_parsers.parse_count),
-    ("min_cpus_per_node", "MinCPUs", slurm_value_parsers.parse_count),
-    ("gres_per_node", "tres-per-node", slurm_value_parsers.parse_gres_counts),
-    ("tres_per_task", "tres-per-task", slurm_value_parsers.parse_resources),
-    ("heterogeneous_id", "HetJobID", slurm_value_parsers.parse_count),
-    ("admin_comment", "admin_comment", slurm_value_parsers.parse_text),
-    ("comment", "Comment", slurm_value_parsers.parse_text),
-    ("requeue_count", "RestartCnt", lambda word: slurm_value_parsers.parse_number(word) or 0),
-    ("reservation", "Reservation", slurm_value_parsers.parse_text),
+    ("account", "Account", slurm_output_values.parse_text),
+    ("partition", "Partition", slurm_output_values.parse_text),
+    ("qos", "QOS", slurm_output_values.parse_text),
+    ("submit_time", "SubmitTime", slurm_output_values.parse_count),
+    ("eligible_time", "EligibleTime", slurm_output_values.parse_count),
+    ("start_time", "StartTime", slurm_output_values.parse_count),
+    ("end_time", "EndTime", slurm_output_values.parse_count),
+    ("num_nodes", "NumNodes", slurm_output_values.parse_count),
+    ("cpus", "NumCPUs", lambda word: slurm_output_values.parse_count(word) or 1),
+    ("ntasks_per_node", "NTPerNode", slurm_output_values.parse_count),
+    ("min_cpus_per_node", "MinCPUs", slurm_output_values.parse_count),
+    ("gres_per_node", "tres-per-node", slurm_output_values.parse_gres_counts),
+    ("tres_per_task", "tres-per-task", slurm_output_values.parse_resources),
+    ("heterogeneous_id", "HetJobID", slurm_output_values.parse_count),
+    ("admin_comment", "admin_comment", slurm_output_values.parse_text),
+    ("comment", "Comment", slurm_output_values.parse_text),
+    ("requeue_count", "RestartCnt", lambda word: slurm_output_values.parse_number(word) or 0),
+    ("reservation", "Reservation", slurm_output_values.parse_text),
 )
 
 
 def _parse_count_or_infinite(word: str) -> int | str | None:
     """Return the number of tasks per socket or core; "N/A" in squeue's output means unlimited."""
-    return slurm_value_parsers.UNLIMITED if word == "N/A" else slurm_value_parsers.parse_count(word)
+    return slurm_output_values.UNLIMITED if word == "N/A" else slurm_output_values.parse_count(word)
 
 
 _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
-    ("required_nodes", "ReqNodes", slurm_value_parsers.parse_text),
-    ("dependencies", "Dependency", slurm_value_parsers.parse_dependencies),
-    ("constraints", "Feature", slurm_value_parsers.parse_names),
-    ("preferred_features", "Prefer", slurm_value_parsers.parse_text),
-    ("cluster_constraints", "ClusterFeature", slurm_value_parsers.parse_names),
-    ("licenses", "Licenses", slurm_value_parsers.parse_names),
-    ("burst_buffer", "BurstBuffer", slurm_value_parsers.parse_text),
-    ("network", "Network", slurm_value_parsers.parse_text),
-    ("deadline", "Deadline", slurm_value_parsers.parse_count),
-    ("requires_contiguous_nodes", "Contiguous", slurm_value_parsers.parse_flag),
-    ("requires_node_reboot", "Reboot", slurm_value_parsers.parse_flag),
-    ("required_switches", "ReqSwitch", slurm_value_parsers.parse_count),
+    ("required_nodes", "ReqNodes", slurm_output_values.parse_text),
+    ("dependencies", "Dependency", slurm_output_values.parse_dependencies),
+    ("constraints", "Feature", slurm_output_values.parse_names),
+    ("preferred_features", "Prefer", slurm_output_values.parse_text),
+    ("cluster_constraints", "ClusterFeature", slurm_output_values.parse_names),
+    ("licenses", "Licenses", slurm_output_values.parse_names),
+    ("burst_buffer", "BurstBuffer", slurm_output_values.parse_text),
+    ("network", "Network", slurm_output_values.parse_text),
+    ("deadline", "Deadline", slurm_output_values.parse_count),
+    ("requires_contiguous_nodes", "Contiguous", slurm_output_values.parse_flag),
+    ("requires_node_reboot", "Reboot", slurm_output_values.parse_flag),
+    ("required_switches", "ReqSwitch", slurm_output_values.parse_count),
     (
         "cores_reserved_for_system",
         "CoreSpec",
-        lambda word: None if "Thread" in word else slurm_value_parsers.parse_number(word),
+        lambda word: None if "Thread" in word else slurm_output_values.parse_number(word),
     ),
     ("threads_reserved_for_system", "CoreSpec", lambda word: int(word.split()[0]) if "Thread" in word else None),
-    ("boards_per_node", "BoardsPerNode", slurm_value_parsers.parse_count_or_infinite),
-    ("sockets_per_board", "SPerBoard", slurm_value_parsers.parse_count_or_infinite),
-    ("sockets_per_node", "Sockets", slurm_value_parsers.parse_count_or_infinite),
-    ("cores_per_socket", "Cores", slurm_value_parsers.parse_count_or_infinite),
-    ("threads_per_core", "Threads", slurm_value_parsers.parse_count_or_infinite),
-    ("ntasks_per_board", "NTPerBoard", slurm_value_parsers.parse_count_or_infinite),
+    ("boards_per_node", "BoardsPerNode", slurm_output_values.parse_count_or_infinite),
+    ("sockets_per_board", "SPerBoard", slurm_output_values.parse_count_or_infinite),
+    ("sockets_per_node", "Sockets", slurm_output_values.parse_count_or_infinite),
+    ("cores_per_socket", "Cores", slurm_output_values.parse_count_or_infinite),
+    ("threads_per_core", "Threads", slurm_output_values.parse_count_or_infinite),
+    ("ntasks_per_board", "NTPerBoard", slurm_output_values.parse_count_or_infinite),
     ("ntasks_per_socket", "NTPerSocket", _parse_count_or_infinite),
     ("ntasks_per_core", "NTPerCore", _parse_count_or_infinite),
-    ("tres_per_socket", "tres-per-socket", slurm_value_parsers.parse_resources),
-    ("temporary_disk_per_node", "MinTmpDisk", slurm_value_parsers.parse_mib),
-    ("mcs_label", "MCSLabel", slurm_value_parsers.parse_text),
-    ("nice", "Nice", slurm_value_parsers.parse_number),
-    ("accrue_time", "AccrueTime", slurm_value_parsers.parse_count),
+    ("tres_per_socket", "tres-per-socket", slurm_output_values.parse_resources),
+    ("temporary_disk_per_node", "MinTmpDisk", slurm_output_values.parse_mib),
+    ("mcs_label", "MCSLabel", slurm_output_values.parse_text),
+    ("nice", "Nice", slurm_output_values.parse_number),
+    ("accrue_time", "AccrueTime", slurm_output_values.parse_count),
 )
 _UNSET_FIELDS: Record = dict.fromkeys(JOB_FIELDS)
 
@@ -177,7 +177,7 @@ def build_record(row: Row, shown: UnparsedScontrolJob | None, merged: bool = Fal
     record["user_name"] = _get_user_name(record["user_id"]) if record["user_id"] is not None else None
     _set_field(record, unreadable, "cpus_per_task", lambda: _parse_cpus_per_task(row))
     _set_field(
-        record, unreadable, "time_limit", lambda: slurm_value_parsers.parse_minutes(_get_time_limit(row, detail))
+        record, unreadable, "time_limit", lambda: slurm_output_values.parse_minutes(_get_time_limit(row, detail))
     )
     _set_field(
         record, unreadable, "resource_sharing", lambda: parse_sharing(row["OverSubscribe"], row.get("Exclusive"))
@@ -226,9 +226,9 @@ def _get_time_limit(row: Row, detail: ScontrolJobDetail | None) -> str:
 
 
 def _parse_cpus_per_task(row: Row) -> int | None:
-    if slurm_value_parsers.parse_text(row["cpus-per-tres"]) not in (None, "N/A"):
+    if slurm_output_values.parse_text(row["cpus-per-tres"]) not in (None, "N/A"):
         return None
-    return slurm_value_parsers.parse_count(row["CPUsPerTask"]) or 1
+    return slurm_output_values.parse_count(row["CPUsPerTask"]) or 1
 
 
 def parse_sharing(oversubscribe: str, exclusive: str | None) -> str:
@@ -275,13 +275,13 @@ def _set_common_details(
         record,
         unreadable,
         "ntasks",
-        lambda: slurm_value_parsers.parse_count(detail.get_word("NumNodes", "NumTasks")) or 1,
+        lambda: slurm_output_values.parse_count(detail.get_word("NumNodes", "NumTasks")) or 1,
     )
     _set_field(
         record,
         unreadable,
         "requested_tres",
-        lambda: slurm_value_parsers.parse_resources(_get_requested_tres(detail.settings, is_pending)),
+        lambda: slurm_output_values.parse_resources(_get_requested_tres(detail.settings, is_pending)),
     )
     line = f" MinCPUsNode={detail.settings['MinCPUsNode']}"
     nodes = f" {detail.settings.get('NumNodes', '')}".partition(" NumCPUs=")[0]
@@ -290,17 +290,17 @@ def _set_common_details(
             record,
             unreadable,
             "memory_per_cpu",
-            lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryCPU")),
+            lambda: slurm_output_values.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryCPU")),
         )
     elif " MinMemoryNode=" in line:
         _set_field(
             record,
             unreadable,
             "memory_per_node",
-            lambda: slurm_value_parsers.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryNode")),
+            lambda: slurm_output_values.parse_mib(detail.get_word("MinCPUsNode", "MinMemoryNode")),
         )
     if is_pending and not {"-", ","}.isdisjoint(nodes):
-        _set_field(record, unreadable, "max_nodes", lambda: slurm_value_parsers.parse_count(row["MaxNodes"]))
+        _set_field(record, unreadable, "max_nodes", lambda: slurm_output_values.parse_count(row["MaxNodes"]))
 
 
 def _get_requested_tres(settings: Mapping[str, str], is_pending: bool) -> str:
@@ -320,9 +320,9 @@ def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: 
         record,
         unreadable,
         "time_limit_min",
-        lambda: slurm_value_parsers.parse_minutes(detail.get_word("RunTime", "TimeMin")),
+        lambda: slurm_output_values.parse_minutes(detail.get_word("RunTime", "TimeMin")),
     )
-    record["batch_constraints"] = slurm_value_parsers.parse_names(
+    record["batch_constraints"] = slurm_output_values.parse_names(
         detail.settings.get("BatchFeatures", "").split(" BatchHost=")[0]
     )
     record["is_cronjob"] = detail.settings.get("CronJob", "").startswith("Yes")
@@ -332,13 +332,13 @@ def _set_pending_details(record: Record, detail: ScontrolJobDetail, unreadable: 
 
 
 def _get_node_list(detail: ScontrolJobDetail, key: str) -> str | None:
-    return slurm_value_parsers.parse_text(detail.get_word("ReqNodeList", key))
+    return slurm_output_values.parse_text(detail.get_word("ReqNodeList", key))
 
 
 def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | None, unreadable: list[str]) -> None:
-    record["allocated_nodes"] = slurm_value_parsers.parse_text(row["NodeList"])
+    record["allocated_nodes"] = slurm_output_values.parse_text(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
-    _set_field(record, unreadable, "allocated_tres", lambda: slurm_value_parsers.parse_resources(tres))
+    _set_field(record, unreadable, "allocated_tres", lambda: slurm_output_values.parse_resources(tres))
 
 
 def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:

@@ -6,7 +6,7 @@ import pwd
 from typing import Any
 
 from cpsched_bridge.adapters.slurm.slurm_records import ENDED_JOB_FIELDS, Record
-from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.errors import AnswerNotUnderstood
 
 COLUMNS = (
@@ -58,23 +58,23 @@ def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Recor
         user = int(values["UID"])
         record: dict[str, Any] = {
             "id": int(values["JobIDRaw"]),
-            "name": slurm_value_parsers.parse_text(values["JobName"]),
+            "name": slurm_output_values.parse_text(values["JobName"]),
             "user_name": names[user] if user in names else names.setdefault(user, _get_user_name(user)),
-            "account": slurm_value_parsers.parse_text(values["Account"]),
-            "partition": slurm_value_parsers.parse_text(values["Partition"]),
-            "submit_time": slurm_value_parsers.parse_count(values["Submit"]),
-            "start_time": slurm_value_parsers.parse_count(values["Start"]),
-            "end_time": slurm_value_parsers.parse_count(values["End"]),
+            "account": slurm_output_values.parse_text(values["Account"]),
+            "partition": slurm_output_values.parse_text(values["Partition"]),
+            "submit_time": slurm_output_values.parse_count(values["Submit"]),
+            "start_time": slurm_output_values.parse_count(values["Start"]),
+            "end_time": slurm_output_values.parse_count(values["End"]),
             "time_limit": _parse_limit(values["TimelimitRaw"]),
             "state": values["State"].split(" ")[0],
-            "num_nodes": slurm_value_parsers.parse_number(values["NNodes"]) or 0,
-            "cpus": slurm_value_parsers.parse_number(values["NCPUS"]) or 0,
+            "num_nodes": slurm_output_values.parse_number(values["NNodes"]) or 0,
+            "cpus": slurm_output_values.parse_number(values["NCPUS"]) or 0,
             "array_id": int(array) if is_task else None,
             "array_task_id": int(task) or None if is_task and task.isdigit() else None,
-            "nodelist": slurm_value_parsers.parse_text(values["NodeList"]),
-            "allocated_tres": slurm_value_parsers.parse_resources(values["AllocTRES"]),
-            "reservation": slurm_value_parsers.parse_text(values["Reservation"]),
-            "constraints": slurm_value_parsers.parse_text(values["Constraints"]),
+            "nodelist": slurm_output_values.parse_text(values["NodeList"]),
+            "allocated_tres": slurm_output_values.parse_resources(values["AllocTRES"]),
+            "reservation": slurm_output_values.parse_text(values["Reservation"]),
+            "constraints": slurm_output_values.parse_text(values["Constraints"]),
         }
     except ValueError:
         return None
@@ -83,9 +83,9 @@ def _build_record(values: dict[str, str], names: dict[int, str | None]) -> Recor
 
 def _parse_limit(word: str) -> int | str | None:
     """Return the limit in minutes, None for no limit, or "PartitionLimit" for the partition's limit."""
-    if word == slurm_value_parsers.UNLIMITED:
+    if word == slurm_output_values.UNLIMITED:
         return None
-    return slurm_value_parsers.parse_count(word) or "PartitionLimit"
+    return slurm_output_values.parse_count(word) or "PartitionLimit"
 
 
 def _get_user_name(user: int) -> str:

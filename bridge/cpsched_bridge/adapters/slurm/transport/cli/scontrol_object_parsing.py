@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.slurm_records import (
     to_closed_reservation,
 )
 from cpsched_bridge.adapters.slurm.translation import node_and_task_lists
-from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import (
     MAX_QUOTED_CHARS,
     NODE,
@@ -85,37 +85,37 @@ def _build_record(
 def _parse_limit(word: str) -> int | str | None:
     """Return a limit as a number, "UNLIMITED" for infinity, or None if it is 0 or not set."""
     return (
-        slurm_value_parsers.UNLIMITED
-        if word in (slurm_value_parsers.UNLIMITED, "INFINITE", "-1")
-        else slurm_value_parsers.parse_count(word)
+        slurm_output_values.UNLIMITED
+        if word in (slurm_output_values.UNLIMITED, "INFINITE", "-1")
+        else slurm_output_values.parse_count(word)
     )
 
 
 def _parse_time_limit(word: str) -> int | str | None:
     return (
-        slurm_value_parsers.UNLIMITED
-        if word in (slurm_value_parsers.UNLIMITED, "INFINITE")
-        else slurm_value_parsers.parse_minutes(word)
+        slurm_output_values.UNLIMITED
+        if word in (slurm_output_values.UNLIMITED, "INFINITE")
+        else slurm_output_values.parse_minutes(word)
     )
 
 
 def _parse_minimum(word: str) -> int | str | None:
     return (
-        slurm_value_parsers.UNLIMITED
-        if word == slurm_value_parsers.UNLIMITED
-        else slurm_value_parsers.parse_number(word)
+        slurm_output_values.UNLIMITED
+        if word == slurm_output_values.UNLIMITED
+        else slurm_output_values.parse_number(word)
     )
 
 
 def _parse_node_list(word: str) -> str | None:
     """Return a hostlist as printed. Raise `ValueError` if it is invalid."""
-    node_and_task_lists.expand_hostlist(slurm_value_parsers.parse_text(word))
-    return slurm_value_parsers.parse_text(word)
+    node_and_task_lists.expand_hostlist(slurm_output_values.parse_text(word))
+    return slurm_output_values.parse_text(word)
 
 
 def _parse_names_or_all(word: str) -> list[str]:
     """Return a list of names; an empty list, in any printed form, becomes ["ALL"]."""
-    return ["ALL"] if word == "N/A" or slurm_value_parsers.parse_text(word) is None else word.split(",")
+    return ["ALL"] if word == "N/A" or slurm_output_values.parse_text(word) is None else word.split(",")
 
 
 def _parse_amounts(word: str) -> dict[str, Any]:
@@ -129,18 +129,18 @@ _NODE_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "state": lambda words: words["State"],
     "effective_cpus": lambda words: int(words.get("CPUEfctv", words["CPUTot"])),
     "allocated_cpus": lambda words: int(words["CPUAlloc"]),
-    "sockets": lambda words: slurm_value_parsers.parse_count(words.get("Sockets", "0")),
-    "cores_per_socket": lambda words: slurm_value_parsers.parse_count(words.get("CoresPerSocket", "0")),
-    "threads_per_core": lambda words: slurm_value_parsers.parse_count(words["ThreadsPerCore"]),
-    "real_memory": lambda words: slurm_value_parsers.parse_count(words["RealMemory"]),
-    "memory_reserved_for_system": lambda words: slurm_value_parsers.parse_count(words.get("MemSpecLimit", "0")),
+    "sockets": lambda words: slurm_output_values.parse_count(words.get("Sockets", "0")),
+    "cores_per_socket": lambda words: slurm_output_values.parse_count(words.get("CoresPerSocket", "0")),
+    "threads_per_core": lambda words: slurm_output_values.parse_count(words["ThreadsPerCore"]),
+    "real_memory": lambda words: slurm_output_values.parse_count(words["RealMemory"]),
+    "memory_reserved_for_system": lambda words: slurm_output_values.parse_count(words.get("MemSpecLimit", "0")),
     "allocated_memory": lambda words: int(words["AllocMem"]),
-    "configured_gres": lambda words: slurm_value_parsers.parse_gres_counts(words["Gres"]),
+    "configured_gres": lambda words: slurm_output_values.parse_gres_counts(words["Gres"]),
     "allocated_tres": lambda words: _parse_amounts(words["AllocTRES"]),
-    "active_features": lambda words: slurm_value_parsers.parse_names(words["ActiveFeatures"]),
-    "partitions": lambda words: slurm_value_parsers.parse_names(words.get("Partitions", "")),
-    "slurm_version": lambda words: slurm_value_parsers.parse_text(words.get("Version", "")),
-    "weight": lambda words: slurm_value_parsers.parse_number(words.get("Weight", "")),
+    "active_features": lambda words: slurm_output_values.parse_names(words["ActiveFeatures"]),
+    "partitions": lambda words: slurm_output_values.parse_names(words.get("Partitions", "")),
+    "slurm_version": lambda words: slurm_output_values.parse_text(words.get("Version", "")),
+    "weight": lambda words: slurm_output_values.parse_number(words.get("Weight", "")),
 }
 
 
@@ -181,9 +181,9 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "default_time": lambda words: _parse_time_limit(words["DefaultTime"]),
     "max_nodes": lambda words: _parse_limit(words["MaxNodes"]),
     "min_nodes": lambda words: _parse_minimum(words["MinNodes"]),
-    "priority_tier": lambda words: slurm_value_parsers.parse_number(words.get("PriorityTier", "")),
+    "priority_tier": lambda words: slurm_output_values.parse_number(words.get("PriorityTier", "")),
     "max_cpus_per_node": lambda words: _parse_limit(words["MaxCPUsPerNode"]),
-    "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_value_parsers.UNLIMITED)),
+    "max_cpus_per_socket": lambda words: _parse_limit(words.get("MaxCPUsPerSocket", slurm_output_values.UNLIMITED)),
     "max_memory_per_node": lambda words: _parse_limit(words.get("MaxMemPerNode", "0")),
     "max_memory_per_cpu": lambda words: _parse_limit(words.get("MaxMemPerCPU", "0")),
     "oversubscribe": lambda words: _parse_sharing(words),
@@ -192,12 +192,12 @@ _PARTITION_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "allowed_qos": lambda words: _parse_names_or_all(words.get("AllowQos", "")),
     "denied_qos": lambda words: _parse_names_or_all(words.get("DenyQos", "")),
     "allowed_groups": lambda words: _parse_names_or_all(words["AllowGroups"]),
-    "is_root_only": lambda words: slurm_value_parsers.parse_flag(words["RootOnly"]),
+    "is_root_only": lambda words: slurm_output_values.parse_flag(words["RootOnly"]),
     "is_user_exclusive": lambda words: words.get("ExclusiveUser") == "YES" or words.get("Exclusive") == "USER",
     "is_topology_exclusive": lambda words: words.get("ExclusiveTopo") == "YES" or words.get("Exclusive") == "TOPO",
-    "topology": lambda words: slurm_value_parsers.parse_text(words.get("Topology", "")),
-    "requires_reservation": lambda words: slurm_value_parsers.parse_flag(words["ReqResv"]),
-    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
+    "topology": lambda words: slurm_output_values.parse_text(words.get("Topology", "")),
+    "requires_reservation": lambda words: slurm_output_values.parse_flag(words["ReqResv"]),
+    "job_defaults": lambda words: slurm_output_values.parse_text(words.get("JobDefaults", "")),
 }
 
 
@@ -224,17 +224,17 @@ _RESERVATION_FIELD_PARSERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "name": lambda words: words["ReservationName"],
     "nodes": lambda words: _parse_node_list(words["Nodes"]),
     "cpu_ids_by_node": lambda words: words["CoreIDs"],
-    "tres": lambda words: slurm_value_parsers.parse_resources(words.get("TRES", "")),
-    "partition": lambda words: slurm_value_parsers.parse_text(words.get("PartitionName", "")),
-    "flags": lambda words: slurm_value_parsers.parse_names(words.get("Flags", "")),
-    "start_time": lambda words: slurm_value_parsers.parse_count(words["StartTime"]),
-    "end_time": lambda words: slurm_value_parsers.parse_count(words["EndTime"]),
-    "users": lambda words: slurm_value_parsers.parse_names(words["Users"]),
-    "groups": lambda words: slurm_value_parsers.parse_names(words.get("Groups", "")),
-    "accounts": lambda words: slurm_value_parsers.parse_names(words["Accounts"]),
-    "qos": lambda words: slurm_value_parsers.parse_names(words.get("QOS", "")),
-    "allowed_partitions": lambda words: slurm_value_parsers.parse_names(words.get("AllowedPartitions", "")),
-    "comment": lambda words: slurm_value_parsers.parse_text(words.get("Comment", words.get("BurstBuffer", ""))),
+    "tres": lambda words: slurm_output_values.parse_resources(words.get("TRES", "")),
+    "partition": lambda words: slurm_output_values.parse_text(words.get("PartitionName", "")),
+    "flags": lambda words: slurm_output_values.parse_names(words.get("Flags", "")),
+    "start_time": lambda words: slurm_output_values.parse_count(words["StartTime"]),
+    "end_time": lambda words: slurm_output_values.parse_count(words["EndTime"]),
+    "users": lambda words: slurm_output_values.parse_names(words["Users"]),
+    "groups": lambda words: slurm_output_values.parse_names(words.get("Groups", "")),
+    "accounts": lambda words: slurm_output_values.parse_names(words["Accounts"]),
+    "qos": lambda words: slurm_output_values.parse_names(words.get("QOS", "")),
+    "allowed_partitions": lambda words: slurm_output_values.parse_names(words.get("AllowedPartitions", "")),
+    "comment": lambda words: slurm_output_values.parse_text(words.get("Comment", words.get("BurstBuffer", ""))),
 }
 
 
@@ -257,7 +257,7 @@ def _parse_reservation(text: str) -> Record:
 
 
 def _parse_parameters(word: str) -> dict[str, Any]:
-    if slurm_value_parsers.parse_text(word) is None:
+    if slurm_output_values.parse_text(word) is None:
         return {}
     pairs = [item.partition("=") for item in word.split(",")]
     return {name: (int(value) if value.isdigit() else value) if equals else True for name, equals, value in pairs}
@@ -269,27 +269,27 @@ def _parse_upper_names(word: str) -> list[str]:
 
 _CONFIG_FIELD_PARSERS: dict[str, Callable[[Words], Any]] = {
     "accounting_storage_enforce": lambda words: _parse_upper_names(words["AccountingStorageEnforce"]),
-    "accounting_storage_tres": lambda words: slurm_value_parsers.parse_names(words["AccountingStorageTRES"]),
-    "accounting_storage_type": lambda words: slurm_value_parsers.parse_text(words["AccountingStorageType"]),
-    "cluster_name": lambda words: slurm_value_parsers.parse_text(words["ClusterName"]),
-    "gres_types": lambda words: slurm_value_parsers.parse_names(words["GresTypes"]),
-    "job_defaults": lambda words: slurm_value_parsers.parse_text(words.get("JobDefaults", "")),
-    "job_submit_plugins": lambda words: slurm_value_parsers.parse_names(words["JobSubmitPlugins"]),
-    "min_job_age": lambda words: slurm_value_parsers.parse_count(words["MinJobAge"].split()[0]),
-    "preempt_mode": lambda words: slurm_value_parsers.parse_text(words["PreemptMode"]),
+    "accounting_storage_tres": lambda words: slurm_output_values.parse_names(words["AccountingStorageTRES"]),
+    "accounting_storage_type": lambda words: slurm_output_values.parse_text(words["AccountingStorageType"]),
+    "cluster_name": lambda words: slurm_output_values.parse_text(words["ClusterName"]),
+    "gres_types": lambda words: slurm_output_values.parse_names(words["GresTypes"]),
+    "job_defaults": lambda words: slurm_output_values.parse_text(words.get("JobDefaults", "")),
+    "job_submit_plugins": lambda words: slurm_output_values.parse_names(words["JobSubmitPlugins"]),
+    "min_job_age": lambda words: slurm_output_values.parse_count(words["MinJobAge"].split()[0]),
+    "preempt_mode": lambda words: slurm_output_values.parse_text(words["PreemptMode"]),
     "preempt_type": lambda words: _parse_preempt_type(words["PreemptType"]),
-    "priority_site_factor_plugin": lambda words: slurm_value_parsers.parse_text(
+    "priority_site_factor_plugin": lambda words: slurm_output_values.parse_text(
         words.get("PrioritySiteFactorPlugin", "")
     ),
-    "priority_type": lambda words: slurm_value_parsers.parse_text(words.get("PriorityType", "")),
+    "priority_type": lambda words: slurm_output_values.parse_text(words.get("PriorityType", "")),
     "scheduler_parameters": lambda words: _parse_parameters(words["SchedulerParameters"]),
-    "scheduler_type": lambda words: slurm_value_parsers.parse_text(words["SchedulerType"]),
-    "select_type": lambda words: slurm_value_parsers.parse_text(words["SelectType"]),
-    "select_type_parameters": lambda words: slurm_value_parsers.parse_names(words["SelectTypeParameters"]),
+    "scheduler_type": lambda words: slurm_output_values.parse_text(words["SchedulerType"]),
+    "select_type": lambda words: slurm_output_values.parse_text(words["SelectType"]),
+    "select_type_parameters": lambda words: slurm_output_values.parse_names(words["SelectTypeParameters"]),
     "slurm_user_name": lambda words: words["SlurmUser"].partition("(")[0],
-    "topology_parameters": lambda words: slurm_value_parsers.parse_names(words.get("TopologyParam", "")),
-    "topology_plugin": lambda words: slurm_value_parsers.parse_text(words.get("TopologyPlugin", "")),
-    "version": lambda words: slurm_value_parsers.parse_text(words["SLURM_VERSION"]),
+    "topology_parameters": lambda words: slurm_output_values.parse_names(words.get("TopologyParam", "")),
+    "topology_plugin": lambda words: slurm_output_values.parse_text(words.get("TopologyPlugin", "")),
+    "version": lambda words: slurm_output_values.parse_text(words["SLURM_VERSION"]),
 }
 
 
@@ -298,7 +298,7 @@ def _parse_preempt_type(word: str) -> str | None:
 
     Releases before 23.11 print "preempt/none".
     """
-    return None if word == "preempt/none" else slurm_value_parsers.parse_text(word)
+    return None if word == "preempt/none" else slurm_output_values.parse_text(word)
 
 
 def parse_config(printed: str) -> Record:

@@ -82,7 +82,7 @@ def require_pending(job: Record) -> None:
         raise JobCommandRefused(f"is {state}")
 
 
-def require_ours(job: Record, guarded: bool) -> None:
+def require_not_held_by_others(job: Record, guarded: bool) -> None:
     """Raise `JobCommandRefused` unless the job is pending and not held by its owner or an administrator.
 
     `guarded` states whether the submit plugin marks the bridge's holds.
@@ -101,8 +101,8 @@ def require_ours(job: Record, guarded: bool) -> None:
 
 
 def require_held(job: Record, guarded: bool) -> None:
-    """Raise `JobCommandRefused` unless the job passes `require_ours` and is held."""
-    require_ours(job, guarded)
+    """Raise `JobCommandRefused` unless the job passes `require_not_held_by_others` and is held."""
+    require_not_held_by_others(job, guarded)
     if is_unheld(job):
         raise JobCommandRefused(f"is not held (priority {get_readable_value(job, 'priority')})")
 

@@ -97,7 +97,7 @@ class SlurmOrderExecutor:
 
     def _hold_job(self, job: Record, order: Record) -> None:
         job_command_rules.require_unpin_settings(order["clear"])
-        job_command_rules.require_ours(job, self._guarded)
+        job_command_rules.require_not_held_by_others(job, self._guarded)
         if job_command_rules.is_unheld(job):
             self._actions.hold(job)
         elif not order["clear"] and job_command_rules.is_held_by_administrator(job, self._guarded):
@@ -131,7 +131,7 @@ class SlurmOrderExecutor:
             if order["clear"]:
                 job_command_rules.require_pending(job)
             else:
-                job_command_rules.require_ours(job, self._guarded)
+                job_command_rules.require_not_held_by_others(job, self._guarded)
             if job_command_rules.may_be_released(job):
                 ready[order["job"]] = job
 
@@ -150,7 +150,7 @@ class SlurmOrderExecutor:
     def _hold_during_unpin(self, job: Record, order: Record) -> None:
         """Hold a pinned job so that it does not start while its pin is being cleared."""
         job_command_rules.require_unpin_settings(order["clear"])
-        job_command_rules.require_ours(job, self._guarded)
+        job_command_rules.require_not_held_by_others(job, self._guarded)
         if order["clear"] and job_command_rules.is_unheld(job):
             self._actions.hold(job)
 

@@ -9,25 +9,25 @@ from cpsched.feasibility import units_by_node
 from cpsched.model import NodeSetCondition
 from cpsched_bridge.adapters.pbs.translation import select_chunks
 from cpsched_bridge.adapters.pbs.translation.select_chunks import build_chunk_request, parse_chunks, parse_place_text
-from cpsched_bridge.adapters.pbs.translation.vnodes import VnodeTable
+from cpsched_bridge.adapters.pbs.translation.vnodes import ConfiguredVnodeTable
 from cpsched_bridge.adapters.shared.job_not_modelled import JobNotModelled
 
 BIG = {"ncpus": "8", "mem": "8gb"}
 
 
-def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) -> VnodeTable:
+def machine(*vnodes: dict[str, object], hosts: tuple[str, ...] | None = None) -> ConfiguredVnodeTable:
     """Vnodes v0, v1 ..., each on a host of its own unless `hosts` says otherwise."""
     records = {}
     for row, each in enumerate(vnodes or (BIG, BIG, BIG)):
         has = {"host": hosts[row] if hosts else f"h{row}"} | {n: v for n, v in each.items() if n != "sharing"}
         records[f"v{row}"] = {"resources_available": has, "sharing": each.get("sharing", "default_shared")}
-    return VnodeTable.from_records(records, {})
+    return ConfiguredVnodeTable.from_records(records, {})
 
 
 def ask(
     select: str,
     place: str = "free",
-    of: VnodeTable | None = None,
+    of: ConfiguredVnodeTable | None = None,
     allowed: list[bool] | None = None,
     taken: dict[int, tuple[int, int]] | None = None,
 ):
@@ -38,12 +38,12 @@ def ask(
     return build_chunk_request(select, place, there, np.array(allowed or [True] * len(there.names)), free)
 
 
-def racks(*values: str) -> VnodeTable:
+def racks(*values: str) -> ConfiguredVnodeTable:
     """A vnode for each value; "" has none."""
     return machine(*({**BIG, **({"rack": value} if value else {})} for value in values))
 
 
-def on(found, of: VnodeTable) -> str:
+def on(found, of: ConfiguredVnodeTable) -> str:
     """The rows of a request's vnodes."""
     return "".join(map(str, np.flatnonzero(of.rows[found.request.node_set])))
 

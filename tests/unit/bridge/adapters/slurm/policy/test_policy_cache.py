@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput, SitePolicyCommandQuery
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput, SitePolicyCommandQuery
 from tests.unit.bridge.adapters.slurm.policy.replies import ALL, CONFIG
 
 

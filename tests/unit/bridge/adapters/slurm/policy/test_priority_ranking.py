@@ -11,8 +11,8 @@ from cpsched.site.multifactor_priority import ClusterSize
 from cpsched_bridge.adapters.slurm.policy import priority_ranking
 from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_site_policy
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.policy.priority_ranking import JobEligibleTimes, compute_age_start_s
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.policy.sprio_comparison import compare_with_sprio, parse_sprio
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_doctor import check_unmanaged_jobs, run_policy_checks

@@ -9,8 +9,8 @@ import pytest
 from cpsched.site.multifactor_priority import PriorityPolicy, PriorityWeights
 from cpsched_bridge.adapters.slurm.policy.policy_cache import PeriodicSitePolicyReader
 from cpsched_bridge.adapters.slurm.policy.policy_parsing import PartitionPriorityProperties, SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.policy_queries import SitePolicyCommandOutput
-from cpsched_bridge.adapters.slurm.policy.start_priority_raise import compute_start_boosts
+from cpsched_bridge.adapters.slurm.policy.required_boosts import compute_start_boosts
+from cpsched_bridge.adapters.slurm.policy.site_policy_commands import SitePolicyCommandOutput
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.slurm_records import SlurmRecords
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpsched_bridge.adapters.slurm.translation.task_distribution import distribute_tasks, find_required_positions
+from cpsched_bridge.adapters.slurm.translation.predicted_task_distribution import (
+    distribute_tasks,
+    find_required_positions,
+)
 
 MEASURED = json.loads((Path(__file__).parents[5] / "data" / "slurm" / "splits.json").read_text())
 

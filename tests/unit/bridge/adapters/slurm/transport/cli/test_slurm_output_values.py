@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
+from cpsched_bridge.adapters.slurm.transport.cli import slurm_output_values
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ from cpsched_bridge.adapters.slurm.transport.cli import slurm_value_parsers
     ],
 )
 def test_parses_times_to_minutes(word: str, expected: int | None) -> None:
-    assert slurm_value_parsers.parse_minutes(word) == expected
+    assert slurm_output_values.parse_minutes(word) == expected
 
 
 @pytest.mark.parametrize("word", ["INVALID", "1:00:16", "5", "-1:00", "1:00:00x"])
 def test_rejects_invalid_time_or_seconds(word: str) -> None:
     with pytest.raises(ValueError, match="time"):
-        slurm_value_parsers.parse_minutes(word)
+        slurm_output_values.parse_minutes(word)
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def test_rejects_invalid_time_or_seconds(word: str) -> None:
 def test_parses_exact_memory_only(word: str, expected: int | None) -> None:
     if word == "512K":
         with pytest.raises(ValueError, match="not exact"):
-            slurm_value_parsers.parse_mib(word)
+            slurm_output_values.parse_mib(word)
     else:
-        assert slurm_value_parsers.parse_mib(word) == expected
+        assert slurm_output_values.parse_mib(word) == expected
 
 
 def test_rejects_memory_above_exact_range() -> None:
-    assert slurm_value_parsers.parse_mib("16T") == 1 << 24
+    assert slurm_output_values.parse_mib("16T") == 1 << 24
     with pytest.raises(ValueError, match="not exact"):
-        slurm_value_parsers.parse_mib("16777217M")
+        slurm_output_values.parse_mib("16777217M")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_rejects_memory_above_exact_range() -> None:
     ],
 )  # fmt: skip
 def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
-    assert slurm_value_parsers.parse_resources(word) == expected
+    assert slurm_output_values.parse_resources(word) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_parses_tres(word: str, expected: dict[str, int] | None) -> None:
     ],
 )
 def test_parses_gres(word: str, expected: dict[str, int]) -> None:
-    assert slurm_value_parsers.parse_gres_counts(word) == expected
+    assert slurm_output_values.parse_gres_counts(word) == expected
 
 
 @pytest.mark.parametrize("word", ["gpu:2(S:0", "cpu=2,gres/gpu=", "cpu=x", "mem=2Q"])
 def test_rejects_resources_that_slurm_rejects(word: str) -> None:
     with pytest.raises(ValueError, match=r"generic|amount"):
-        slurm_value_parsers.parse_gres_counts(
+        slurm_output_values.parse_gres_counts(
             word
-        ) if "cpu" not in word and "mem" not in word else slurm_value_parsers.parse_resources(word)
+        ) if "cpu" not in word and "mem" not in word else slurm_output_values.parse_resources(word)
 
 
 def test_parses_dependencies_by_type() -> None:
-    found = slurm_value_parsers.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
+    found = slurm_output_values.parse_dependencies("afterok:12(unfulfilled):13,singleton(unfulfilled)")
     assert found is not None
     assert (found["afterok"], found["singleton"], found["satisfy"]) == (["12(unfulfilled)", 13], True, "all")
-    either: dict[str, Any] | None = slurm_value_parsers.parse_dependencies(
+    either: dict[str, Any] | None = slurm_output_values.parse_dependencies(
         "afterany:40_*(unfulfilled)?afternotok:40_1(failed)"
     )
     assert either is not None
     assert (either["afterany"], either["afternotok"], either["satisfy"]) == (
         ["40_*(unfulfilled)"], ["40_1(failed)"], "any",
     )  # fmt: skip
-    assert (either["singleton"], slurm_value_parsers.parse_dependencies("(null)")) == (False, None)
+    assert (either["singleton"], slurm_output_values.parse_dependencies("(null)")) == (False, None)
     with pytest.raises(ValueError, match="dependency 'unknown:7"):
-        slurm_value_parsers.parse_dependencies("afterok:6,unknown:7(unfulfilled)")
+        slurm_output_values.parse_dependencies("afterok:6,unknown:7(unfulfilled)")
