@@ -232,7 +232,9 @@ def test_search_gets_best_plan_if_it_started_with_one(guided: bool, own: bool, f
     run = Played([])
     run.plan, run._guided, run._same = plan if found else None, guided, []  # noqa: SLF001
     run._model = SimpleNamespace(  # noqa: SLF001
-        facts=problem.facts, start=[0, 0, 0], search=lambda leaf, rank, whole: asked.append((leaf, rank, whole))
+        facts=problem.facts,
+        start=[0, 0, 0],
+        make_decision_builder=lambda leaf, rank, whole: asked.append((leaf, rank, whole)),
     )
     RestartSearch._build_search(run, 0, Drawn(0.0, 0.0, 0.0), False, own)  # type: ignore[arg-type]  # noqa: SLF001
     ((leaf, rank, whole),) = asked
