@@ -15,7 +15,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +29,17 @@ from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
 from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, MOST_WAIT_S, SETS, Run, Shape, submit, workload
 
+ONE_DECISION_S = 0.015
+"""Longest time between two victims of one decision. Slurm decides again while the first victims are ending."""
+KILLED_END_S = 2
+"""Seconds for which the nodes of a cancelled victim may be in use; the log does not say until when they are."""
 CLASSES = {"low": 1, "normal": 10, "high": 20}
 """The QOS or partitions with their priorities or tiers. Each preempts the lower ones."""
+FREQUENCIES = {"low": 6, "normal": 2, "high": 1}
+"""Few jobs preempt, because a decision is clear only if no other preemptor is waiting for its victims."""
 STARTED = re.compile(r"sched: Allocate JobId=(\S+) |Started JobId=(\S+) in ")
 ENDED = re.compile(r"_job_complete: JobId=(\S+) done")
+REQUEUED = re.compile(r"Requeuing JobId=(\S+)")
 PREEMPTED = re.compile(r"preempted JobId=(\S+) has been \w+ to reclaim resources for JobId=(\S+)")
 SMALL = (Shape("-N1 -n2", 1, 2), Shape("-N1 -n4", 1, 4), Shape("-N1 -n8", 1, 8), Shape("-N1 -n16", 1, 16))
 WIDE = (
@@ -55,7 +62,11 @@ MODES = ("REQUEUE", "CANCEL")
 
 @dataclass(slots=True)
 class Segment:
-    """One run of a job: the lines of the log with its start and its end, and the second of its start."""
+    """One run of a job: the lines of the log with its start, its preemption or end, and the release of its nodes.
+
+    `position` orders the jobs as Slurm's list of jobs. `is_logged`: the log has the start; otherwise, `start_line` is
+    the first line of its second.
+    """
 
     id: int
     shape: int
@@ -63,7 +74,10 @@ class Segment:
     nodes: str
     start_s: int
     start_line: int
+    stop_line: int
     end_line: int
+    position: int
+    is_logged: bool
 
 
 @dataclass(slots=True)
@@ -71,6 +85,10 @@ class Preemption:
     """The jobs that Slurm stopped for one job at one time."""
 
     line: int
+    at_s: float
+    label: str
+    start_line: int
+    """The line with the next start of the job."""
     shape: int
     class_name: str
     victims: list[int]
@@ -111,12 +129,12 @@ def log_of(config: SiteConfig) -> str:
 def run_with_classes(run: Run, type: str) -> Run:
     """Return the workload with a class for each job: its QOS, or a partition in the options of its shape."""
     if type == "qos":
-        return replace(run, qos=tuple(CLASSES))
+        return replace(run, qos=tuple(itertools.chain(*([name] * count for name, count in FREQUENCIES.items()))))
     shapes = [
         replace(shape, options=f"{shape.options} -p {name}", partition=name)
         for shape, name in itertools.product(run.shapes, CLASSES)
     ]
-    return replace(run, shapes=shapes)
+    return replace(run, shapes=shapes, weights=[*FREQUENCIES.values()] * len(run.shapes))
 
 
 def record_run(slurm: Slurm, type: str, mode: str, name: str, count: int, seed: int) -> Record:
@@ -134,15 +152,36 @@ def record_run(slurm: Slurm, type: str, mode: str, name: str, count: int, seed: 
     rows = [line.split("|") for line in slurm.run("env", "SLURM_TIME_FORMAT=%s", *command).splitlines()]
     starts = [(int(raw), int(start_s), nodes) for _, raw, start_s, nodes in rows if start_s.isdigit()]
     submitted = dict(zip(map(int, ids), jobs, strict=True))
-    kinds = {}
+    kinds, tasks = {}, defaultdict[int, set[int]](set)
     for label, raw, *_ in rows:
-        job = submitted[int(label.partition("_")[0])]
+        submission = int(label.partition("_")[0])
+        job = submitted[submission]
         kinds[int(raw)] = job.shape, job.qos if type == "qos" else run.shapes[job.shape].partition
-    return Record(type, mode, name, *read_log(slurm.run("cat", log_of(config)), starts, kinds))
+        tasks[submission].add(int(raw))
+    return Record(type, mode, name, *read_log(slurm.run("cat", log_of(config)), starts, kinds, positions_of(tasks)))
+
+
+def positions_of(tasks: Mapping[int, Collection[int]]) -> dict[int, int]:
+    """Return the positions of jobs in Slurm's list of jobs, given the job numbers of each submission.
+
+    When an array task starts, it gets a new number and keeps the array's record. The other tasks move to a new record
+    at the end of the list and keep the array's number (`job_array_split` in slurmctld). So each task has the position
+    at which the task before it started.
+    """
+    found = {}
+    for submission, numbers in tasks.items():
+        position = submission
+        for number in sorted(numbers, key=lambda each: (each == submission, each)):
+            found[number] = position
+            position = number
+    return found
 
 
 def read_log(
-    text: str, starts: Sequence[tuple[int, int, str]], kinds: Mapping[int, tuple[int, str]]
+    text: str,
+    starts: Sequence[tuple[int, int, str]],
+    kinds: Mapping[int, tuple[int, str]],
+    positions: Mapping[int, int],
 ) -> tuple[list[Segment], list[Preemption]]:
     """Return the runs of all jobs and all preemptions in a log.
 
@@ -150,35 +189,50 @@ def read_log(
     that the log lacks, as those by backfill in new releases, is at the first line of its second.
     """
     lines = text.splitlines()
-    seconds = list(itertools.accumulate((second_of(line) for line in lines), max))
-    started, ended = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    times = list(itertools.accumulate(map(time_of, lines), max))
+    started, stopped, freed = (defaultdict[int, list[int]](list) for _ in range(3))
+    labels = defaultdict[str, list[int]](list)
     found = list[Preemption]()
-    last: tuple[int, int] | None = None
+    last: tuple[str, float] = "", 0.0
     for number, line in enumerate(lines):
         if match := STARTED.search(line):
-            started[job_id(match[1] or match[2])].append(number)
+            label = match[1] or match[2]
+            started[job_id(label)].append(number)
+            labels[label.partition("(")[0]].append(number)
         elif match := ENDED.search(line):
-            ended[job_id(match[1])].append(number)
+            stopped[job_id(match[1])].append(number)
+            freed[job_id(match[1])].append(number)
+        elif match := REQUEUED.search(line):
+            freed[job_id(match[1])].append(number)
         elif match := PREEMPTED.search(line):
             victim, preemptor = job_id(match[1]), job_id(match[2])
-            if last != (preemptor, seconds[number]):
-                found.append(Preemption(number, *kinds[preemptor], []))
-            last = preemptor, seconds[number]
+            if last[0] != match[2] or times[number] - last[1] > ONE_DECISION_S:
+                label = match[2].partition("(")[0]
+                found.append(Preemption(number, times[number], label, 0, *kinds[preemptor], []))
+            last = match[2], times[number]
             found[-1].victims.append(victim)
-            ended[victim].append(number)
+            stopped[victim].append(number)
+            if "requeued" not in line:
+                freed[victim].append(bisect_left(times, times[number] + KILLED_END_S))
     segments = []
     for job, start_s, nodes in starts:
-        logged = (number for number in started[job] if abs(seconds[number] - start_s) <= 1)
-        start_line = next(logged, bisect_left(seconds, start_s))
-        end_line = next((number for number in ended[job] if number > start_line), len(lines))
-        segments.append(Segment(job, *kinds[job], nodes, start_s, start_line, end_line))
+        logged = next((number for number in started[job] if abs(times[number] - start_s) < KILLED_END_S), None)
+        first = bisect_left(times, start_s) if logged is None else logged
+        stop, end = (
+            next((number for number in numbers[job] if number > first), len(lines)) for numbers in (stopped, freed)
+        )
+        segments.append(
+            Segment(job, *kinds[job], nodes, start_s, first, stop, end, positions[job], is_logged=logged is not None)
+        )
+    for each in found:
+        each.start_line = next((number for number in labels[each.label] if number > each.line), len(lines))
     return segments, found
 
 
-def second_of(line: str) -> int:
+def time_of(line: str) -> float:
     """Return the time of a line, `[2026-11-27T16:10:17.028] ...`, in seconds since the epoch; 0 if it has none."""
     stamp, found, _ = line.removeprefix("[").partition("]")
-    return int(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()) if found and stamp[:2] == "20" else 0
+    return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() if found and stamp[:2] == "20" else 0.0
 
 
 def job_id(label: str) -> int:
@@ -195,18 +249,30 @@ def order_of(parameters: str) -> VictimOrder:
     return VictimOrder("youngest_first" in parameters, "strict_order" in parameters, int(found[1]) if found else 1)
 
 
-def compare(record: Record) -> tuple[int, int]:
-    """Return the number of preemptions, and of those with the same victims."""
+def compare(record: Record) -> tuple[int, int, int, int]:
+    """Return the number of preemptions, of those with the same victims, of clear ones, and of clear and same ones.
+
+    A preemption is clear if the log and the records determine the state: no job started without a line in the log in
+    that second, no cancelled victim may still have been ending, and no other job was waiting for its victims to end.
+    For such a job, Slurm keeps nodes free.
+    """
     run, parameters = RUNS[record.run]
     run, order = run_with_classes(run, record.type), order_of(parameters)
     names = [f"w{at + 1}" for at in range(NODES)]
     cluster = Cluster.of([[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], names)
     rules = PreemptionRules("partition_prio", "requeue", tiers=CLASSES)
-    same = 0
+    same = clear = both = 0
     for each in record.preemptions:
         before = [one for one in record.segments if one.start_line < each.line <= one.end_line]
-        same += twin_victims(cluster, run, rules, order, each, before) == set(each.victims)
-    return len(record.preemptions), same
+        is_same = twin_victims(cluster, run, rules, order, each, before) == set(each.victims)
+        others = (one for one in record.preemptions if one.line < each.line)
+        is_clear = not any(one.start_s == int(each.at_s) and not one.is_logged for one in record.segments) and not any(
+            (each.line < one.start_line and one.label != each.label)
+            or (record.mode == "CANCEL" and each.at_s - one.at_s < KILLED_END_S)
+            for one in others
+        )
+        same, clear, both = same + is_same, clear + is_clear, both + (is_same and is_clear)
+    return len(record.preemptions), same, clear, both
 
 
 def twin_victims(
@@ -219,7 +285,7 @@ def twin_victims(
 ) -> set[int]:
     """Return the victims that the twin selects in this state; empty if stopping all candidates is not enough."""
     amounts, running = FreeAmounts(cluster, cluster.capacity.copy()), list[RunningJob]()
-    ranks: dict[int, int] = {}
+    ranks, positions = dict[int, int](), {each.id: each.position for each in segments}
     for segment in segments:
         request = request_of(run.shapes[segment.shape])
         placement = tuple((int(name[1:]) - 1, 1) for name in expand(segment.nodes))
@@ -227,9 +293,10 @@ def twin_victims(
         for node, used in amounts_used(request, placement, cluster.capacity).items():
             amounts.free[node] -= used
         ranks[segment.id] = CLASSES[segment.class_name]
-        if rules.may_preempt(preemption.class_name, segment.class_name):
+        is_running = segment.stop_line >= preemption.line
+        if is_running and rules.may_preempt(preemption.class_name, segment.class_name):
             running.append(RunningJob(job, segment.start_s, placement))
-    candidates = sort_candidates(sorted(running, key=lambda each: each.job.id), ranks, order)
+    candidates = sort_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
     request, trial = request_of(run.shapes[preemption.shape]), FreeAmounts(cluster, amounts.free.clip(0))
     without = trial.copy()
     for each in candidates:
@@ -244,13 +311,14 @@ def request_of(shape: Shape) -> Request:
     return Request(shape.units, (shape.cores, mib), shape.distinct, shape.exclusive)
 
 
-LINE = "{:15} {:8} {:10} {:>12} {:>12}"
-COLUMNS = ("type", "mode", "workload", "preemptions", "same %")
+LINE = "{:15} {:8} {:10}" + " {:>12}" * 4
+COLUMNS = ("type", "mode", "workload", "preemptions", "same %", "clear", "same %")
 
 
 def row(record: Record) -> str:
-    count, same = compare(record)
-    return LINE.format(record.type, record.mode, record.run, count, f"{100 * same / count:.1f}" if count else "-")
+    count, same, clear, both = compare(record)
+    shares = [f"{100 * part / whole:.1f}" if whole else "-" for part, whole in ((same, count), (both, clear))]
+    return LINE.format(record.type, record.mode, record.run, count, shares[0], clear, shares[1])
 
 
 def read_record(text: str) -> Record:
