@@ -87,7 +87,7 @@ class PriorityBooster:
         Nothing is sent if the observation is `outdated`.
         """
         report.bridge_events += self.book.unreported_events
-        self.book.unreported_events = []
+        self.book.unreported_events.clear()
         if report.mode != "advise":
             try:
                 self.remove_boosts(report, monotonic_s)

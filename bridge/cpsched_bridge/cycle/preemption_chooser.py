@@ -91,7 +91,7 @@ class PreemptionChooser:
         In this observation, the jobs of selected offers are no longer left to the cluster, but no decision starts them.
         """
         report.bridge_events += self.ledger.unreported_events
-        self.ledger.unreported_events = []
+        self.ledger.unreported_events.clear()
         self._offers = {}
         if report.other_leader is not None:
             self._other_leader_s = seen.now_s

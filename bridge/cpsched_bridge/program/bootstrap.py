@@ -492,8 +492,7 @@ def warn_of_boosts(settings: Settings) -> None:
     """Warn about boosts that are still set, because shadow mode does not remove them."""
     if settings.mode == "shadow" and boost_ledger_path(settings).exists():
         jobs = sum(
-            each.points[-1] != 0
-            for each in BoostLedger.open_tolerant_read_only(boost_ledger_path(settings)).by_id.values()
+            each.points[-1] != 0 for each in BoostLedger(boost_ledger_path(settings), read_only=True).by_id.values()
         )
         if jobs:
             fix = "run `cpsched release-all` to remove them"

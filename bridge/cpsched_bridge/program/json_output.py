@@ -93,7 +93,7 @@ def _add_journal_facts(found: RecordedJobFacts, text: str, journal: Journal, set
     if found.record is None:
         return ""
     if settings.mode == "advise" and found.was_pending:
-        book = BoostLedger.open_tolerant_read_only(state_paths.boost_ledger_path(settings)).by_id
+        book = BoostLedger(state_paths.boost_ledger_path(settings), read_only=True).by_id
         array = found.record.get_job_name(found.job_id).partition("_")[0]  # pending tasks of an array share an id
         known = book.get(found.job_id) or (book.get(int(array)) if is_id(array) else None)
         found.advised = None if known is None else (known.points[-1], known.since_s)

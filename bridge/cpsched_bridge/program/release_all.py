@@ -1,4 +1,4 @@
-"""Release held jobs to the cluster's own scheduler, with or without a bridge (`cpsched release-all`)."""
+"""Release held jobs to the cluster's own scheduler, with or without a running bridge (`cpsched release-all`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
 from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE, RENEWALS_PER_LEASE
 from cpsched_bridge.cycle.release_jobs import HarmlessDiskProblem, release_all_jobs
-from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, ReleasedWithoutLedger, SettingsError
+from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, NoLedger, SettingsError
 from cpsched_bridge.ports import Backend, Lease, SupportsBoost
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Settings
@@ -20,7 +20,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
 LEASE_MARGIN_S = 3.0
-"""Seconds allowed for one cycle of another bridge, in addition to the time between lease renewals."""
+"""Seconds allowed for one cycle of the other bridge, in addition to the time between renewals of its lease."""
 HEARTBEAT_WATCH_S = 10.0
 """Seconds for which a stale heartbeat is watched for changes, as in the dead-man script."""
 
@@ -28,12 +28,12 @@ HEARTBEAT_WATCH_S = 10.0
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = HEARTBEAT_WATCH_S
 ) -> str:
-    """Release every held job and return the text to print. Raise `JobsStillHeld` if this fails.
+    """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
 
     - Without evidence of a bridge, or without access to the state directory, raise `SettingsError`. With `force`,
-      release the jobs that the cluster shows as the bridge's. Then raise `ReleasedWithoutLedger`, because a mistyped
-      path must not look like success.
-    - If the ledger is damaged or missing, release the jobs that the cluster shows as the bridge's, and report this.
+      release the jobs that are the bridge's according to the cluster's records, then raise `NoLedger`: a mistyped path
+      must not look like success.
+    - If the ledger is damaged or missing, release the jobs that the cluster's records show, and report this.
     - With `if_stale_s`, do nothing if the heartbeat is at most that old, or at most that far in the future. A heartbeat
       that changes while it is watched proves that the bridge is alive, regardless of its time.
     - While the bridge is alive, raise `AlreadyRunning` unless its heartbeat is stale or `force` is set.
@@ -59,12 +59,12 @@ def release_all(
         if lock is not None:
             lock.release()
     if unused is not None:
-        raise ReleasedWithoutLedger(f"{words}; but {unused}")
+        raise NoLedger(f"{words}; but {unused}")
     return words
 
 
 def _no_bridge_error(settings: Settings) -> SettingsError | None:
-    """Return the error to raise if there is no evidence of a bridge, or None."""
+    """Return the error to raise if there is no sign of a bridge, otherwise None."""
     try:
         state_paths.require_used_state_dir(settings)
     except SettingsError as error:
@@ -73,7 +73,7 @@ def _no_bridge_error(settings: Settings) -> SettingsError | None:
 
 
 def _find_bridge_alive_evidence(settings: Settings, stale_s: float, confirm_s: float) -> str:
-    """Return the evidence that the bridge is alive, as text, or "" if there is none."""
+    """Return a description of the evidence that the bridge is alive, or "" if there is none."""
     try:
         age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
@@ -110,7 +110,7 @@ def _acquire_lock(settings: Settings, must: bool) -> InstanceLock | None:
 
 
 def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
-    """Return another bridge's lease if that bridge renews it, or None."""
+    """Return another bridge's lease if it is renewed within its interval, otherwise None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().lease
@@ -136,8 +136,8 @@ def _publish_release_notice(backend: Backend, own: str) -> None:
 
 
 def _open_boost_ledger(settings: Settings) -> BoostLedger:
-    """Return the boost ledger, or an empty ledger if it is unreadable, without writing to disk."""
-    return BoostLedger.open_tolerant_read_only(state_paths.boost_ledger_path(settings))
+    """Return the boost ledger as far as it can be read, without writing to disk."""
+    return BoostLedger(state_paths.boost_ledger_path(settings), read_only=True)
 
 
 def _release_jobs_and_boosts(

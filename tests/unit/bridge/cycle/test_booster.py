@@ -176,7 +176,7 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.jobs[3].hold = Hold.USER
     assert any(site.points.values())
-    book = BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite")
+    book = BoostLedger(tmp_path / "advice.sqlite", read_only=True)
     assert remove_all_boosts(site, book) == []
     assert not any(site.points.values())
 
@@ -184,7 +184,7 @@ def test_release_all_removes_points_also_of_held_jobs(tmp_path, site):
 def test_release_all_reports_obstacle(tmp_path, site):
     advising(tmp_path, site).cycle()
     site.fail("advise", BackendUnavailable("gone"), times=3)
-    book = BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite")
+    book = BoostLedger(tmp_path / "advice.sqlite", read_only=True)
     assert remove_all_boosts(site, book) == ["jobs may still have boosts: gone"]
 
 

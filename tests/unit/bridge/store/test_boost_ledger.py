@@ -44,7 +44,7 @@ def test_array_task_includes_points_of_its_array(tmp_path):
 
 def test_reading_creates_no_file(tmp_path):
     BoostLedger(tmp_path / "advice.sqlite").close()
-    assert BoostLedger.open_tolerant_read_only(tmp_path / "advice.sqlite").by_id == {}
+    assert BoostLedger(tmp_path / "advice.sqlite", read_only=True).by_id == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,7 +72,7 @@ def test_rejects_row_that_was_changed(tmp_path):
     book.close()
     with sqlite3.connect(path) as db:
         db.execute("update advice set points = '[6]'")
-    assert BoostLedger.open_tolerant_read_only(path).unreported_events[0].kind == "advice_unreadable"
+    assert BoostLedger(path, read_only=True).unreported_events[0].kind == "advice_unreadable"
     assert BoostLedger(path).by_id == {}
 
 

@@ -43,6 +43,7 @@ def test_only_closed_entries_are_pruned(tmp_path):
 
 def test_no_file_without_preemption(tmp_path):
     book = PreemptionLedger(tmp_path / "preemptions.sqlite")
+    book.record_intended([], 5)
     book.prune(10)
     book.close()
     assert not list(tmp_path.iterdir())
