@@ -122,7 +122,14 @@ PENDING_JOB_FIELDS = (
 )
 """Fields of pending jobs that determine whether and where they may start."""
 
-PLACED_JOB_FIELDS = ("allocated_nodes", "allocated_tres", "requested_tres", "reservation")
+PLACED_JOB_FIELDS = (
+    "allocated_nodes",
+    "allocated_tres",
+    "requested_tres",
+    "reservation",
+    "is_requeueable",
+    "is_batch_job",
+)
 """Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")

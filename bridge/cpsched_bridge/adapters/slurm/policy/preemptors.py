@@ -22,7 +22,7 @@ from cpsched.feasibility import FreeAmounts
 from cpsched.model import PendingCode, PendingReason, Placement, RunningJob
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import first_exceeded_limit
-from cpsched.site.preemption import PreemptionRules
+from cpsched.site.preemption import PreemptionRules, PreemptMode
 from cpsched.site.preemption_plans import PreemptionPlan, node_share, plan_preemption
 from cpsched.site.slurm_victims import VictimOrder
 from cpsched.site.victims import PreemptibleJob, price_of
@@ -104,7 +104,7 @@ class _VictimPool:
     """Modes of the jobs that are not spared."""
     ranks: Mapping[int, int]
     spared: frozenset[int]
-    """The jobs that the bridge does not stop, for example jobs with a grace time or in a reservation."""
+    """The jobs that the bridge does not stop: with a grace time, in a reservation, in a larger job, or unreadable."""
     order: VictimOrder
 
     @classmethod
@@ -132,7 +132,7 @@ class _VictimPool:
             share = node_share(running, seen.cluster)
             price = price_of(share, running.start_s, seen.now_s, checkpoint_s, grace_s)
             prices[number] = PreemptibleJob(running, price, grace_s)
-            mode = rules.mode_of(name)
+            mode = _mode_of(record, rules.mode_of(name))
             is_apart = bool(record.get("reservation") or record.get("heterogeneous_id"))
             if mode in ("requeue", "cancel") and not grace_s and not is_apart:
                 modes[number] = mode
@@ -300,6 +300,17 @@ def _list_preemptor_classes(
             classes[name] = rules.preemptors_of(name)
         if classes[name]:
             yield running, last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s), classes[name]
+
+
+def _mode_of(record: Record, mode: PreemptMode) -> PreemptMode | None:
+    """Return what Slurm does to a preempted job; None if it is unknown whether the job can be requeued.
+
+    `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
+    """
+    if mode != "requeue":
+        return mode
+    requirements = (record["is_requeueable"], record["is_batch_job"])
+    return None if None in requirements else "requeue" if all(requirements) else "cancel"
 
 
 def describe_classes(rules: PreemptionRules, names: Sequence[str]) -> str:

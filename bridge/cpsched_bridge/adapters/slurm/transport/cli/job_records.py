@@ -98,6 +98,10 @@ _ROW_PENDING: tuple[tuple[str, str, Read], ...] = (
     ("nice", "Nice", slurm_output_values.parse_number),
     ("accrue_time", "AccrueTime", slurm_output_values.parse_count),
 )
+_ROW_PLACED: tuple[tuple[str, str, Read], ...] = (
+    ("is_requeueable", "Requeue", slurm_output_values.parse_flag),
+    ("is_batch_job", "BatchFlag", slurm_output_values.parse_flag),
+)
 _UNSET_FIELDS: Record = dict.fromkeys(JOB_FIELDS)
 
 
@@ -339,6 +343,7 @@ def _set_placed_fields(record: Record, row: Row, detail: ScontrolJobDetail | Non
     record["allocated_nodes"] = slurm_output_values.parse_text(row["NodeList"])
     tres = row["tres-alloc"] if detail is None else detail.settings.get("AllocTRES", row["tres-alloc"])
     _set_field(record, unreadable, "allocated_tres", lambda: slurm_output_values.parse_resources(tres))
+    _fill_fields(record, row, _ROW_PLACED, unreadable)
 
 
 def _parse_layout(record: Record, detail: ScontrolJobDetail | None) -> Layout | None:

@@ -31,7 +31,7 @@ PENDING_COLUMNS = (
     "Threads", "NTPerBoard", "NTPerSocket", "NTPerCore", "tres-per-socket", "MinTmpDisk", "MCSLabel", "Nice",
     "AccrueTime",
 )  # fmt: skip
-PLACED_COLUMNS = ("NodeList", "tres-alloc")
+PLACED_COLUMNS = ("NodeList", "tres-alloc", "Requeue", "BatchFlag")
 ALL_COLUMNS = (*COMMON_COLUMNS, *PENDING_COLUMNS, *PLACED_COLUMNS)
 COLUMNS_SINCE_26_05 = ("Exclusive",)
 """Columns added in 26.05; before 26.05, a value of `OverSubscribe` shows exclusive use of whole nodes."""

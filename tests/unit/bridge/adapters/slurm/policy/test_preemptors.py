@@ -47,6 +47,7 @@ def observation(*pending: PendingJob, low: int = 3, now_s: int = NOW_S, start_s:
 
 RECORDS = [
     {"id": 90 + node, "state": "RUNNING", "qos": "low", "partition": "main", "comment": comment}
+    | {"is_requeueable": True, "is_batch_job": True}
     for node, comment in enumerate([None, f"checkpoint={NOW_S - 9}", f"checkpoint={NOW_S + 1}", ""])
 ]
 
@@ -184,6 +185,28 @@ def test_offers_victims_of_least_work_for_held_preemptors() -> None:
 )
 def test_offers_no_victim_that_only_slurm_may_stop(changes: dict[str, Any]) -> None:
     assert offers(observation(waiting(1, 2)), OPTIONS, replace(PICTURE, **changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "can", "expected"),
+    [
+        ("requeue", (True, True), ["requeue"]),
+        ("requeue", (False, True), ["cancel"]),
+        ("requeue", (True, False), ["cancel"]),
+        ("requeue", (None, True), []),
+        ("requeue", (True, None), []),
+        ("cancel", (None, None), ["cancel"]),
+    ],
+)
+def test_victim_that_cannot_be_requeued_is_cancelled(
+    mode: Any, can: tuple[bool | None, ...], expected: list[str]
+) -> None:
+    facts = dict(zip(("is_requeueable", "is_batch_job"), can, strict=True))
+    policy_snapshot = replace(PICTURE, preemption=PreemptionRules("qos", mode, RULES.preempts))
+    seen = observation(waiting(1, 2), low=4)
+    records = [{**each, **facts} for each in RECORDS]
+    found = PreemptorsLeftToSlurm().leave(seen, records, policy_snapshot, OPTIONS).preemptions
+    assert [victim.mode for each in found for victim in each.victims] == expected * 2
 
 
 def test_grace_time_of_partition_counts_if_partitions_preempt() -> None:

@@ -53,7 +53,8 @@ WAITING = {
     "sockets_per_node": 3, "cores_per_socket": 4, "threads_per_core": "UNLIMITED", "ntasks_per_board": 6,
     "ntasks_per_socket": 7, "ntasks_per_core": 8, "ntasks_per_gpu": 2, "tres_per_socket": {"gres/gpu": 1},
     "segment_size": 4, "temporary_disk_per_node": 1024, "mcs_label": "m", "is_cronjob": False, "nice": -10,
-    "accrue_time": 1795379600, "allocated_nodes": None, "allocated_tres": None,
+    "accrue_time": 1795379600, "allocated_nodes": None, "allocated_tres": None, "is_requeueable": None,
+    "is_batch_job": None,
 }  # fmt: skip
 
 
@@ -76,13 +77,15 @@ def test_reads_complete_pending_job(release: str) -> None:
 def test_reads_complete_running_job(release: str) -> None:
     """What only a waiting job has is None, even where a program prints it."""
     layout = "JOB_GRES=(null)\n     Nodes=n[1-2] CPU_IDs=0-11 Mem=500 GRES=\n   "
-    placed = rich(State="RUNNING", Reason="None", NodeList="n[1-2]", **{"tres-alloc": "cpu=24,mem=8G,node=2"})
+    placed = rich(
+        State="RUNNING", Reason="None", NodeList="n[1-2]", Requeue="0", **{"tres-alloc": "cpu=24,mem=8G,node=2"}
+    )
     placed.lines = {**LINES, "layout": layout, "nodes": "2"}
     seen = SlurmCliReader(programs=Programs([placed], release)).read()
     asked = None if release == "22.05.8" else WAITING["requested_tres"]
     expected = ALWAYS | dict.fromkeys(WAITING) | {
         "state": "RUNNING", "state_reason": "None", "allocated_nodes": "n[1-2]", "requested_tres": asked,
-        "reservation": "maint",
+        "reservation": "maint", "is_requeueable": False, "is_batch_job": True,
         "allocated_tres": {"cpu": 24, "mem": 8192, "node": 2} if release == "22.05.8" else None,
     }  # fmt: skip
     assert among(seen.jobs[0], expected) == expected
