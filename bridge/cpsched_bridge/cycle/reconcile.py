@@ -137,9 +137,11 @@ def _reconcile_unmanaged(
     if options.other_in_control and (left.held_for_bridge or (left.pinned and not known_pin)):
         return _leave_to_other_bridge(entry, now_s)
     ours = left.held_for_bridge or left.pinned or (entry is not None and entry.state in MANAGED_STATES)
+    reason = format_reason(left.reason)
+    if not ours and entry is not None and entry.state is LedgerState.RUNNING:
+        return make_transition(entry, LedgerState.FREE, now_s, f"requeued and left to the cluster: {reason}")
     if not ours or (entry is not None and entry.state is LedgerState.HANDING_BACK):
         return None
-    reason = format_reason(left.reason)
     why, pinned = f"left to the cluster: {reason}", left.pinned or known_pin
     facts = {"leave": reason, "label": left.label, "pinned": pinned}
     return make_transition(
@@ -388,8 +390,12 @@ def _leave_to_administrator(entry: ManagedJobEntry, now_s: int) -> LedgerTransit
 
 
 def _leave_to_holder(entry: ManagedJobEntry, pending: PendingJob, now_s: int) -> LedgerTransition:
-    """Stop managing a job with a user hold: remove its pin and keep the hold."""
-    return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason))
+    """Stop managing a job held by another actor, as `_leave_to_administrator` does for an administrator.
+
+    An older ledger that was restored may lack the pin.
+    """
+    pinned = entry.pinned or pending.pinned
+    return make_transition(entry, LedgerState.FREE, now_s, format_reason(pending.holder_reason), pinned=pinned)
 
 
 def make_released_transition(entry: ManagedJobEntry, now_s: int) -> LedgerTransition:

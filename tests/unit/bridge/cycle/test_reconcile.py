@@ -350,8 +350,16 @@ def test_releases_unmodelled_job_that_may_have_our_hold(state, held_for_bridge):
     ours = held_for_bridge or (state in MANAGED_STATES)
     if ours and state is not LedgerState.HANDING_BACK:
         assert (found.job_id, found.state, found.leave) == (1, LedgerState.HANDING_BACK, "het job")
+    elif state is LedgerState.RUNNING:
+        assert (found.state, found.why) == (LedgerState.FREE, "requeued and left to the cluster: het job")
     else:
         assert found is None
+
+
+def test_pin_unknown_to_restored_ledger_is_recorded():
+    """The job was started, requeued and held by its owner after the ledger had been backed up."""
+    found = after(an_entry(LedgerState.HELD), seen(pending=[pending(Hold.USER, pinned=True)]))
+    assert (found.state, found.pinned) == (LedgerState.FREE, True)
 
 
 @pytest.mark.parametrize("state", [None, *LedgerState])
