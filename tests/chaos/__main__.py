@@ -1,6 +1,6 @@
 """Run histories until the bridge has been killed `--kills` times. The exit code is 1 if a history fails.
 
-python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving] [--advised]
+python -m tests.chaos [--kills N] [--seed N] [--histories N] [--blind] [--beset] [--leaving] [--advised] [--preempting]
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.history import History, advised, beset, blinded, history_of, leaving
+from tests.chaos.history import History, advised, beset, blinded, history_of, leaving, preempting
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -22,7 +22,7 @@ SHOWN = 60
 def tell(history: History) -> None:
     """Print the errors, the command that repeats them, and the shortest failing history found."""
     options = f"--seed {history.seed} --histories 1"
-    print(f"seed {history.seed} goes wrong; again (with --blind, --beset, --leaving and --advised as given):")
+    print(f"seed {history.seed} goes wrong; again (with --blind and the other options as given):")
     print(f"python -m tests.chaos {options}")
     short = shrunk(history, lambda each: bool(play(each).wrongs))
     verdict = play(short)
@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--beset", action="store_true", help="with an additional user whose jobs never start")
     parser.add_argument("--leaving", action="store_true", help="with nodes that leave the configuration")
     parser.add_argument("--advised", action="store_true", help="with a bridge that advises, and sometimes controls")
+    parser.add_argument("--preempting", action="store_true", help="with a bridge that stops jobs for others")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s, wrong = time.process_time(), 0
@@ -52,6 +53,7 @@ def main() -> int:
         history = beset(history) if given.beset else history
         history = leaving(history) if given.leaving else history
         history = advised(history) if given.advised else history
+        history = preempting(history) if given.preempting else history
         history = blinded(history) if given.blind else history
         verdict = play(history)
         counts += verdict.counts

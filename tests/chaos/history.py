@@ -13,7 +13,9 @@ LEAVING = 12
 POINTS = 10
 """Number of times that an administrator changes a job's points in an advised history."""
 LADDER = 5
-"""Number of times that the mode changes in an advised history while the bridge is dead."""
+"""Number of times the mode of an advised history changes, with the bridge dead."""
+PREEMPTING = 10
+"""Number of additional jobs, and of additional kills, in a preempting history."""
 BLIND = 8
 """Number of incomplete readings in a blinded history."""
 
@@ -54,7 +56,9 @@ class History:
     launch_s: int
     steps: tuple[Step, ...]
     mode: str = "control"
-    """Initial mode of the bridge."""
+    """The mode in which the bridge begins."""
+    preempts: bool = False
+    """Whether some jobs may preempt others, and the bridge chooses the victims."""
 
     @property
     def kills(self) -> int:
@@ -109,6 +113,17 @@ def advised(history: History) -> History:
             at = rng.randrange(len(steps))
             steps[at:at] = [Step(kind, rng.randrange(10**6), rng.randrange(10**6))]
     return replace(history, steps=tuple(steps), mode="advise")
+
+
+def preempting(history: History) -> History:
+    """Return the same world with jobs that may preempt others, more jobs, and more kills."""
+    rng = random.Random(f"{history.seed}, preempting")
+    steps = list(history.steps)
+    for kind, times in (("submit", PREEMPTING), ("kill", PREEMPTING)):
+        for _ in range(times):
+            at = rng.randrange(len(steps))
+            steps[at:at] = [Step(kind, rng.randrange(10**6), rng.randrange(10**6))]
+    return replace(history, steps=tuple(steps), preempts=True)
 
 
 def blinded(history: History) -> History:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cpsched.model import Cluster, EndedJob, Job, Placement
+from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable, CommandRefused
 from cpsched_bridge.ports import (
     NO_PINS,
@@ -19,9 +20,12 @@ from cpsched_bridge.ports import (
     QueueRank,
     StartOrder,
     SupportsBoost,
+    SupportsPreemption,
+    Victim,
 )
 from tests.builders import a_cluster
 from tests.fakes import FakeCluster, FakeJob
+from tests.preempting_cluster import Preempting
 
 NODES, CORES = 4, 4
 GIVEN_UP = "been given up"
@@ -281,6 +285,40 @@ class Site(FakeCluster):
         super().release_lease(claim)
 
 
+@dataclass
+class PreemptingSite(Preempting, Site):
+    """A site whose running jobs may be preempted."""
+
+    offered: dict[int, set[int]] = field(default_factory=dict)
+    """The victims in the last reading, by the job that may preempt them."""
+    plans: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    """The victims that may still be stopped for a job and the number of its requeues, from its first victim on."""
+    stops: int = 0
+
+    def reading(self, since: int) -> Observation:
+        seen = super().reading(since)
+        self.offered = {each.pending.job.id: {victim.job_id for victim in each.victims} for each in seen.preemptions}
+        return seen
+
+    def stop_one(self, victim: Victim) -> Outcome:
+        outcome = super().stop_one(victim)
+        if outcome.result == "done":
+            id, victims = next((id, each) for id, each in self.offered.items() if victim.job_id in each)
+            plan = self.plans.setdefault((id, self.jobs[id].requeues), set(victims))
+            if victim.job_id not in plan:
+                self.wrongs.append(f"job {victim.job_id} is stopped for job {id}, again or by another plan")
+            plan.discard(victim.job_id)
+            self.stops += 1
+            self.note(f"the bridge stops job {victim.job_id} for job {id}")
+        return outcome
+
+    def stop(self, job_id: int) -> None:
+        if self.mode == "cancel":
+            self.finish(self.jobs[job_id], "been preempted")
+        else:
+            self.put_back(self.jobs[job_id], held=False)
+
+
 class SiteBackend(SupportsBoost):
     """The ports to a site for one bridge process, with its last observation."""
 
@@ -321,3 +359,18 @@ class SiteBackend(SupportsBoost):
 
     def set_boosts(self, advice: Sequence[PriorityBoost]) -> Sequence[Outcome]:
         return self.site.set_boosts(advice)
+
+
+class PreemptingSiteBackend(SiteBackend, SupportsPreemption):
+    """The ports to a site whose running jobs may be preempted."""
+
+    def __init__(self, site: PreemptingSite) -> None:
+        super().__init__(site)
+        site.leaver = PreemptorsLeftToSlurm()
+
+    def observe(self, pinned: Mapping[int, str] = NO_PINS) -> Observation:
+        self.site.preemption_options = self.preemption_options
+        return super().observe(pinned)
+
+    def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
+        return self.site.preempt(victims)

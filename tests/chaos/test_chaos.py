@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.history import advised, beset, blinded, history_of, leaving
+from tests.chaos.history import advised, beset, blinded, history_of, leaving, preempting
 from tests.chaos.world import play
 
 KILLS = 100
@@ -39,6 +39,8 @@ def test_100_kills_lose_repeat_and_strand_no_job():
         ("--leaving", leaving, range(1, 9), {"given up": 10, "requeue": 10}),
         # a bridge killed in mode advise leaves boosts and administrators' points, but no held job
         ("--advised", advised, range(1, 13), {"killed": 10, "admin sets points": 10, "change the mode": 10}),
+        # a bridge that is killed while it preempts stops no job twice for a start, and starts each preemptor once
+        ("--preempting", preempting, (*range(1, 13), 48), {"killed": 100, "preempted": 20}),
     ],
 )
 def test_other_histories_lose_repeat_and_strand_no_job(option, change, seeds, least):

@@ -24,7 +24,7 @@ from tests.builders import a_job
 from tests.chaos import judge
 from tests.chaos.disk import Disk
 from tests.chaos.history import FAULTS, History, Step
-from tests.chaos.site import NODES, Death, Site, SiteBackend, SiteJob
+from tests.chaos.site import NODES, Death, PreemptingSite, PreemptingSiteBackend, Site, SiteBackend, SiteJob
 from tests.fakes import FakePace
 
 CALM_CYCLES = 400
@@ -74,6 +74,14 @@ class World:
     def __post_init__(self) -> None:
         self.mode = self.history.mode
         self.site = Site(plugin=self.history.plugin, launch_s=self.history.launch_s)
+        if self.history.preempts:
+            mode = ("requeue", "cancel")[self.history.seed % 2]
+            self.site = PreemptingSite(
+                plugin=self.history.plugin,
+                launch_s=self.history.launch_s,
+                ending_s=1 + self.history.launch_s,
+                mode=mode,
+            )
         self.disk = Disk(self.site.fuse)
 
     # the bridge's life ----------------------------------------------------------------------------------------
@@ -82,16 +90,20 @@ class World:
         if self._bridge is None:
             self._bridge = a_bridge(
                 self.state_dir,
-                SiteBackend(self.site),
+                self._backend(),
                 EasyDispatcher(),
                 self.pace,
                 mode=self.mode,
                 advise={"every_s": 2, "max_boost": 500},
                 start={"timeout_s": START_TIMEOUT_S, "adopt": self.history.adopt, "max_failures": 2},
+                preemption={"choose": self.history.preempts},
                 circuit_breaker={"failing_users": 10**6},
                 heartbeat=self.state_dir / "beat" / "heartbeat",
             )
         return self._bridge
+
+    def _backend(self) -> SiteBackend:
+        return PreemptingSiteBackend(self.site) if isinstance(self.site, PreemptingSite) else SiteBackend(self.site)
 
     def _bury(self, why: str) -> None:
         """Drop the process and its memory."""
@@ -163,6 +175,8 @@ class World:
             else:
                 self._calm_down()
             self._bury("the end")
+        if isinstance(self.site, PreemptingSite):
+            self.counts["preempted"] = self.site.stops
         return Verdict(self.site.wrongs, self.site.log, self.counts)
 
     def _do(self, step: Step) -> None:
@@ -177,7 +191,10 @@ class World:
     def _submit(self, step: Step) -> None:
         rng = random.Random(step.a)
         units, per_unit, walltime_s = rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 2, 3, 4)), rng.choice((5, 20, 60))
-        job = a_job(self._next_id, units, per_unit, walltime_s, submit_s=self.site.shown_s, user=f"u{step.b % 3}")
+        facts = {"submit_s": self.site.shown_s, "user": f"u{step.b % 3}"}
+        if self.history.preempts:
+            facts["qos"] = ("high", "low")[step.b // 3 % 3 > 0]
+        job = a_job(self._next_id, units, per_unit, walltime_s, **facts)
         self.site.arrive(job, rng.randrange(1, walltime_s + 1))
         self._arrived.add(self._next_id)
         self._next_id += 1

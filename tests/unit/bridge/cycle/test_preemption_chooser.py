@@ -3,69 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 import pytest
 
-from cpsched.site.accounts import Qos, SiteLimitPolicy
-from cpsched.site.preemption import PreemptionRules
-from cpsched_bridge.adapters.slurm.policy.policy_parsing import SitePolicySnapshot
-from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S, VICTIMS_END_S
 from cpsched_bridge.errors import BackendTimeout
-from cpsched_bridge.ports import Hold, Lease, Outcome, PreemptionOptions, Victim
+from cpsched_bridge.ports import Hold, Lease, Outcome, Victim
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.preemption_ledger import PreemptionLedger
 from tests.bridges import Metrics, a_bridge, settle
 from tests.builders import a_job
-from tests.fakes import FakeCluster, FakePace, FirstFit
+from tests.fakes import FakePace, FirstFit
+from tests.preempting_cluster import PreemptingCluster
 
 START_S = 10_000
 TIMEOUT_S = VICTIMS_END_S + 15
 CHOOSE = {"preemption": {"choose": True}}
-
-
-@dataclass
-class PreemptingCluster(FakeCluster):
-    """Jobs of QOS `high` may preempt those of QOS `low`. It preempts only on command."""
-
-    preemption_options: PreemptionOptions | None = None
-    mode: str = "requeue"
-    ending_s: int = 0
-    """How long a stopped job holds its nodes."""
-    ending: dict[int, int] = field(default_factory=dict)
-    leaver: PreemptorsLeftToSlurm = field(default_factory=PreemptorsLeftToSlurm)
-
-    def read(self):
-        for id, until_s in list(self.ending.items()):
-            if self.now_s >= until_s:
-                self._stop(id)
-        records = [
-            {"id": id, "state": "COMPLETING" if id in self.ending else "RUNNING", "qos": fake.job.qos,
-             "partition": "main", "comment": ""}
-            for id, fake in self.jobs.items() if fake.running
-        ]  # fmt: skip
-        qos = {name: Qos(name) for name in ("high", "low")}
-        rules = PreemptionRules("qos", self.mode, {"high": frozenset({"low"})})
-        snapshot = SitePolicySnapshot(site=SiteLimitPolicy(qos=qos), preemption=rules)
-        return self.leaver.leave(super().read(), records, snapshot, self.preemption_options)
-
-    def preempt(self, victims):
-        return self._batch("preempt", [each.job_id for each in victims], [partial(self.stop_one, v) for v in victims])
-
-    def stop_one(self, victim: Victim) -> Outcome:
-        fake = self.jobs.get(victim.job_id)
-        if fake is None or not fake.running or fake.start_s != victim.start_s or victim.job_id in self.ending:
-            return Outcome(victim.job_id, "refused", "does not run")
-        self.ending[victim.job_id] = self.now_s + self.ending_s
-        if not self.ending_s:
-            self._stop(victim.job_id)
-        return Outcome(victim.job_id, "done")
-
-    def _stop(self, id):
-        del self.ending[id]
-        self.end(id) if self.mode == "cancel" else self.requeue(id)
 
 
 @pytest.fixture
