@@ -328,7 +328,8 @@ def status(config: Config = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """Show the bridge's mode, last cycle, jobs by state, and latest events.
 
     --json prints an object: configured_mode, paused, beginning, last_good_cycle_ago_s, mode, transport, last_round,
-    journal, ledger (jobs by state), held, put_off, left, events, unreadable. Unknown values are null.
+    journal, ledger (jobs by state), held, put_off, left, preemption (if the bridge chooses victims), events,
+    unreadable. Unknown values are null.
     """
     from cpsched_bridge.program import json_output, terminal_views
     from cpsched_bridge.store import state_paths
@@ -480,7 +481,7 @@ def doctor(
     --json prints a list of objects: name, ok, detail, mend (the fix), required, may_come (may pass later), mode.
     """
     from cpsched_bridge.cycle.mode_and_readiness import select_checks
-    from cpsched_bridge.program import bootstrap, json_output, terminal_views
+    from cpsched_bridge.program import bootstrap, json_output, preemption_status, terminal_views
 
     settings = _load_settings_and_warn(config)
     ready = bootstrap.prepare_policy(settings, str(config))
@@ -490,6 +491,7 @@ def doctor(
             *select_checks(bootstrap.wait_for_checks(backend, partial(print_message, "note")), settings.mode),
             ready.in_force.check(),
             *bootstrap.check_other_leader(backend, settings, str(config)),
+            *preemption_status.check_victim_choice(settings),
             *([] if accounting is None else bootstrap.check_accounting(backend, accounting)),
         ]
         print_json(list(map(json_output.check_to_json, checks))) if as_json else terminal_views.print_checks(checks)

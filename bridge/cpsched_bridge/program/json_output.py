@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cpsched.model import Job, Placement
 from cpsched_bridge.errors import BridgeError, UnknownJob
 from cpsched_bridge.ports import Check
+from cpsched_bridge.program.preemption_status import read_preemption_status
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.boost_ledger import BoostLedger
@@ -242,12 +243,14 @@ def collect_status(settings: Settings) -> Values:
         "paused": state_paths.pause_file(settings).read_reason() or None,
         "beginning": None if begun is None else {"doing": begun[0], "ago_s": begun[1]},
         "last_good_cycle_ago_s": None,
-        **dict.fromkeys(("mode", "transport", "last_round", "journal", "ledger", "held", "put_off", "left", "events")),
+        **dict.fromkeys(
+            ("mode", "transport", "last_round", "journal", "ledger", "held", "put_off", "left", "preemption", "events")
+        ),
         "unreadable": [],
     }
     with contextlib.suppress(OSError):
         found["last_good_cycle_ago_s"] = state_paths.heartbeat_age_s(settings)
-    for part in (_read_ledger_status, _read_journal_status):
+    for part in (_read_ledger_status, _read_preemption_status, _read_journal_status):
         try:
             found |= part(settings)
         except BridgeError as error:
@@ -259,6 +262,11 @@ def _read_ledger_status(settings: Settings) -> Values:
     with state_paths.open_ledger(settings, read_only=True) as ledger:
         counts = {state: count for state, count in ledger.counts_by_state().items() if count}
     return {"ledger": counts, "held": sum(counts.get(state, 0) for state in MANAGED_STATES)}
+
+
+def _read_preemption_status(settings: Settings) -> Values:
+    status = read_preemption_status(settings)
+    return {"preemption": None if status is None else asdict(status)}
 
 
 def _read_journal_status(settings: Settings) -> Values:

@@ -18,6 +18,7 @@ from cpsched_bridge.effective_config import EffectiveConfig, to_yaml
 from cpsched_bridge.ports import UNKNOWN_NODES, Check
 from cpsched_bridge.program import json_output
 from cpsched_bridge.program.json_output import RecordedJobFacts, Values, find_job_facts
+from cpsched_bridge.program.preemption_status import PreemptionStatus
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
 from cpsched_bridge.store.forecast_state_file import read_forecast_state
@@ -300,6 +301,8 @@ def print_status(settings: Settings) -> bool:
     if found["ledger"] is not None:
         out.print("ledger: " + (", ".join(f"{count} {state}" for state, count in found["ledger"].items()) or "empty"))
         out.print(f"held by the bridge: {found['held']}")
+    if found["preemption"] is not None:
+        out.print(f"choice of victims: {PreemptionStatus(**found['preemption'])}")
     if found["put_off"] is not None:
         jobs, users = found["put_off"].values()
         if jobs:

@@ -84,7 +84,9 @@ def run_policy_checks(
             check_unmanaged_jobs(records),
         ]
         if policy_snapshot.preemption is not None:
-            found.append(check_preempt_modes(policy_snapshot.preemption, failures))
+            found.append(
+                check_preempt_modes(policy_snapshot.preemption, failures, policy_snapshot.victim_order is not None)
+            )
     return [dataclasses.replace(check, fix="") if check.ok else check for check in found]
 
 
@@ -294,8 +296,11 @@ def check_preemption(config: Mapping[str, Any], reads_policy: bool = True) -> Ch
     return Check("preemption", ok, f"{kind or 'none'}, mode {mode}", remedy, mode="control")
 
 
-def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> Check:
-    """Check that preempted jobs are not suspended, and that the QOS could be read."""
+def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str], may_choose: bool = True) -> Check:
+    """Check that no QOS or partition suspends preempted jobs, and that the preempting QOS could be read.
+
+    `may_choose`: whether the site's `PreemptParameters` allow `preemption.choose`.
+    """
     suspended = sorted(name for name in rules.classes if rules.preemptors_of(name) and rules.mode_of(name) == "suspend")
     if suspended:
         detail = f"{rules.kind} {abbreviate(suspended, MAX_LISTED_ITEMS)}: PreemptMode=SUSPEND"
@@ -307,7 +312,8 @@ def check_preempt_modes(rules: PreemptionRules, failures: Mapping[str, str]) -> 
     return Check(
         "preempted jobs",
         True,
-        f"requeued or cancelled by Slurm: {abbreviate(names, MAX_LISTED_ITEMS) or 'none'}",
+        f"requeued or cancelled by Slurm: {abbreviate(names, MAX_LISTED_ITEMS) or 'none'}"
+        + ("" if may_choose else "; preemption.choose has no effect with these PreemptParameters"),
         mode="control",
     )
 

@@ -399,3 +399,9 @@ def test_which_jobs_give_way_and_how(rules: PreemptionRules, failures: dict[str,
     check = check_preempt_modes(rules, failures)
     assert (check.ok, check.detail) == (ok, detail)
     assert check.mode == "control"
+
+
+def test_doctor_reports_that_preempt_parameters_forbid_choosing() -> None:
+    check = check_preempt_modes(RULES, {}, may_choose=False)
+    assert check.ok
+    assert check.detail.endswith("low; preemption.choose has no effect with these PreemptParameters")

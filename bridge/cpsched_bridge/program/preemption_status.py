@@ -1,0 +1,61 @@
+"""Summarize the bridge's choice of victims for `cpsched status` and `cpsched doctor`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from cpsched.formatting import format_cluster_time, format_count
+from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S
+from cpsched_bridge.errors import CorruptFile
+from cpsched_bridge.ports import Check
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from cpsched_bridge.store.state_paths import preemption_ledger_path
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionStatus:
+    """The preemptions that the bridge decided in the last hour, and the jobs that it chose to stop."""
+
+    preemptions: int
+    victims: int
+    paused_until_s: int | None
+    """Cluster time until which the bridge chooses no victims after an ineffective preemption; None if not paused."""
+
+    def __str__(self) -> str:
+        what = (
+            f"{format_count(self.preemptions, 'preemption')}, {format_count(self.victims, 'victim')} in the last hour"
+        )
+        paused = f"; paused until {format_cluster_time(self.paused_until_s)}" if self.paused_until_s is not None else ""
+        return f"on; {what}{paused}"
+
+
+def read_preemption_status(settings: Settings, now_s: int | None = None) -> PreemptionStatus | None:
+    """Return the status at cluster time `now_s`, by default this host's time; None if the bridge chooses no victims.
+
+    Raise `CorruptFile` if the ledger cannot be read.
+    """
+    if settings.mode != "control" or not settings.preemption.choose:
+        return None
+    now_s = int(time.time()) if now_s is None else now_s
+    ledger = PreemptionLedger(preemption_ledger_path(settings), read_only=True)
+    if ledger.unreported_events:
+        raise CorruptFile(ledger.unreported_events[0].detail)
+    recent = [each for each in ledger.entries if each.since_s >= now_s - HOUR_S]
+    last_s = ledger.last_end_s("ineffective")
+    until_s = last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
+    return PreemptionStatus(len(recent), sum(len(each.what.victims) for each in recent), until_s)
+
+
+def check_victim_choice(settings: Settings) -> list[Check]:
+    """Return a check that choosing victims is not paused; no check if the bridge chooses no victims."""
+    try:
+        status = read_preemption_status(settings)
+    except CorruptFile as error:
+        return [Check("victim choice", False, str(error), "restart the bridge, which moves the file aside", False)]
+    if status is None:
+        return []
+    ok = status.paused_until_s is None
+    fix = "" if ok else "see `cpsched events --kind preemption_ineffective`; Slurm preempts meanwhile"
+    return [Check("victim choice", ok, str(status), fix, required=False)]

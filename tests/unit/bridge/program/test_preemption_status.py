@@ -1,0 +1,78 @@
+"""What `cpsched status` and `cpsched doctor` show of the bridge's choice of victims."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S
+from cpsched_bridge.errors import CorruptFile
+from cpsched_bridge.ports import PreemptionUnderWay, Victim
+from cpsched_bridge.program import json_output, terminal_views
+from cpsched_bridge.program.preemption_status import PreemptionStatus, check_victim_choice, read_preemption_status
+from cpsched_bridge.settings import Settings
+from cpsched_bridge.store.preemption_ledger import PreemptionLedger
+from tests.bridges import a_bridge
+from tests.fakes import FakeCluster
+
+NOW_S = 1_000_000_000
+
+
+def configured(tmp_path, **facts):
+    return Settings.model_validate({"mode": "control", "state_dir": tmp_path, "preemption": {"choose": True}, **facts})
+
+
+def record(tmp_path, at_s, victims, ineffective_s=None):
+    """Record a preemption, which possibly had no effect."""
+    book, what = PreemptionLedger(tmp_path / "preemptions.sqlite"), tuple(Victim(id, 1, "requeue") for id in victims)
+    book.record_intended([(PreemptionUnderWay(9, (("n1", 1),), what), "eve")], at_s)
+    if ineffective_s is not None:
+        book.close_entry(book.open[9], "ineffective", ineffective_s)
+    book.close()
+
+
+@pytest.mark.parametrize("facts", [{"preemption": {"choose": False}}, {"mode": "shadow"}, {"mode": "advise"}])
+def test_no_status_unless_bridge_chooses(tmp_path, facts):
+    assert read_preemption_status(configured(tmp_path, **facts)) is None
+    assert check_victim_choice(configured(tmp_path, **facts)) == []
+
+
+def test_counts_last_hour_and_shows_pause(tmp_path):
+    settings = configured(tmp_path)
+    assert read_preemption_status(settings, NOW_S) == PreemptionStatus(0, 0, None)
+    assert not (tmp_path / "preemptions.sqlite").exists()
+    record(tmp_path, NOW_S - HOUR_S - 1, [1, 2, 3], NOW_S - HOUR_S)
+    record(tmp_path, NOW_S - HOUR_S, [1, 2], NOW_S - 9)
+    record(tmp_path, NOW_S - 5, [3])
+    assert read_preemption_status(settings, NOW_S) == PreemptionStatus(2, 3, NOW_S - 9 + PAUSE_S)
+    assert read_preemption_status(settings, NOW_S - 9 + PAUSE_S) == PreemptionStatus(1, 1, None)
+
+
+def test_status_and_doctor_show_pause(tmp_path, capsys):
+    now_s = int(time.time())
+    bridge = a_bridge(tmp_path, FakeCluster(), preemption={"choose": True})
+    (check,) = check_victim_choice(bridge.settings)
+    assert (check.ok, check.detail) == (True, "on; 0 preemptions, 0 victims in the last hour")
+    record(tmp_path, now_s, [1, 2], now_s)
+    terminal_views.print_status(bridge.settings)
+    assert "choice of victims: on; 1 preemption, 2 victims in the last hour; paused until " in capsys.readouterr().out
+    assert json_output.collect_status(bridge.settings)["preemption"] == {
+        "preemptions": 1,
+        "victims": 2,
+        "paused_until_s": now_s + PAUSE_S,
+    }
+    (check,) = check_victim_choice(bridge.settings)
+    assert (check.ok, check.required) == (False, False)
+
+
+def test_unreadable_ledger_is_reported(tmp_path):
+    settings = configured(tmp_path)
+    (tmp_path / "preemptions.sqlite").write_bytes(b"no database at all")
+    with pytest.raises(CorruptFile, match=r"preemptions\.sqlite"):
+        read_preemption_status(settings)
+    assert not check_victim_choice(settings)[0].ok
+    found = json_output.collect_status(settings)
+    assert found["preemption"] is None
+    assert any("preemptions.sqlite" in line for line in found["unreadable"])
+    assert (tmp_path / "preemptions.sqlite").read_bytes() == b"no database at all"
