@@ -6,13 +6,13 @@ defines the rule once. It is compiled in the simulator and plain Python here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cpsched.kernels import fit_rules
-from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, Snapshot
+from cpsched.model import EXCLUSIVE, Cluster, Decision, IntArray, Placement, Request, RunningJob, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,16 @@ def placed_amounts(request: Request, placement: Placement, capacity: IntArray) -
     return nodes, capacity[nodes] if request.exclusive else units[:, None] * np.array(request.per_unit, np.int64)
 
 
+def stack_placed_amounts(jobs: Sequence[RunningJob], capacity: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return `placed_amounts` of all jobs as arrays [K], [K] and [K, R]: position in `jobs`, node, and amounts."""
+    owner = np.repeat(np.arange(len(jobs)), [len(each.placement) for each in jobs])
+    places = np.array([place for each in jobs for place in each.placement], np.int64).reshape(-1, 2)
+    per_unit = np.array([each.job.request.per_unit for each in jobs], np.int64).reshape(len(jobs), -1)
+    whole = np.array([each.job.request.exclusive for each in jobs], bool)[owner, None]
+    nodes, units = places.T
+    return owner, nodes, np.where(whole, capacity[nodes], units[:, None] * per_unit[owner])
+
+
 def amounts_used(request: Request, placement: Placement, capacity: np.ndarray) -> dict[int, np.ndarray]:
     """Return the amounts [R] that `request` takes on each node of `placement`: the whole node if exclusive."""
     return {
@@ -262,6 +272,18 @@ class FreeAmounts:
         """Add the amounts of a job that stops."""
         nodes, amounts = placed_amounts(request, placement, self.cluster.capacity)
         self.free[nodes] += amounts
+
+    def release_all(self, jobs: Sequence[RunningJob]) -> None:
+        """Add the amounts of all these jobs, which stop."""
+        if jobs:
+            _, nodes, amounts = stack_placed_amounts(jobs, self.cluster.capacity)
+            np.add.at(self.free, nodes, amounts)
+
+    def take_all(self, jobs: Sequence[RunningJob]) -> None:
+        """Subtract the amounts of all these jobs, which start."""
+        if jobs:
+            _, nodes, amounts = stack_placed_amounts(jobs, self.cluster.capacity)
+            np.subtract.at(self.free, nodes, amounts)
 
     def take(self, request: Request, placement: Placement) -> None:
         """Subtract the amounts of a job that starts."""

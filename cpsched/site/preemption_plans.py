@@ -56,8 +56,7 @@ def plan_preemption(
 def _place_without(amounts: FreeAmounts, request: Request, stopped: Sequence[RunningJob]) -> Placement:
     """Return a request's placement after jobs stop, which is empty if it does not fit."""
     without = amounts.copy()
-    for each in stopped:
-        without.release(each.job.request, each.placement)
+    without.release_all(stopped)
     return without.place(request)
 
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from cpsched.feasibility import FreeAmounts, placed_amounts, units_on_nodes
+from cpsched.feasibility import FreeAmounts, stack_placed_amounts, units_on_nodes
 from cpsched.model import Request, RunningJob
 
 FloatArray = npt.NDArray[np.float64]
@@ -221,15 +221,9 @@ def _gains(amounts: FreeAmounts, request: Request, candidates: Sequence[Preempti
     Otherwise, a job's gain on a node is the room that it frees in one resource, at most the room that all jobs free.
     """
     cluster, without = amounts.cluster, amounts.copy()
-    placements = [each.running.placement for each in candidates]
-    for each in candidates:
-        without.release(each.running.job.request, each.running.placement)
+    owner, node, freed = stack_placed_amounts([each.running for each in candidates], cluster.capacity)
+    np.add.at(without.free, node, freed)
     room, most = amounts.room(request), without.room(request)
-    owner = np.repeat(np.arange(len(candidates)), [len(each) for each in placements])
-    node = np.array([node for each in placements for node, _ in each], np.int64)
-    freed = np.concatenate(
-        [placed_amounts(each.running.job.request, each.running.placement, cluster.capacity)[1] for each in candidates]
-    )
     useful = most[node] > room[node]
     owner, node, freed = owner[useful], node[useful], freed[useful]
     is_needed = units_on_nodes(request, cluster, without.free[node] - freed, node) == room[node]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cpsched.errors import InvalidValue
-from cpsched.feasibility import free_units_by_node, units_on_empty_cluster, verify, why_infeasible
+from cpsched.feasibility import FreeAmounts, free_units_by_node, units_on_empty_cluster, verify, why_infeasible
 from cpsched.model import Cluster, Decision, Effort, PowerCap, Request, Starts
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.compiled_fit import is_feasible
@@ -261,3 +261,22 @@ def test_rejected_start_takes_nothing_from_later_ones(units):
     decided = decision({0: ((0, units),), 1: ((0, 1),)})
     assert rules(decided, snapshot) == ["the number of placed units differs from the 2 requested"]
     assert not is_feasible(decided, snapshot), "the first start is the one at fault"
+
+
+def test_releases_and_takes_many_jobs_like_each_alone():
+    """Two jobs share a node, one has several nodes, and one takes whole nodes."""
+    cluster = a_cluster(nodes=4, cores=8, memory=100)
+    running = [
+        a_running(a_job(1, 2, (1, 7)), ((0, 2),)),
+        a_running(a_job(2, 3, (2, 5)), ((0, 1), (1, 2))),
+        a_running(a_job(3, 1, (3, 0), exclusive=True), ((2, 1),)),
+    ]
+    together, alone = (FreeAmounts(cluster, np.zeros_like(cluster.capacity)) for _ in range(2))
+    together.release_all(running)
+    for each in running:
+        alone.release(each.job.request, each.placement)
+    assert together.free.tolist() == alone.free.tolist() == [[4, 19], [4, 10], [8, 100], [0, 0]]
+    together.take_all(running)
+    assert not together.free.any()
+    together.release_all([])
+    assert not together.free.any()

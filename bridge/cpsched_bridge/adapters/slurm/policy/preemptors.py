@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
 from cpsched.feasibility import FreeAmounts
-from cpsched.model import PendingCode, PendingReason, Placement, RunningJob
+from cpsched.model import Cluster, PendingCode, PendingReason, Placement, Request, RunningJob
 from cpsched.parsing.checkpoints import last_checkpoint_s
 from cpsched.site.admission import first_exceeded_limit
 from cpsched.site.preemption import PreemptionRules, PreemptMode
@@ -47,11 +48,19 @@ This covers grace times and a cycle of Slurm's backfill. After that, Slurm proba
 """
 
 
+_GET_REQUEST_FIELDS = attrgetter(*(field.name for field in dataclasses.fields(Request)))
+"""Getter of a request's fields, whose tuple is hashed and compared more than twice as fast as the request."""
+_EndangeredJob = tuple[RunningJob, int | None, tuple[str, ...], Record]
+"""A running job that Slurm may preempt: job, last checkpoint, the classes whose jobs may stop it, and its record."""
+
+
 @dataclass(slots=True)
 class PreemptorsLeftToSlurm:
     """The jobs left to Slurm because they may preempt, and when each was first left."""
 
     _since_s: dict[int, int] = field(default_factory=dict)
+    _marked: dict[int, tuple[PendingJob, PendingJob]] = field(default_factory=dict)
+    """The jobs that may preempt, as read and as observed. An unchanged job remains the same object."""
 
     def leave(
         self,
@@ -64,16 +73,20 @@ class PreemptorsLeftToSlurm:
         rules = policy_snapshot.preemption
         if rules is None:
             return seen
-        victims = {name: rules.victims_of(name) for name in {rules.class_of(each.job) for each in seen.pending}}
+        classes = [rules.class_of(each.job) for each in seen.pending]
+        victims = {name: rules.victims_of(name) for name in set(classes)}
+        able = [each for each, name in zip(seen.pending, classes, strict=True) if victims[name]]
+        endangered = list(_list_preemptor_classes(seen, records, rules))
         preemptible = _find_preemptible_jobs(seen, records, policy_snapshot, rules)
         chooser = None
         if options is not None and policy_snapshot.victim_order is not None:
-            pool = _VictimPool.build(seen, records, policy_snapshot, rules, policy_snapshot.victim_order)
+            pool = _VictimPool.build(seen, endangered, policy_snapshot, rules, policy_snapshot.victim_order)
             chooser = _PreemptionOffers(seen, options, pool)
-        found = _PreemptorSearch(seen, rules, victims, preemptible, self._since_s, chooser)
+        found = _PreemptorSearch(seen, rules, victims, able, preemptible, self._since_s, chooser)
         left = {each.job.id: each for each in found.search()}
         self._since_s = {number: self._since_s.get(number, seen.now_s) for number in left}
-        endangered = list(_list_preemptor_classes(seen, records, rules))
+        self._marked = {each.job.id: self._mark_may_preempt(each) for each in able if each.job.id not in left}
+        marked = {number: after for number, (_, after) in self._marked.items()}
         trial = FreeAmounts(seen.cluster, seen.free)
         if chooser is not None:
             chooser.reserve(trial)
@@ -83,16 +96,19 @@ class PreemptorsLeftToSlurm:
         return dataclasses.replace(
             seen,
             free=np.maximum(trial.free, 0),
-            pending=tuple(
-                dataclasses.replace(each, may_preempt=True) if victims[rules.class_of(each.job)] else each
-                for each in seen.pending
-                if each.job.id not in left
-            ),
+            pending=tuple([marked.get(each.job.id, each) for each in seen.pending if each.job.id not in left]),
             left=(*seen.left, *(_make_unmanaged_job(each, rules, victims) for each in left.values())),
-            preemptors={job.job.id: describe_classes(rules, names) for job, _, names in endangered},
-            checkpoints={job.job.id: at_s for job, at_s, _ in endangered if at_s is not None},
+            preemptors={job.job.id: describe_classes(rules, names) for job, _, names, _ in endangered},
+            checkpoints={job.job.id: at_s for job, at_s, _, _ in endangered if at_s is not None},
             preemptions=tuple(chooser.offers) if chooser is not None else (),
         )
+
+    def _mark_may_preempt(self, pending: PendingJob) -> tuple[PendingJob, PendingJob]:
+        """Return the job as read, and as observed."""
+        before = self._marked.get(pending.job.id)
+        if before is not None and before[0] is pending:
+            return before
+        return pending, dataclasses.replace(pending, may_preempt=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +127,7 @@ class _VictimPool:
     def build(
         cls,
         seen: Observation,
-        records: Sequence[Record],
+        endangered: Sequence[_EndangeredJob],
         policy_snapshot: SitePolicySnapshot,
         rules: PreemptionRules,
         order: VictimOrder,
@@ -119,10 +135,9 @@ class _VictimPool:
         """Return the pool of all running jobs that may be preempted."""
         prices, ranks = dict[int, PreemptibleJob](), dict[int, int]()
         modes, spared = dict[int, VictimMode](), set[int]()
-        known, by_qos = slurm_job_ids.index_running_records(records), rules.kind == "qos"
-        qos, partitions = policy_snapshot.site.qos, policy_snapshot.partitions
-        for running, checkpoint_s, _ in _list_preemptor_classes(seen, records, rules):
-            number, record = running.job.id, known[running.job.id]
+        by_qos, qos, partitions = rules.kind == "qos", policy_snapshot.site.qos, policy_snapshot.partitions
+        for running, checkpoint_s, _, record in endangered:
+            number = running.job.id
             name = rules.class_named(record["qos"] or "", record["partition"] or "")
             if by_qos:
                 grace_s, ranks[number] = (qos[name].grace_s, qos[name].priority) if name in qos else (0, 0)
@@ -170,9 +185,7 @@ class _PreemptionOffers:
     def offer_new(
         self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
     ) -> PreemptionPlan | None:
-        """Offer and return the cheapest preemption for a held job, or return None."""
-        if pending.hold is Hold.NONE:
-            return None
+        """Offer the cheapest preemption of these jobs for a held job, and return it; None if there is none."""
         jobs = sorted(stopped, key=lambda each: (each.job.submit_s, each.job.id))
         plan = plan_preemption(
             trial,
@@ -198,6 +211,47 @@ class _PreemptionOffers:
                 trial.take(each.pending.job.request, each.placement)
 
 
+class _VictimRoom:
+    """The amounts that the running jobs of each class free if they end, without those given to a start already."""
+
+    def __init__(
+        self, cluster: Cluster, preemptible: Mapping[str, Sequence[RunningJob]], given: Collection[int]
+    ) -> None:
+        self.given = set(given)
+        self._cluster = cluster
+        self._classes = {job.job.id: name for name, jobs in preemptible.items() for job in jobs}
+        self._on_node: dict[int, list[RunningJob]] = {}
+        self._freed: dict[str, FreeAmounts] = {}
+        for name, jobs in preemptible.items():
+            for job in jobs:
+                for node, _ in job.placement:
+                    self._on_node.setdefault(node, []).append(job)
+            self._freed[name] = FreeAmounts(cluster, np.zeros_like(cluster.capacity))
+            self._freed[name].release_all([job for job in jobs if job.job.id not in self.given])
+
+    def add_to(self, amounts: FreeAmounts, names: Sequence[str]) -> FreeAmounts:
+        """Return the free amounts after all jobs of these classes have ended."""
+        without = amounts.copy()
+        for name in names:
+            if name in self._freed:
+                without.free += self._freed[name].free
+        return without
+
+    def list_victims_on(self, node: int, names: Sequence[str]) -> list[RunningJob]:
+        """Return the jobs of these classes on a node."""
+        return [job for job in self._on_node.get(node, ()) if self._classes[job.job.id] in names]
+
+    def give(self, victims: Sequence[RunningJob]) -> None:
+        """Give jobs to a start, so that they make room for no other."""
+        new = dict[str, list[RunningJob]]()
+        for job in victims:
+            if job.job.id not in self.given:
+                self.given.add(job.job.id)
+                new.setdefault(self._classes[job.job.id], []).append(job)
+        for name, jobs in new.items():
+            self._freed[name].take_all(jobs)
+
+
 @dataclass(slots=True)
 class _PreemptorSearch:
     """A search for the jobs to leave to Slurm."""
@@ -206,6 +260,8 @@ class _PreemptorSearch:
     rules: PreemptionRules
     victims: Mapping[str, Sequence[str]]
     """The classes whose jobs each class may preempt."""
+    able: Sequence[PendingJob]
+    """The jobs whose class may preempt."""
     preemptible: Mapping[str, Sequence[RunningJob]]
     """The running jobs that Slurm may stop now, by class."""
     before: Collection[int]
@@ -215,52 +271,73 @@ class _PreemptorSearch:
     """Placements of the jobs to leave to Slurm, by job number."""
 
     def search(self) -> Iterator[PendingJob]:
-        """Yield the jobs to leave; higher tiers and priorities take capacity first."""
-        trial, given = FreeAmounts(self.seen.cluster, self.seen.free), set[int]()
-        order = sorted(self.seen.pending, key=lambda each: (-each.job.tier, -each.job.priority))
-        under_way = set[int]()
-        if self.chooser is not None:
-            able = [each for each in order if not self._is_limited(each)]
-            under_way = {
-                each.job.id for each in able if self.chooser.offer_under_way(each, self._list_victims(each), trial)
-            }
-            given |= {victim.job_id for offer in self.chooser.offers for victim in offer.victims}
-        for each in order:
+        """Yield the jobs to leave, by tier and priority. Each takes the capacity that it needs from the later ones.
+
+        Capacity only shrinks during the search, so a request that did not fit is not tried again.
+        """
+        trial = FreeAmounts(self.seen.cluster, self.seen.free)
+        hopeless = set[tuple[object, ...]]()
+        under_way = self._offer_preemptions_under_way(trial)
+        given = {victim.job_id for offer in (self.chooser.offers if self.chooser else ()) for victim in offer.victims}
+        room = _VictimRoom(self.seen.cluster, self.preemptible, given)
+        for each in sorted(self.able, key=_rank):
             if each.job.id in under_way:
                 continue
-            victims = self.victims[self.rules.class_of(each.job)]
-            if not victims or each.pinned or each.job.ineligible is not None or each.hold in (Hold.USER, Hold.CLUSTER):
+            if each.pinned or each.job.ineligible is not None or each.hold in (Hold.USER, Hold.CLUSTER):
                 continue
+            request = each.job.request
+            kind = self.rules.class_of(each.job), *_GET_REQUEST_FIELDS(request)
             stays = each.hold is Hold.NONE and each.job.id in self.before
-            if self._is_limited(each):
+            if kind in hopeless or self._is_limited(each):
                 if stays:
                     yield each
                 continue
-            placement = trial.place(each.job.request)
+            placement = trial.place(request)
             if placement and not stays:
-                trial.take(each.job.request, placement)
+                trial.take(request, placement)
                 continue
-            if not placement:
-                stopped = [job for job in self._list_victims(each) if job.job.id not in given]
-                without = trial.copy()
-                for job in stopped:
-                    without.release(job.job.request, job.placement)
-                if placement := without.place(each.job.request):
-                    plan = self.chooser.offer_new(each, stopped, trial) if self.chooser is not None else None
-                    if plan is not None:
-                        placement, stopped = plan.placement, list(plan.victims)
-                    nodes = {node for node, _ in placement}
-                    given |= {job.job.id for job in stopped if not nodes.isdisjoint(node for node, _ in job.placement)}
-            if placement:
+            if placement := placement or self._place_with_victims(each, trial, room):
                 self.placements[each.job.id] = placement
-                trial.take(each.job.request, placement)
+                trial.take(request, placement)
+            else:
+                hopeless.add(kind)
             if placement or stays:
                 yield each
 
+    def _offer_preemptions_under_way(self, trial: FreeAmounts) -> set[int]:
+        """Offer the preemptions under way, and return the ids of those whose jobs are still held."""
+        if self.chooser is None or not self.chooser.options.under_way:
+            return set()
+        decided = [each for each in self.seen.pending if each.job.id in self.chooser.options.under_way]
+        return {
+            each.job.id
+            for each in sorted(decided, key=_rank)
+            if not self._is_limited(each) and self.chooser.offer_under_way(each, self._list_victims(each), trial)
+        }
+
+    def _place_with_victims(self, pending: PendingJob, trial: FreeAmounts, room: _VictimRoom) -> Placement:
+        """Return the placement of a job after its victims have ended, empty if it does not fit. Give it the victims."""
+        names = self._victims_of(pending)
+        placement = room.add_to(trial, names).place(pending.job.request)
+        if not placement:
+            return ()
+        plan = None
+        if self.chooser is not None and pending.hold is not Hold.NONE:
+            stopped = [job for job in self._list_victims(pending) if job.job.id not in room.given]
+            plan = self.chooser.offer_new(pending, stopped, trial)
+        if plan is None:
+            room.give([job for node, _ in placement for job in room.list_victims_on(node, names)])
+            return placement
+        room.give(plan.victims)
+        return plan.placement
+
+    def _victims_of(self, pending: PendingJob) -> Sequence[str]:
+        """Return the classes whose jobs a job may preempt."""
+        return self.victims[self.rules.class_of(pending.job)]
+
     def _list_victims(self, pending: PendingJob) -> list[RunningJob]:
         """Return the running jobs that Slurm may stop now for a job."""
-        victims = self.victims[self.rules.class_of(pending.job)]
-        return [job for name in victims for job in self.preemptible.get(name, ())]
+        return [job for name in self._victims_of(pending) for job in self.preemptible.get(name, ())]
 
     def _is_limited(self, pending: PendingJob) -> bool:
         """Return whether one of the site's limits blocks the job."""
@@ -269,6 +346,10 @@ class _PreemptorSearch:
         if limits is None or standing is None:
             return False
         return bool(standing.barred or first_exceeded_limit(standing, limits.used))
+
+
+def _rank(pending: PendingJob) -> tuple[int, int]:
+    return -pending.job.tier, -pending.job.priority
 
 
 def _find_preemptible_jobs(
@@ -289,8 +370,8 @@ def _find_preemptible_jobs(
 
 def _list_preemptor_classes(
     seen: Observation, records: Sequence[Record], rules: PreemptionRules
-) -> Iterator[tuple[RunningJob, int | None, tuple[str, ...]]]:
-    """Yield each preemptible job, its last checkpoint, and its preemptors' classes."""
+) -> Iterator[_EndangeredJob]:
+    """Yield the running jobs that Slurm may preempt."""
     known, classes = slurm_job_ids.index_running_records(records), dict[str, tuple[str, ...]]()
     for running in seen.running:
         if (record := known.get(running.job.id)) is None:
@@ -299,7 +380,8 @@ def _list_preemptor_classes(
         if name not in classes:
             classes[name] = rules.preemptors_of(name)
         if classes[name]:
-            yield running, last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s), classes[name]
+            checkpoint_s = last_checkpoint_s(record["comment"] or "", running.start_s, seen.now_s)
+            yield running, checkpoint_s, classes[name], record
 
 
 def _mode_of(record: Record, mode: PreemptMode) -> PreemptMode | None:

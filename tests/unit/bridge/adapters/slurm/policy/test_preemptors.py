@@ -120,6 +120,15 @@ def test_what_the_bridge_may_not_release_or_is_starting_stays(pending: PendingJo
     assert seen.pending[0].may_preempt
 
 
+def test_unchanged_job_that_may_preempt_remains_the_same_object() -> None:
+    """The other steps do not process an unchanged job again."""
+    keeper, seen = PreemptorsLeftToSlurm(), observation(waiting(1, 1))
+    first, again = leave(seen, to=keeper).pending[0], leave(seen, to=keeper).pending[0]
+    assert first is again
+    changed = replace(seen, pending=(waiting(1, 1, label="renamed"),))
+    assert leave(changed, to=keeper).pending[0].label == "renamed"
+
+
 def test_a_job_at_its_limit_is_not_left() -> None:
     seen = observation(waiting(1, 2), waiting(2, 2))
     limits = PendingJobLimitsAndUsage({1: ApplicableJobLimits(barred="MaxJobs")}, ())
