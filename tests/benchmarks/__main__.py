@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SUITES = ("lists", "lookahead", "cold", "journal", "isolation", "forecasts")
+SUITES = ("lists", "lookahead", "preemption", "cold", "journal", "apart")
 
 
 def run(names: list[str]) -> int:
