@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SUITES = ("lists", "lookahead", "preemption", "cold", "journal", "apart")
+SUITES = ("lists", "lookahead", "preemption", "cold", "journal", "isolation", "forecasts")
 
 
 def run(names: list[str]) -> int:
