@@ -10,7 +10,7 @@ from cpsched.formatting import format_count
 from cpsched_bridge.cycle.booster import remove_all_boosts
 from cpsched_bridge.cycle.leader_election import RELEASE_NOTICE, RENEWALS_PER_LEASE
 from cpsched_bridge.cycle.release_jobs import HarmlessDiskProblem, release_all_jobs
-from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, NoLedger, SettingsError
+from cpsched_bridge.errors import AlreadyRunning, BackendError, JobsStillHeld, ReleasedWithoutLedger, SettingsError
 from cpsched_bridge.ports import Backend, Lease, SupportsBoost
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Settings
@@ -31,7 +31,7 @@ def release_all(
     """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
 
     - Without evidence of a bridge, or without access to the state directory, raise `SettingsError`. With `force`,
-      release the jobs that are the bridge's according to the cluster's records, then raise `NoLedger`: a mistyped path
+      release the jobs that are the bridge's according to the cluster's records, then raise `ReleasedWithoutLedger`: a mistyped path
       must not look like success.
     - If the ledger is damaged or missing, release the jobs that the cluster's records show, and report this.
     - With `if_stale_s`, do nothing if the heartbeat is at most that old, or at most that far in the future. A heartbeat
@@ -59,7 +59,7 @@ def release_all(
         if lock is not None:
             lock.release()
     if unused is not None:
-        raise NoLedger(f"{words}; but {unused}")
+        raise ReleasedWithoutLedger(f"{words}; but {unused}")
     return words
 
 
