@@ -1,4 +1,4 @@
-"""Release held jobs to the cluster's own scheduler, with or without a running bridge (`cpsched release-all`)."""
+"""Release held jobs to the cluster's own scheduler, with or without a bridge (`cpsched release-all`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.process_files import InstanceLock
 
 LEASE_MARGIN_S = 3.0
-"""Seconds allowed for one cycle of the other bridge, in addition to the time between renewals of its lease."""
+"""Seconds allowed for one cycle of another bridge, in addition to the time between lease renewals."""
 HEARTBEAT_WATCH_S = 10.0
 """Seconds for which a stale heartbeat is watched for changes, as in the dead-man script."""
 
@@ -28,12 +28,12 @@ HEARTBEAT_WATCH_S = 10.0
 def release_all(
     settings: Settings, where: str, if_stale_s: float | None, force: bool, confirm_s: float = HEARTBEAT_WATCH_S
 ) -> str:
-    """Release every held job. Return the text to print. Raise `JobsStillHeld` if jobs could not be released.
+    """Release every held job and return the text to print. Raise `JobsStillHeld` if this fails.
 
     - Without evidence of a bridge, or without access to the state directory, raise `SettingsError`. With `force`,
-      release the jobs that are the bridge's according to the cluster's records, then raise `ReleasedWithoutLedger`: a mistyped path
-      must not look like success.
-    - If the ledger is damaged or missing, release the jobs that the cluster's records show, and report this.
+      release the jobs that the cluster shows as the bridge's. Then raise `ReleasedWithoutLedger`, because a mistyped
+      path must not look like success.
+    - If the ledger is damaged or missing, release the jobs that the cluster shows as the bridge's, and report this.
     - With `if_stale_s`, do nothing if the heartbeat is at most that old, or at most that far in the future. A heartbeat
       that changes while it is watched proves that the bridge is alive, regardless of its time.
     - While the bridge is alive, raise `AlreadyRunning` unless its heartbeat is stale or `force` is set.
@@ -64,7 +64,7 @@ def release_all(
 
 
 def _no_bridge_error(settings: Settings) -> SettingsError | None:
-    """Return the error to raise if there is no sign of a bridge, otherwise None."""
+    """Return the error to raise if there is no evidence of a bridge, or None."""
     try:
         state_paths.require_used_state_dir(settings)
     except SettingsError as error:
@@ -73,7 +73,7 @@ def _no_bridge_error(settings: Settings) -> SettingsError | None:
 
 
 def _find_bridge_alive_evidence(settings: Settings, stale_s: float, confirm_s: float) -> str:
-    """Return a description of the evidence that the bridge is alive, or "" if there is none."""
+    """Return the evidence that the bridge is alive, as text, or "" if there is none."""
     try:
         age_s = state_paths.heartbeat_age_s(settings)
     except OSError:
@@ -110,7 +110,7 @@ def _acquire_lock(settings: Settings, must: bool) -> InstanceLock | None:
 
 
 def _find_other_bridge(backend: Backend, settings: Settings) -> Lease | None:
-    """Return another bridge's lease if it is renewed within its interval, otherwise None."""
+    """Return another bridge's lease if that bridge renews it, or None."""
     own = bridge_identity.read_bridge_name(settings.state_dir)
     try:
         first = backend.observe().lease
@@ -136,7 +136,7 @@ def _publish_release_notice(backend: Backend, own: str) -> None:
 
 
 def _open_boost_ledger(settings: Settings) -> BoostLedger:
-    """Return the boost ledger as far as it can be read, without writing to disk."""
+    """Return the boost ledger, or an empty ledger if it is unreadable, without writing to disk."""
     return BoostLedger(state_paths.boost_ledger_path(settings), read_only=True)
 
 

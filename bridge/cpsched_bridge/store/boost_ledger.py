@@ -1,7 +1,6 @@
-"""Record on disk the boosts that the bridge has sent or is about to send, to make a crash harmless.
+"""Record the bridge's boosts on disk before they are sent, to make a crash harmless.
 
-A boost is written before it is sent. The bridge may change only recorded boosts, because any other boost belongs to
-another actor. Removals need no record.
+The bridge may change only recorded boosts, because any other boost belongs to another actor. Removals are not recorded.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class BoostLedger:
         return tuple(value for points in known for value in points)
 
     def record_intended(self, points: Mapping[int, int], now_s: int) -> None:
-        """Record boosts atomically before they are sent. If this raises `sqlite3.Error`, they must not be sent."""
+        """Record boosts atomically. If this raises `sqlite3.Error`, the boosts must not be sent."""
         entries = {}
         for id, value in points.items():
             before = self.by_id[id].points if id in self.by_id else ()
