@@ -78,7 +78,10 @@ class KernelCodeLibrary(codegen.JITCodeLibrary):
 
 
 def _needed_libraries(library: Any) -> list[Any]:
-    """Return the libraries that `library` needs, directly or indirectly, if they contain one function each."""
+    """Return the libraries that `library` links, directly or indirectly.
+
+    Follow indirect links only through each `SubroutineCodeLibrary`, which contains a single function.
+    """
     found, waiting = dict[Any, None](), list(library._linking_libraries)
     while waiting:
         each = waiting.pop()

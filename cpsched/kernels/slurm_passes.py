@@ -497,9 +497,9 @@ def fill_by_windows(
 
 @subroutine
 def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> int:
-    """Return the last end of a job in (after_s, until_s], or `after_s` if there is none.
+    """Return the latest time in (after_s, until_s] at which a job ends.
 
-    Consider only the nodes in the moves from index `first`.
+    Return `after_s` if there is none. Consider only the nodes in the moves from index `first` onward.
     """
     trial, groups, machine, found = site.trial, site.trial.groups, site.machine, after_s
     at, free, capacity = groups.at, groups.free, machine.capacity
@@ -516,7 +516,7 @@ def last_end(site: SchedulingState, first: int, after_s: int, until_s: int) -> i
 
 @subroutine
 def overlaps(site: SchedulingState, tally: BackfillPassState, first: int, begin_s: int, end_s: int) -> bool:
-    """Return whether a node in the moves from index `first` is reserved in [begin_s, end_s)."""
+    """Return whether a node in the moves from index `first` onward is reserved in [begin_s, end_s)."""
     trial, groups = site.trial, site.trial.groups
     at, free = groups.at, groups.free
     for m in range(first, trial.moves):
@@ -660,11 +660,12 @@ def place_on_node_parts(site: SchedulingState, rules: SlurmSchedulerRules, slot:
 def reserve_nodes(
     site: SchedulingState, rules: SlurmSchedulerRules, tally: BackfillPassState, position: int, start_s: int, first: int
 ) -> None:
-    """Reserve the nodes in the moves from index `first` for a job that is planned to start at `start_s`.
+    """Reserve nodes for a job that is planned to start at `start_s`.
 
-    The reservation begins and ends at multiples of the resolution, and is at least one resolution long. A
-    reservation of whole nodes ends no later than the last multiple in the window, the end of Slurm's table of times
-    (`_add_reservation`). A reservation of parts begins at `start_s`, because the parts may be in use before that time.
+    Reserve the nodes in the moves from index `first` onward. The reservation begins and ends at multiples of the
+    resolution, and is at least one resolution long. A reservation of whole nodes ends no later than the last multiple
+    in the window, the end of Slurm's table of times (`_add_reservation`). A reservation of parts begins at `start_s`,
+    because the parts may be in use before that time.
     """
     trial, jobs, slot, step_s = site.trial, site.jobs, site.queue[position], rules.bf_resolution_s
     begin_s = max(round_down(start_s, step_s), tally.begin_s)

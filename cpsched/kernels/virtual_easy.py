@@ -482,7 +482,7 @@ def note_ended(base: VirtualEasySchedule, ended: FixedColumn) -> int:
 
 @kernel
 def take_pairs(base: VirtualEasySchedule) -> IntArray:
-    """Return and empty `pairs`, int64[jobs * PAIR_FIELDS]."""
+    """Return the contents of `pairs`, int64[jobs * PAIR_FIELDS], and clear it."""
     found = base.pairs[: base.paired * PAIR_FIELDS].copy()
     base.paired = 0
     return found

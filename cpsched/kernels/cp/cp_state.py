@@ -116,8 +116,7 @@ class CumulativeRelaxation(SharedStruct):
     """The dispatching problem without places: E instants, and K shared capacities that never decrease over time.
 
     A capacity is the amount of one resource on all nodes, or the room for one kind of unit on all nodes. A job's demand
-    is the least that it takes in any placement. So every real plan is a plan of the relaxation, but not
-    vice versa.
+    is the minimum that it takes in any placement. So every real plan is a plan of the relaxation, but not vice versa.
     """
 
     moment_s: FixedColumn
@@ -125,7 +124,7 @@ class CumulativeRelaxation(SharedStruct):
     capacity: FixedMatrix
     """int64[E, K]: each capacity from each time."""
     demand: FixedMatrix
-    """int64[J, K]: the least amount of each capacity that each job takes."""
+    """int64[J, K]: the minimum amount of each capacity that each job takes."""
 
 
 class BranchAndBoundState(SharedStruct):

@@ -44,13 +44,16 @@ def room_for(facts: CpInstance, left: FixedMatrix, node: int, slot: int) -> int:
 
 @subroutine
 def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
-    """Return the least room, in units of job `kind`, that job `slot` takes in any placement."""
+    """Return the minimum number of units of job `kind` that job `slot` displaces.
+
+    The minimum applies to any placement.
+    """
     N = len(facts.machine.capacity)
     whole, kind_whole = facts.table.sharing[slot] & EXCLUSIVE, facts.table.sharing[kind] & EXCLUSIVE
     if kind_whole and not whole:
         return 0
 
-    # A job that requests whole nodes takes all room of each node. `each` is the least room on such a node.
+    # A job that requests whole nodes takes all room of each node. `each` is the minimum room on such a node.
     each, most = UNBOUNDED, 1
     for node in range(N):
         if not could_hold(facts, slot, node):
@@ -69,7 +72,7 @@ def minimum_room_taken(facts: CpInstance, slot: int, kind: int) -> int:
 
 @subroutine
 def minimum_amount_taken(facts: CpInstance, slot: int, r: int) -> int:
-    """Return the least amount of resource `r` that job `slot` takes in any placement."""
+    """Return the minimum amount of resource `r` that job `slot` takes in any placement."""
     if not facts.table.sharing[slot] & EXCLUSIVE:
         return int(facts.table.units[slot] * facts.table.per_unit[slot, r])
     least, most = UNBOUNDED, 1
