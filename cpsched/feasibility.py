@@ -69,7 +69,7 @@ def _power_cap_violations(slots: IntArray, snapshot: Snapshot) -> list[Violation
 
 
 def power_draw_w(snapshot: Snapshot) -> int:
-    """Return the power draw of the running jobs, in watts; 0 if there is no power cap."""
+    """Return the power draw of the running jobs, in watts, or 0 if there is no power cap."""
     power, resources, jobs = snapshot.cluster.power, snapshot.cluster.resources, snapshot.table.jobs
     return 0 if power is None else sum(power.draw_w(jobs[s].request, resources) for s in snapshot.running.tolist())
 
@@ -113,7 +113,7 @@ def malformed_decision(decision: object, snapshot: Snapshot) -> list[str]:
 
 
 def _why_invalid_column(column: object) -> str | None:
-    """Return why `column` is not a valid integer column; None if it is valid."""
+    """Return why `column` is not a valid integer column, or None if it is valid."""
     if not isinstance(column, np.ndarray):
         return f"is a {type(column).__name__}, not an array"
     if column.ndim != 1:
@@ -304,7 +304,10 @@ def units_on_empty_cluster(request: Request, cluster: Cluster) -> int:
 
 
 def why_infeasible(request: Request, cluster: Cluster) -> str | None:
-    """Return why a job with this request can never run, not even on the empty cluster; None if it can."""
+    """Return why a job with this request can never run, even on the empty cluster.
+
+    Return None if it can.
+    """
     if len(request.per_unit) != len(cluster.resources):
         return f"requests {len(request.per_unit)} resources, but the cluster has {len(cluster.resources)}"
     if request.node_set >= len(cluster.node_sets):

@@ -63,7 +63,10 @@ def format_time_left(at_s: int, now_s: int) -> str:
 
 
 def format_start_change(expected_s: int | None, first_s: int | None) -> str:
-    """Format the shift of an expected start since the first plan: `5 min later`; empty if unchanged."""
+    """Format an expected start's shift since the first plan, such as `5 min later`.
+
+    Return "" if it is unchanged or unknown.
+    """
     if expected_s is None or first_s is None or expected_s == first_s:
         return ""
     moved_s = expected_s - first_s
@@ -123,7 +126,7 @@ def format_ordinal(number: int) -> str:
 
 
 def format_percent(share: float | None, digits: int = 0) -> str:
-    """Format a share as `12 %`; empty for None."""
+    """Format a share as `12 %`. Return "" for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 

@@ -164,7 +164,7 @@ class Metric:
     heading: str
     """Heading in tables."""
     unit: str
-    """Unit; empty for dimensionless metrics."""
+    """Unit, or empty for dimensionless metrics."""
     formula: str
     source: str
     better: Literal["lower", "higher"]

@@ -176,8 +176,8 @@ class SiteLimitPolicy:
     - `partition_qos`: the QOS whose limits apply to a partition's jobs, by partition.
     - `limits_hold`: whether limits are enforced (`AccountingStorageEnforce=limits`).
     - `safe`: whether a job starts only if the remaining minutes last until the job's end (`safe`).
-    - `licenses`: how many of each licence running jobs may hold in total. Slurm skips a job whose licences are in use
-      (`license_job_test` in slurmctld/licenses.c), so each licence is another limit on a sum.
+    - `licenses`: how many of each license running jobs may hold in total. Slurm skips a job whose licenses are in use
+      (`license_job_test` in slurmctld/licenses.c), so each license is another limit on a sum.
     """
 
     accounts: AssociationTree = field(default_factory=AssociationTree)

@@ -28,7 +28,7 @@ from cpsched.site.limit_reasons import (
 )
 
 LICENSE = "license/"
-"""Prefix of a licence's name among the trackable resources."""
+"""Prefix of a license's name among the trackable resources."""
 
 
 class JobLimitAttributes(NamedTuple):

@@ -10,7 +10,7 @@ Scope = Literal["group", "minutes", "running-minutes", "job", "job-minutes", "no
 """Scope of a trackable resource limit, such as all jobs together, one job or a user's jobs."""
 
 LICENSES_REASON = "Licenses"
-"""Slurm's reason for a job that waits for licences."""
+"""Slurm's reason for a job that waits for licenses."""
 _RESOURCE_WORDS = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "energy": "Energy", "billing": "Billing"}
 _RESOURCE_FAMILIES = {"gres": "GRES", "license": "License", "bb": "BB"}
 

@@ -133,7 +133,7 @@ def priority_points(
 
 
 def age_factor(now_s: int, accrue_s: IntArray, max_age_s: int) -> FloatArray:
-    """Return age / `max_age_s`, at most 1, or 0 if age accrual has not begun."""
+    """Return min(1, age / `max_age_s`), or 0 if age accrual has not begun."""
     age: FloatArray = np.minimum(1.0, np.maximum(0, now_s - accrue_s) / max_age_s)
     return np.where(accrue_s == 0, 0.0, age)
 

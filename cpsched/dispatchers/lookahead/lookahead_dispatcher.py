@@ -228,7 +228,7 @@ class LookaheadDispatcher(Dispatcher):
         return self._area.shown() if self._area is not None else {}
 
     def _site_factors(self, snapshot: Snapshot, expected_s: FloatArray, row: WaitCostObjective) -> FloatArray:
-        """Return the site's factors, float64[Q], or an empty array without a site weight."""
+        """Return the site's factors, float64[Q], or an empty array if there is no site weight."""
         if not self._site_weight:
             return NO_SITE_FACTORS
         table, queue = snapshot.table, snapshot.queue
