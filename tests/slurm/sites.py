@@ -235,7 +235,7 @@ def exceeded(config: SiteConfig, run: Run, ran: Sequence[Ran]) -> list[str]:
         span, shape = (ended.start_s or 0, ended.end_s or 0), run.shapes[job.shape]
         for name, count in licenses(config).items():
             if f"-L {name}:" in shape.options:
-                groups[f"licence {name}", count][""].append((*span, 1))
+                groups[f"license {name}", count][""].append((*span, 1))
         if "--array" in shape.options:
             groups["array tasks at once", MAX_RUNNING_TASKS][number].append((*span, 1))
         words = dict(re.findall(r"(Max\w+)=(\S+)", config.qos.get(job.qos, "")))

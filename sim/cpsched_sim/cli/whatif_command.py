@@ -111,7 +111,7 @@ def whatif_run(
     policy: PolicyPath = None,
     licenses: Annotated[
         str | None,
-        typer.Option("--licenses", metavar="NAME=N,...", help="Total of each licence; default: from the folder."),
+        typer.Option("--licenses", metavar="NAME=N,...", help="Total of each license; default: from the folder."),
     ] = None,
     earlier: Annotated[
         Path | None,

@@ -64,7 +64,7 @@ class AccountingHistory:
     ran: list[TraceRecord]
     open: list[UnfinishedJobRecord] = field(default_factory=list)
     licences: Mapping[int, Amounts] = field(default_factory=dict)
-    """The licences that jobs request, by job number."""
+    """The licenses that jobs request, by job number."""
 
     @property
     def header(self) -> dict[str, str]:
@@ -101,9 +101,9 @@ class SacctUnfinishedJobReader(SacctReader):
         super().__init__(path, lenient, dialect)
         self.open: list[UnfinishedJobRecord] = []
         self._unsettled: list[tuple[UnfinishedJobRecord, int, str, Amounts]] = []
-        """Unfinished jobs, each with its submission time, assumptions and licences."""
+        """Unfinished jobs, each with its submission time, assumptions and licenses."""
         self.licences: dict[int, Amounts] = {}
-        """The licences that jobs request, by job number. Jobs without licences are omitted."""
+        """The licenses that jobs request, by job number. Jobs without licenses are omitted."""
         self._licences: Amounts = ()
         self._cached_licences = lru_cache(REQUEST_CACHE_SIZE)(self._held_or_requested_licences)
 
@@ -175,7 +175,7 @@ class SacctUnfinishedJobReader(SacctReader):
         self._store_licences(id)
 
     def _store_licences(self, id: int) -> None:
-        """Store the licences on the line just read."""
+        """Store the licenses on the line just read."""
         if self._licences:
             self.licences[id] = self._licences
 
@@ -184,7 +184,7 @@ class SacctUnfinishedJobReader(SacctReader):
         return super()._parse_request(fields)
 
     def _held_or_requested_licences(self, req_tres: str, alloc_tres: str) -> Amounts:
-        """Return the licences that a job held, or requested if it never ran."""
+        """Return the licenses that a job held, or requested if it never ran."""
         return self._parse_licences(alloc_tres) or self._parse_licences(req_tres)
 
     def _parse_licences(self, text: str) -> Amounts:

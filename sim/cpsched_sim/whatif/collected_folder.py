@@ -70,7 +70,7 @@ class SlurmCollectionFolder:
         return load_policy(path) if path is not None else None
 
     def licences(self) -> dict[str, int]:
-        """Return the total of each licence as Slurm reports it. Raise `InvalidSystem`."""
+        """Return the total of each license as Slurm reports it. Raise `InvalidSystem`."""
         path = self._existing_path(LICENSES)
         return read_totals(path) if path is not None else {}
 

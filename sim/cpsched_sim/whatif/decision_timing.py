@@ -56,7 +56,9 @@ def _parse_seconds(texts: Mapping[str, str], name: str, whole: bool) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= MAX_DELAY_S:
-        raise InvalidValue(name, text, f"must be {'whole ' if whole else ''}seconds, from 0 to {MAX_DELAY_S}")
+        raise InvalidValue(
+            name, text, f"must be a {'whole ' if whole else ''}number of seconds from 0 to {MAX_DELAY_S}"
+        )
     return value
 
 

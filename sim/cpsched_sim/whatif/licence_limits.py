@@ -1,10 +1,10 @@
-"""Licences: their totals, the amounts that jobs hold, and their limits in a replay.
+"""Licenses: their totals, the amounts that jobs hold, and their limits in a replay.
 
-If too few licences are free, Slurm's main loop and backfill skip the job and continue with the next one
-(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each licence is
+If too few licenses are free, Slurm's main loop and backfill skip the job and continue with the next one
+(`license_job_test` in `job_scheduler.c` and `backfill.c`, 22.05 to 26.05, without `bf_licenses`). Each license is
 therefore another limit on a sum over the running jobs.
 
-A licence has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
+A license has two names. Jobs request the trackable resource `license/NAME`, if `AccountingStorageTRES` lists it;
 `scontrol show license` reports the total of NAME. Slurm compares the two names in lower case.
 """
 
@@ -41,16 +41,16 @@ MAX_LISTED_LICENSES = 10
 _LICENCE_TOTAL = re.compile(r"(.+)[=:](\d{1,18})", re.ASCII)
 
 Amounts = tuple[tuple[str, int], ...]
-"""Requested amounts of licences, by name as in the accounting data."""
+"""Requested amounts of licenses, by name as in the accounting data."""
 Totals = Mapping[str, int]
-"""Totals of licences, by name in lower case."""
+"""Totals of licenses, by name in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedLicences:
-    """The licences that the jobs in a window request, by job index, and the totals of these licences.
+    """The licenses that the jobs in a window request, by job index, and the totals of these licenses.
 
-    `asked` omits jobs that request no licences; `totals` omits licences that no job requests.
+    `asked` omits jobs that request no licenses; `totals` omits licenses that no job requests.
     """
 
     asked: Mapping[int, Amounts] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class RequestedLicences:
 
     @classmethod
     def of(cls, asked: Mapping[int, Amounts], totals: Totals) -> RequestedLicences:
-        """Return the requested licences with the totals that apply to them."""
+        """Return the requested licenses with the totals that apply to them."""
         wanted = {name.lower() for licences in asked.values() for name, _ in licences}
         return cls(asked, {name: totals[name] for name in sorted(wanted & totals.keys())})
 
@@ -104,7 +104,7 @@ def parse_totals(text: str) -> dict[str, int]:
         if not match or int(match[2]) > MAX_AMOUNT:
             raise InvalidValue(LICENSES_OPTION, part, f"must be NAME=NUMBER, with a number of at most {MAX_AMOUNT:,}")
         found[match[1].removeprefix(LICENSE).lower()] = int(match[2])
-    require(bool(found), LICENSES_OPTION, text, "must contain at least one licence")
+    require(bool(found), LICENSES_OPTION, text, "must contain at least one license")
     return found
 
 
@@ -120,14 +120,14 @@ def why_never_licensed(licences: Amounts, totals: Totals) -> str:
 
 
 def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amounts]], totals: Totals) -> Iterator[str]:
-    """Yield notes on the requested licences, and on those that were held, given as (from, until, amounts)."""
+    """Yield notes on the requested licenses, and on those that were held, given as (from, until, amounts)."""
     wanted = Counter(name.lower() for licences in asked for name, _ in licences)
     if known := {name: totals[name] for name in sorted(wanted) if name in totals}:
-        yield f"licences limited in the replay: {_abbreviate(f'{n} {t:,}' for n, t in known.items())}"
+        yield f"licenses limited in the replay: {_abbreviate(f'{n} {t:,}' for n, t in known.items())}"
     if strange := [f"{name} ({format_count(wanted[name], 'job')})" for name in sorted(wanted) if name not in totals]:
-        yield f"licences not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate(strange)}"
+        yield f"licenses not replayed, because their totals are unknown (set {LICENSES_OPTION}): {_abbreviate(strange)}"
     if unasked := sorted(totals.keys() - wanted.keys()):
-        yield f"licences that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate(unasked)}"
+        yield f"licenses that no job requests, as far as AccountingStorageTRES tracks them: {_abbreviate(unasked)}"
     changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for begin_s, end_s, licences in held:
         for name, amount in licences:
@@ -135,7 +135,7 @@ def licence_notes(asked: Iterable[Amounts], held: Iterable[tuple[int, int, Amoun
     for name, total in known.items():
         if (most := peak_amount(changes[name])) > total:
             yield (
-                f"licence {quote_value(name)}: {most:,} were in use at once, more than the total of {total:,} in the "
+                f"license {quote_value(name)}: {most:,} were in use at once, more than the total of {total:,} in the "
                 f"replay: set the real total with {LICENSES_OPTION}"
             )
 
@@ -156,15 +156,15 @@ def peak_amount(changes: Iterable[tuple[int, int]]) -> int:
 
 
 def add_licences(claim: JobLimitAttributes, licences: Amounts) -> JobLimitAttributes:
-    """Add the job's licences as trackable resources, which limits of a QOS or association may refer to."""
+    """Add the job's licenses as trackable resources, which limits of a QOS or association may refer to."""
     return claim._replace(tres=(*claim.tres, *((f"{LICENSE}{name}", amount) for name, amount in licences)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LicenceUsage:
-    """The licences that jobs hold during a replay, for all licences with known totals.
+    """The licenses that jobs hold during a replay, for all licenses with known totals.
 
-    - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licences.
+    - `kind`: int64[J], the row of `held` for each job. Row 0 is for jobs without licenses.
     - `held`: int64[K, L]; `totals`: int64[L].
     """
 
@@ -175,7 +175,7 @@ class LicenceUsage:
 
     @classmethod
     def of(cls, licences: RequestedLicences, jobs: int) -> LicenceUsage | None:
-        """Return the usage for `jobs` jobs, or None if no job requests a licence with a known total."""
+        """Return the usage for `jobs` jobs, or None if no job requests a license with a known total."""
         if not licences.totals:
             return None
         at_name = {name: at for at, name in enumerate(licences.totals)}
@@ -191,18 +191,18 @@ class LicenceUsage:
         return cls(tuple(at_name), totals, kind, np.array([*rows], np.int64))
 
     def count_used(self, running: IntArray) -> IntArray:
-        """Return the amount of each licence that the running jobs (given by slot) hold, int64[L]."""
+        """Return the amount of each license that the running jobs (given by slot) hold, int64[L]."""
         used: IntArray = np.bincount(self.kind[running], minlength=len(self.held)) @ self.held
         return used
 
     def has_room(self, slot: int, running: IntArray) -> bool:
-        """Return whether enough licences are free for a job."""
+        """Return whether enough licenses are free for a job."""
         return bool((self.count_used(running) + self.held[self.kind[slot]] <= self.totals).all())
 
     def add_licence_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the site's limits (None: no limits). Add the licences of which too few may be free."""
+        """Return the site's limits with any license limits that the queue may reach."""
         queue, jobs = snapshot.queue, snapshot.table.jobs
         kinds, used = self.kind[queue], self.count_used(snapshot.running)
         asking = np.flatnonzero(kinds)
@@ -225,7 +225,7 @@ class LicenceUsage:
         return PendingJobLimitsAndUsage(standings, (*limits.used, *used.tolist()))
 
     def _add_licence_checks(self, before: ApplicableJobLimits, kind: int, first: int) -> ApplicableJobLimits:
-        """Add the licences of one kind of job to its limits, with counters starting at index `first`."""
+        """Add the licenses of one kind of job to its limits, with counters starting at index `first`."""
         rows = [(at, amount) for at, amount in enumerate(self.held[kind].tolist()) if amount]
         checks = (
             UsageLimitCheck(

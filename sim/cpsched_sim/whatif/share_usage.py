@@ -14,10 +14,11 @@ from cpsched_sim.whatif.window_metrics import SharedWindowFacts, WindowSchedule
 
 
 def usage_against_shares(facts: SharedWindowFacts, made: WindowSchedule) -> dict[str, Any] | None:
-    """Return each account's fraction of the window's usage and the distance from the shares, or None without shares.
+    """Return each account's fraction of the window's usage, and the distance from the shares.
 
-    As in `account_usage`, each day's usage is divided according to shares among the accounts whose jobs could have used
-    it. The distance is the fraction that accounts used beyond their part.
+    Return None if the site's policy is unknown, or if no job ran in the window. As in `account_usage`, each day's usage
+    is divided according to shares among the accounts whose jobs could have used it. The distance is the fraction that
+    accounts used beyond their part.
     """
     window = facts.window
     if window.site is None:

@@ -1,4 +1,4 @@
-"""List changes at a site between two collections: Slurm parameters, partitions, QOS, licences and nodes."""
+"""List changes at a site between two collections: Slurm parameters, partitions, QOS, licenses and nodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def list_changes(earlier: Path, later: Path) -> list[str]:
         *_list_differences("slurm.conf", {"": read_slurm_parameters(earlier)}, {"": read_slurm_parameters(later)}),
         *_list_differences("partition", _read_partitions(earlier), _read_partitions(later)),
         *_list_differences("QOS", _read_qos(earlier), _read_qos(later)),
-        *_list_differences("licence", _read_licences(earlier), _read_licences(later)),
+        *_list_differences("license", _read_licences(earlier), _read_licences(later)),
         *_list_nodes("new: unavailable until the first job ran there", after.keys() - before.keys()),
         *_list_nodes("removed and not in the replay", before.keys() - after.keys()),
         *_list_nodes(

@@ -72,7 +72,10 @@ SIMULATED_MODES = {
 
 @dataclass(frozen=True, slots=True)
 class WhatIfCase:
-    """One case to replay. `changes` maps the names above to text. `mode` is a key of `SIMULATED_MODES`, or ""."""
+    """One case to replay.
+
+    `changes` maps names in `CHANGE_OPTIONS` to text. `mode` is a key of `SIMULATED_MODES`, or "".
+    """
 
     name: str
     spec: PolicySpec

@@ -64,7 +64,7 @@ def read_window(
     """Read the window from a file or folder. Return it with its inputs' digests. Raise the readers' exceptions.
 
     `earlier` is a folder collected earlier at the same site. Changes since then are noted. `totals` are the totals of
-    licences, which override those in the folder.
+    licenses, which override those in the folder.
     """
     folder = SlurmCollectionFolder.find(source)
     with gc_paused():

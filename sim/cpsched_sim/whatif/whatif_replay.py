@@ -302,7 +302,7 @@ class _WindowReplay(TraceReplay):
     def all_limits(
         self, limits: PendingJobLimitsAndUsage | None, snapshot: Snapshot
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits, with licences added."""
+        """Return the limits, with licenses added."""
         return self.licences.add_licence_limits(limits, snapshot) if self.licences is not None else limits
 
     @override

@@ -85,7 +85,7 @@ class WhatIfWindow:
     """The jobs in order of arrival, with their roles and fixed times in columns, int64[J].
 
     `leaves_s` is the time at which a waiting job was cancelled, and `fixed_s` a job's fixed start. Both are otherwise
-    NEVER. `real_start_s` is NEVER if a job never started. `role` is one of the constants above.
+    NEVER. `real_start_s` is NEVER if a job never started. `role` is an index in `ROLES`.
     """
 
     name: str
@@ -156,7 +156,7 @@ def cut_window(
     outages: Sequence[NodeOutage] = (),
     totals: Totals | None = None,
 ) -> WhatIfWindow:
-    """Cut a window from a history, for replay on `system`. `totals` contains the known licence totals.
+    """Cut a window from a history, for replay on `system`. `totals` contains the known license totals.
 
     Raise `InputError` if the window has no job, and `InvalidValue` for an invalid period.
     """
@@ -237,7 +237,7 @@ def cut_window(
 
 
 def _licences_by_index(jobs: Sequence[TraceJob], known: Mapping[int, Amounts]) -> dict[int, Amounts]:
-    """Return the licences that jobs request, by job index."""
+    """Return the licenses that jobs request, by job index."""
     return {at: known[item.job.id] for at, item in enumerate(jobs) if item.job.id in known} if known else {}
 
 

@@ -163,8 +163,8 @@ def test_bridge_modes_use_bridge_defaults():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("control interval=1.5", "interval=1.5: must be whole seconds, from 0 to 3600"),
-        ("control lag=-1", "lag=-1: must be seconds, from 0 to 3600"),
+        ("control interval=1.5", "interval=1.5: must be a whole number of seconds from 0 to 3600"),
+        ("control lag=-1", "lag=-1: must be a number of seconds from 0 to 3600"),
         ("control lag=nan", "lag=nan"),
         ("easy interval=3601", "interval=3601"),
         ("advise interval=5", "interval=5: applies to a bridge that starts jobs"),

@@ -1,4 +1,4 @@
-"""Licences in synthetic accounting data: their totals, and the jobs that wait for them."""
+"""Licenses in synthetic accounting data: their totals, and the jobs that wait for them."""
 
 import json
 from pathlib import Path
@@ -89,14 +89,14 @@ def test_requeued_job_holds_licence_in_each_run(tmp_path):
 
 
 def told_of_more_than(window):
-    """What a window says of licences of which more were in use than there are."""
+    """What a window says of licenses of which more were in use than there are."""
     return [note for note in window.notes if "were in use at once" in note]
 
 
 def test_job_running_at_window_start_counts_as_user(tmp_path):
     lines = [a_line(1, 0, 10, DAY + 500, **ONE), a_line(2, DAY + 5, DAY + 200, DAY + 300, **ONE)]
     [note] = told_of_more_than(a_window(tmp_path, lines, WindowPeriodOptions(from_=clock(DAY)), totals={"matlab": 1}))
-    assert note.startswith("licence matlab: 2 were in use at once, more than the total of 1")
+    assert note.startswith("license matlab: 2 were in use at once, more than the total of 1")
 
 
 def test_cancelled_jobs_do_not_count_as_users(tmp_path):
@@ -197,19 +197,19 @@ def test_reports_unlimited_licences_without_total(tmp_path):
     assert replayed(window, "easy") == {1: (0, 500), 2: (1, 401), 3: (2, 402)}
     assert window.licences.totals == {"matlab": 1}
     assert list(window.notes[-3:]) == [
-        "licences limited in the replay: matlab 1",
-        "licences not replayed, because their totals are unknown (set --licenses): "
+        "licenses limited in the replay: matlab 1",
+        "licenses not replayed, because their totals are unknown (set --licenses): "
         "ansys (2 jobs), nastran@flex (2 jobs)",
-        "licences that no job requests, as far as AccountingStorageTRES tracks them: abaqus",
+        "licenses that no job requests, as far as AccountingStorageTRES tracks them: abaqus",
     ]
     plain = a_window(tmp_path, [a_line(1, 0, 0, 500), a_line(2, 1, 1, 401)])
-    assert not any("licence" in note for note in plain.notes)
+    assert not any("license" in note for note in plain.notes)
 
 
 def test_reports_recorded_use_above_total(tmp_path):
     lines = [a_line(1, 0, 0, 500, **ONE), a_line(2, 1, 499, 600, **ONE), a_line(3, 2, 500, 700, **ONE),
              a_line(4, 3, 600, 700, **ONE)]  # fmt: skip
-    said = "licence matlab: 2 were in use at once, more than the total of 1 in the replay"
+    said = "license matlab: 2 were in use at once, more than the total of 1 in the replay"
     assert any(note.startswith(said) for note in a_window(tmp_path, lines, totals={"matlab": 1}).notes)
     assert not any("at once" in note for note in a_window(tmp_path, lines, totals={"matlab": 2}).notes)
 
@@ -242,7 +242,7 @@ def test_uses_allocated_or_requested_licences(tmp_path):
     ]
     history = read_history(a_file(tmp_path, lines))
     assert history.licences == {1: (("ansys", 2),), 2: (("matlab", 2),), 5: (("a", 3), ("b", 1))}
-    assert len({record.ask for record in history.ran}) == 1, "licences are on no node"
+    assert len({record.ask for record in history.ran}) == 1, "licenses are on no node"
 
 
 def test_broken_line_passes_licences_to_no_other_job(tmp_path):
@@ -326,7 +326,7 @@ def test_rejects_invalid_totals(text):
 
 
 def a_folder(path, said=None, asks="cpu=4,license/matlab=2,mem=1G"):
-    """What is collected of a site whose jobs ask for two of a licence each."""
+    """What is collected of a site whose jobs ask for two of a license each."""
 
     def ask(command):
         if command == "scontrol -o show license" and said is not None:
@@ -375,7 +375,7 @@ def test_broken_total_in_folder_names_file_and_line(tmp_path):
 
 def test_reports_changed_totals(tmp_path):
     earlier, later = a_folder(tmp_path / "one", "LicenseName=matlab Total=5\n"), a_folder(tmp_path / "two")
-    assert list_changes(earlier, later) == ["licence matlab: Total was 5, is 2"]
+    assert list_changes(earlier, later) == ["license matlab: Total was 5, is 2"]
     (earlier / "licenses.txt").unlink()
     assert list_changes(earlier, later) == []
 
@@ -392,8 +392,8 @@ def test_command_line_sets_totals_by_name(tmp_path):
     assert found[0]["fidelity"]["verdict"]["grade"] == "good", "they are why jobs waited"
     assert found[1]["fidelity"]["verdict"]["grade"] == "hopeless"
     assert [each["digests"].get("licences") for each in found] == ["matlab=1", None]
-    assert "licences limited in the replay: matlab 1" in (tmp_path / "0" / "report.md").read_text()
-    assert "licences not replayed, because their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
+    assert "licenses limited in the replay: matlab 1" in (tmp_path / "0" / "report.md").read_text()
+    assert "licenses not replayed, because their totals are unknown" in (tmp_path / "1" / "report.html").read_text()
     refused = CliRunner().invoke(app, [*common, "--licenses", "matlab", "--out", str(tmp_path / "2")])
     assert (refused.exit_code, "--licenses=matlab: must be NAME=NUMBER" in refused.stderr) == (2, True)
 
