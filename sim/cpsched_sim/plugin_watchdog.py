@@ -82,7 +82,7 @@ class PluginWatchdog:
 
 @contextmanager
 def watch_plugins(limit_s: float) -> Iterator[PluginWatchdog]:
-    """Run plug-ins in the `with` block. Raise `Stalled` after `limit_s` seconds without progress; 0: no limit."""
+    """Run plug-ins in the `with` block. Raise `Stalled` after `limit_s` seconds without progress (0: never)."""
     found = PluginWatchdog(limit_s)
     handler = signal.signal(signal.SIGALRM, found.on_timer) if found.signals and limit_s else None
     try:

@@ -46,7 +46,7 @@ class StartTimeCase:
     """Index of the job in the trace."""
     told: StartForecast
     planned_s: int | None
-    """The dispatcher's own estimate at the same time; None if it has none for this job."""
+    """The dispatcher's own estimate at the same time, or None if it has none for this job."""
     start_s: int
 
 

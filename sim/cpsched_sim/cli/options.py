@@ -295,7 +295,9 @@ class ReplayOptions(PolicySettingOptions):
                 return milliseconds
         except ValueError:
             pass
-        raise InvalidValue("--charge", self.charge, "must be none, measured, or milliseconds from 0 to one day")
+        raise InvalidValue(
+            "--charge", self.charge, "must be none, measured, or a time in milliseconds of at most one day"
+        )
 
 
 def parse_names(option: str, texts: Iterable[str]) -> list[str]:

@@ -148,7 +148,7 @@ class SimulatedPreemption:
         return found if any(each.victims for each in found) else []
 
     def next_chance_s(self, snapshot: Snapshot) -> int | None:
-        """Return when the next running job may be preempted by a pending one; None if there is none."""
+        """Return when the next running job may be preempted by a pending job, or None if there is none."""
         classes = np.unique(self.class_of[snapshot.queue])
         running = snapshot.running
         in_danger: BoolArray = np.any(self.may[classes], axis=0)
@@ -176,7 +176,10 @@ class SimulatedPreemption:
     def _select_victims(
         self, snapshot: Snapshot, trial: FreeAmounts, request: Request, running: Mapping[int, RunningJob]
     ) -> list[int]:
-        """Return the jobs to stop, of those in `running` by slot; none if stopping all of them is not enough."""
+        """Return the slots of the jobs in `running` to stop.
+
+        Return an empty list if stopping all of them is not enough.
+        """
         eligible, without = trial.cluster.node_sets[request.node_set], trial.copy()
         order = [slot for slot, job in running.items() if any(eligible[node] for node, _ in job.placement)]
         for slot in order:

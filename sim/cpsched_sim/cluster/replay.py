@@ -257,7 +257,7 @@ class TraceReplay:
         """Record why the cluster rejected the starts of a decision. In a strict replay, raise the reason."""
         broken = [str(violation) for violation in verify(decision, snapshot)] or [UNNAMED_FAULT]
         if self.strict:
-            raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
+            raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
         self.violations.extend(broken)
 
     def report_progress(self) -> None:
@@ -369,7 +369,7 @@ class TraceReplay:
         found = decide_within(snapshot, limits, lambda snapshot: self.policy.decide(snapshot, need))
         self.snapshot = found.snapshot
         if snapshot.cluster.power is not None and (broken := verify(found.decision, found.snapshot)):
-            raise PolicyError("dispatcher", self.policy.dispatcher, f"second {snapshot.now_s}: {broken[0]}")
+            raise PolicyError("dispatcher", self.policy.dispatcher, f"at {snapshot.now_s} s: {broken[0]}")
         return found.decision
 
     def charge_decision_time(self, charge_ms: float) -> None:

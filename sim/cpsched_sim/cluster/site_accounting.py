@@ -131,8 +131,9 @@ class SimulatedAccounting:
             self.waited = 0
 
     def wait_s(self) -> int:
-        """Return the seconds to wait for usage to decay without other events, or 0 after too many waits without a
-        start.
+        """Return how long to wait for usage to decay if there are no other events.
+
+        The time is in seconds. It is 0 if no usage decays, or after too many waits without a start.
         """
         half_life_s = self.policy.file.fair_share.half_life_days * 86_400
         if not self.fades or not half_life_s or self.waited >= MAX_ROUNDS_WITHOUT_START:

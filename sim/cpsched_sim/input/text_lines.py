@@ -44,7 +44,7 @@ class _SizeLimitedGzipFile(gzip.GzipFile):
     def _check_unpacked_size(self, data: bytes) -> bytes:
         self._unpacked_bytes += len(data)
         if self._unpacked_bytes > self._max_bytes:
-            raise OSError(f"decompresses to more than {self._max_bytes:,} bytes, the limit for its size")
+            raise OSError(f"decompresses to more than {self._max_bytes:,} bytes, the limit for a file of this size")
         return data
 
 
@@ -93,9 +93,10 @@ def read_line_blocks(path: Path, skip: int = 0) -> Iterator[bytes]:
 
 
 def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines. Raise `InvalidTrace` at the line where a damaged file ends.
+    """Yield numbered lines.
 
-    A line longer than `MAX_LINE_CHARS` is truncated to one character more, so that the caller can detect it.
+    Raise `InvalidTrace` at the line where a damaged file ends. A line longer than `MAX_LINE_CHARS` is truncated to
+    `MAX_LINE_CHARS + 1` characters, so that the caller can detect it.
     """
     number = 0
     with open_text(path) as file:

@@ -36,7 +36,7 @@ _SINFO_HEADINGS = {
 }  # fmt: skip
 """The sinfo headings that are read, by the name of the value."""
 _RECOMMENDED_COLUMNS = {"partitions": "PARTITION", "gres": "GRES"}
-"""The required headings."""
+"""The headings that are recommended, but not required."""
 _NODE_NAME_HEADINGS = {"NODELIST", "HOSTNAMES"}
 _HEADING_WITH_BLANKS = "REASON"
 _CLUSTER_PREFIX = "CLUSTER: "
@@ -102,7 +102,7 @@ def parse_nodes(text: str, where: str) -> ParsedSlurmNodes:
         else _parse_sinfo_nodes(text, where)
     )
     if not found.nodes:
-        raise InputError(f"{where}: contains no nodes; print the nodes with: {SCONTROL_COMMAND}")
+        raise InputError(f"{where}: contains no nodes; to print nodes, run: {SCONTROL_COMMAND}")
     return found
 
 
@@ -165,7 +165,8 @@ def _parse_whole_number(record: Mapping[str, str], name: str, where: str) -> int
     text = record.get(name, "")
     if not text.isdecimal() or len(text) > 18:
         raise InputError(
-            f"{where}: {name}: {quote_value(text) or 'nothing'}: must be a whole number; print with: {SCONTROL_COMMAND}"
+            f"{where}: {name}: {quote_value(text) or 'nothing'}: must be a whole number; to print nodes, run: "
+            f"{SCONTROL_COMMAND}"
         )
     return int(text)
 
@@ -186,7 +187,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
         row = columns.row(line, at) if columns is not None and line.strip() and not printed else {}
         printed = printed.strip() or row.get("cluster", "")
         if printed and cluster not in ("", printed):
-            rule = f"must be {quote_value(cluster)}, as before; print the nodes of one cluster with {SCONTROL_COMMAND}"
+            rule = f"must be {quote_value(cluster)}, as before; to print one cluster's nodes, run: {SCONTROL_COMMAND}"
             raise InputError(f"{at}: CLUSTER: {quote_value(printed)}: {rule}")
         cluster = printed or cluster
         for node in _parse_sinfo_line_nodes(row, at):
@@ -194,7 +195,7 @@ def _parse_sinfo_nodes(text: str, where: str) -> ParsedSlurmNodes:
             nodes[node.name] = node if before is None else replace(before, partitions=_merge_partitions(before, node))
     if columns is None:
         raise InputError(
-            f"{where}: is not the output of scontrol or sinfo; print the nodes with: "
+            f"{where}: is not the output of scontrol or sinfo; to print nodes, run: "
             f"{SCONTROL_COMMAND}, or: {SINFO_COMMAND}"
         )
     return ParsedSlurmNodes(
@@ -217,7 +218,7 @@ class _SinfoColumns:
         names = tuple(_SINFO_HEADINGS.get(word, "") for word in words)
         missing = {"nodes", "cores", "memory"} - set(names) - ({"cores"} if "usage" in names else set())
         if missing:
-            rule = f"must include {', '.join(sorted(missing))}; print with: {SINFO_COMMAND}"
+            rule = f"must include {', '.join(sorted(missing))}; to print nodes, run: {SINFO_COMMAND}"
             raise InputError(f"{where}: {rule}")
         return cls(separator, names, words[-1])
 
@@ -225,7 +226,7 @@ class _SinfoColumns:
         """Return a line's values by column. If a name occurs twice, the first column is used."""
         cells = [cell.strip() for cell in line.split(self.separator)]
         if len(cells) > len(self.names) and self.last != _HEADING_WITH_BLANKS:
-            rule = f"must be {len(self.names)}, as in the header line; print with: {SINFO_COMMAND}"
+            rule = f"must be {len(self.names)}, as in the header line; to print nodes, run: {SINFO_COMMAND}"
             raise InputError(f"{where}: fields: {len(cells)}: {rule}")
         found: dict[str, str] = {}
         for name, cell in zip(self.names, cells, strict=False):
@@ -240,7 +241,7 @@ def _merge_partitions(before: SlurmNode, node: SlurmNode) -> tuple[str, ...]:
 
 
 def _parse_sinfo_line_nodes(row: Mapping[str, str], where: str) -> Iterator[SlurmNode]:
-    """Yield the nodes in a line, all of which are equal."""
+    """Yield the nodes in a line with the same, minimum amounts."""
     try:
         names = expand_hostlist(row.get("nodes"))
     except ValueError as error:

@@ -11,9 +11,9 @@ DEFAULT_EXAMPLES = 100
 
 
 def scaled_example_settings(many: int, **further: Any) -> settings:
-    """Return settings for a property with `many` examples, at least three, and no deadline.
+    """Return settings for a property test with `many` examples and no deadline.
 
-    A profile with `max_examples=25` (`pytest --hypothesis-profile NAME`) reduces it to a quarter. `further` contains
-    other Hypothesis settings.
+    The active Hypothesis profile scales `many`: `max_examples=25` (`pytest --hypothesis-profile NAME`) reduces it to a
+    quarter, but to no less than three. `further` contains other Hypothesis settings.
     """
     return settings(max_examples=max(3, many * settings().max_examples // DEFAULT_EXAMPLES), deadline=None, **further)

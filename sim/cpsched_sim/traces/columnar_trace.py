@@ -39,7 +39,7 @@ class ColumnarTrace(Sequence[TraceJob]):
     requests: Sequence[Request]
     words: Sequence[str]
     objects: list[TraceJob | None]
-    """The job objects created so far; empty before the first access."""
+    """The job objects created so far, or empty before the first access."""
 
     @classmethod
     def of(cls, items: Iterable[TraceJob]) -> ColumnarTrace:

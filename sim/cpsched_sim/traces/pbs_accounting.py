@@ -5,7 +5,7 @@
 | `E` (ended), `R` (requeued while it ran) | one job: a run, from `start` to `end` |
 | `Q` (queued), `S` (started) | submission and start of jobs that never ran or have not ended |
 | `D` (deleted), `A` (aborted), `M` (moved away) | the end of a waiting job; a job that ran also has an `E` |
-| others (reservations, licences, alterations, provisioning) | skipped |
+| others (reservations, licenses, alterations, provisioning) | skipped |
 
 - A job arrives at `etime`, when it became eligible, if that is later than `ctime`, its submission. A further run
   arrives no earlier than the end of the previous run. A `TraceDialect` may select the submission.

@@ -391,7 +391,10 @@ class SacctReader(TraceReader):
         return intern(self._get_field(fields, name))
 
     def _parse_whole_number(self, field: str, text: str) -> int:
-        """Return a whole number, which sacct may print as 1K for 1024, and a table as 16.0 for 16."""
+        """Return a whole number.
+
+        sacct may print 1024 as 1K, and an exported table may contain 16.0 for 16.
+        """
         if text.isdecimal() and len(text) < _MAX_DIGITS:
             return int(text)
         match = _COUNT_PATTERN.match(text)

@@ -91,8 +91,8 @@ def split_last_weeks(
         notes.append(f"{cut} windows have more than {most_jobs:,} jobs and were cut there")
     if len(kept) < MIN_WINDOWS:
         raise InputError(
-            f"{workload.name}: {len(kept)} windows of {length_s / DAY_S:.2g} days have {MIN_WINDOW_JOBS} jobs or more, "
-            f"but {MIN_WINDOWS} are needed: use more weeks or shorter windows"
+            f"{workload.name}: windows={len(kept)}: must be at least {MIN_WINDOWS} windows of {length_s / DAY_S:.2g} "
+            f"days with at least {MIN_WINDOW_JOBS} jobs each: use more weeks or shorter windows"
         )
     sides: tuple[list[TuningWindow], list[TuningWindow]] = ([], [])
     for at, window in enumerate(kept):

@@ -71,7 +71,10 @@ def trace_epoch_s(header: Mapping[str, str]) -> int:
 
 
 def arrival_dates_text(jobs: Sequence[TraceJob], epoch_s: int) -> str:
-    """Return the arrival dates, such as `2012-02-03 to 2012-10-12`, or the number of days, or "" without jobs."""
+    """Return the arrival dates, such as `2012-02-03 to 2012-10-12`, or the number of days.
+
+    Return "" if there are no jobs.
+    """
     if not jobs:
         return ""
     first_s, last_s = (jobs[at].job.submit_s + epoch_s for at in (0, -1))

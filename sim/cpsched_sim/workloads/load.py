@@ -119,7 +119,7 @@ class Workload:
         return self._with_part(self.jobs[:jobs], jobs)
 
     def job_range(self, from_job: int = 0, jobs: int | None = None) -> Workload:
-        """Return at most `jobs` jobs from index `from_job` on. Raise `InputError` if there are none."""
+        """Return at most `jobs` jobs from index `from_job` onward. Raise `InputError` if there are none."""
         if from_job >= len(self.jobs):
             raise InputError(f"{self.name}: from_job={from_job}: must be below the number of jobs, {len(self.jobs)}")
         part = self.jobs[from_job:] if jobs is None else self.jobs[from_job : from_job + jobs]
@@ -406,7 +406,7 @@ def _find_system(system: str | SystemFile | None, reader: TraceReader) -> System
 def job_from_record(record: TraceRecord, system: System, reader: TraceReader) -> TraceJob | None:
     """Convert a record to a job for a system.
 
-    If the job cannot fit, raise `InvalidTrace`. A lenient reader counts it, and None is returned.
+    If the job cannot fit, raise `InvalidTrace`. If the reader is lenient, count the job and return None instead.
     """
     for name, value in zip(TraceRecord._fields[:4], record, strict=False):
         if type(value) is not int:

@@ -20,7 +20,7 @@ DISPATCHERS = {
     "RaisingDispatcher": "ZeroDivisionError",
     "ExitingDispatcher": "SystemExit: 0",
     "TextDispatcher": "must return a Decision, not a str",
-    "WildDispatcher": "second 0: job 1: is placed on a node that does not exist",
+    "WildDispatcher": "at 0 s: job 1: is placed on a node that does not exist",
     "IdleDispatcher": "4 of 4 jobs never started (1, 2, 3, ...): "
     "the dispatcher started no jobs even though none were running",
     "ShortOrder": "order=5 numbers: must be a name, a function of a job, or 1 numbers, one per queued job",

@@ -126,9 +126,9 @@ def test_settings_reach_their_owner(four_jobs):
         (["--limit", "3"], "limit_s=3.0: is not a parameter of easy, which does not search"),
         (["--effort", "0"], "--effort=0: must be positive"),
         (["--limit", "1", "--effort", "1"], "cannot be combined: set only one of them"),
-        (["--charge", "free"], "--charge=free: must be none, measured, or milliseconds"),
+        (["--charge", "free"], "--charge=free: must be none, measured, or a time in milliseconds"),
         (["--charge", "-1"], "--charge=-1: must be none"),
-        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or milliseconds from 0 to one day"),
+        (["--charge", "1e12"], "--charge=1e12: must be none, measured, or a time in milliseconds of at most one day"),
     ],
 )
 def test_user_error_is_one_line_with_exit_code_2(four_jobs, arguments, message):

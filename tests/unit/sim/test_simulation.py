@@ -140,7 +140,7 @@ def test_start_above_power_cap_is_violation():
 
     workload = a_workload(ran(1, units=2), ran(2, units=2))
     cluster = replace(workload.cluster, power=PowerCap.of(31, {"cores": 8}))
-    with pytest.raises(PolicyError, match="second 0: job 2: is not in the queue"):
+    with pytest.raises(PolicyError, match="at 0 s: job 2: is not in the queue"):
         simulate(replace(workload, cluster=cluster), Deaf())
 
 

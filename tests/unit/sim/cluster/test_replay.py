@@ -96,7 +96,7 @@ def test_invalid_decision_is_counted_but_not_applied():
 def test_strict_replay_stops_at_first_error():
     trace = trace_of((0, 1, 1, 10), (5, 1, 1, 10))
     for dispatcher, told in (
-        (Breaker(), "Breaker: second 0: job 1: is placed on a node that does not exist"),
+        (Breaker(), "Breaker: at 0 s: job 1: is placed on a node that does not exist"),
         (Failing(ValueError("no idea")), "Failing: ValueError: no idea"),
         (Failing(), "Failing: RuntimeError: learns nothing"),
         (Unsure(), "Unsure: ValueError: no idea"),

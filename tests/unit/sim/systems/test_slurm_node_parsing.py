@@ -40,7 +40,7 @@ def test_aligned_sinfo_table_lacks_gpus():
 
 
 def test_rejects_default_sinfo_and_names_right_command():
-    with pytest.raises(InputError, match=r"sinfo.txt:1: must include cores, memory; print with: sinfo -N -o"):
+    with pytest.raises(InputError, match=r"sinfo.txt:1: must include cores, memory; to print nodes, run: sinfo -N -o"):
         parse_nodes((DATA / "sinfo.txt").read_text(), "sinfo.txt")
 
 
@@ -134,7 +134,10 @@ def test_node_state_gives_availability(state, away):
     [
         ("", "x: is not the output of scontrol or sinfo"),
         ("hello", "x: is not the output"),
-        ("NodeName=a RealMemory=1", "x:1: CPUTot: nothing: must be a whole number; print with: scontrol -o show node"),
+        (
+            "NodeName=a RealMemory=1",
+            "x:1: CPUTot: nothing: must be a whole number; to print nodes, run: scontrol -o show node",
+        ),
         ("\nNodeName=a CPUTot=x RealMemory=1", "x:2: CPUTot: x: must be a whole number"),
         ("NodeName=a CPUTot=1 RealMemory=" + "9" * 30, "x:1: RealMemory: 9999"),
         ("NODELIST|CPUS|MEMORY\nn[1-2|1|1", "x:2: node list 'n.1-2': brackets do not match"),

@@ -163,7 +163,7 @@ def test_gzip_limit_depends_on_file_size(tmp_path):
     path.write_bytes(gzip.compress(b"x" * (70 * 2**20), 6))
     with open_text(path, 1100) as file:
         assert sum(len(part) for part in iter(lambda: file.read(1 << 20), "")) == 70 * 2**20
-    with open_text(path, 100) as file, pytest.raises(OSError, match="the limit for its size"):
+    with open_text(path, 100) as file, pytest.raises(OSError, match="the limit for a file of this size"):
         file.read()
 
 

@@ -284,7 +284,7 @@ def month(tmp_path):
         (["--present", "nobody"], "nobody"),
         (["--weeks", "0"], "--weeks=0.0: must be positive"),
         (["--window-days", "0"], "--window-days=0.0: must be positive"),
-        (["--weeks", "0.01"], "windows .* are needed"),
+        (["--weeks", "0.01"], "must be at least .* windows"),
         (["--system", "nowhere"], "nowhere"),
     ],
 )

@@ -56,7 +56,7 @@ def test_truncates_large_windows_and_skips_small_ones():
 
 @pytest.mark.parametrize("jobs_a_day", [0, 2])
 def test_rejects_too_few_jobs_with_needed_number(jobs_a_day):
-    with pytest.raises(InputError, match=f"synthetic: 0 windows .* {MIN_WINDOWS} are needed"):
+    with pytest.raises(InputError, match=f"synthetic: windows=0: must be at least {MIN_WINDOWS} windows"):
         split_last_weeks(weeks(days=14, jobs_a_day=jobs_a_day), 2, 1, 4000)
 
 
