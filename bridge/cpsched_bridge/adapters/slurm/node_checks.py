@@ -111,7 +111,7 @@ def check_node_lists(records: SlurmRecords) -> Check:
 
 
 def _describe_missing_nodes(record: Record, known: set[str]) -> str:
-    """Describe the missing nodes in a pending job's node lists; "" if all exist."""
+    """Describe the missing nodes in a pending job's node lists, or "" if all exist."""
     if record["state"] != slurm_states.PENDING:
         return ""
     lists = ((verb, node_and_task_lists.expand_if_valid(record[field])) for field, verb in NODE_LIST_VERBS.items())

@@ -133,7 +133,9 @@ PLACED_JOB_FIELDS = (
 """Fields of jobs that have or had nodes."""
 
 TROUBLE = ("unreadable", "unknown")
-"""Fields that describe the unusable fields of a node, partition or reservation, by field; None if all are usable.
+"""Fields that describe the unusable fields of a node, partition or reservation, by field.
+
+Each is None if there are no such fields.
 
 - `unreadable`: fields of this record that could not be read and are therefore None.
 - `unknown`: Slurm fields whose names or values the adapter does not list.

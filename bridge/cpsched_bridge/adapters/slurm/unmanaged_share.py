@@ -91,7 +91,7 @@ class UnmanagedShare:
 
 
 def why_left(record: Record, machine: SlurmNodeTable, partitions: Mapping[str, SlurmPartition]) -> str | None:
-    """Return why the bridge would have left an ended job to Slurm; None if unknown."""
+    """Return why the bridge would have left an ended job to Slurm, or None if unknown."""
     partition, nodes = partitions.get(record["partition"] or ""), max(1, record["num_nodes"] or 1)
     tres, words = record["allocated_tres"] or {}, record["constraints"] or []
     asked = {

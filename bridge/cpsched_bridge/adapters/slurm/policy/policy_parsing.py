@@ -289,7 +289,7 @@ def parse_qos(text: str, limits_hold: bool = True) -> tuple[dict[str, Qos], list
 def parse_preemption(
     config: Mapping[str, str], partitions: Mapping[str, PartitionPriorityProperties], qos: Mapping[str, Qos]
 ) -> PreemptionRules | None:
-    """Return which jobs may preempt which; None if Slurm preempts no job."""
+    """Return which jobs may preempt which, or None if Slurm preempts no job."""
     kind = config["PreemptType"].removeprefix("preempt/")
     mode = parse_preempt_mode(config["PreemptMode"]) or "off"
     if mode == "off" or kind not in ("qos", "partition_prio"):
@@ -305,7 +305,7 @@ def parse_preemption(
 
 
 def parse_victim_order(text: str) -> VictimOrder | None:
-    """Return the order in `PreemptParameters`; None if an option is not supported."""
+    """Return the order in `PreemptParameters`, or None if an option is not supported."""
     words = dict(word.partition("=")[::2] for word in text.lower().replace(" ", "").split(",") if word)
     count = words.pop("reorder_count", "1")
     order = VictimOrder("youngest_first" in words, "strict_order" in words, _parse_count_or_zero(count))
@@ -542,9 +542,9 @@ OUTPUT_NAMES = ("config", "partitions", "state", "qos", "shares")
 
 
 def parse_licenses(text: str) -> dict[str, int]:
-    """Return how many of each licence jobs may hold, from `scontrol -o show license`.
+    """Return how many of each license jobs may hold, from `scontrol -o show license`.
 
-    Licences that are reserved or that other clusters hold do not count. Licences tied to particular nodes, which have a
+    Licenses that are reserved or that other clusters hold do not count. Licenses tied to particular nodes, which have a
     `Mode`, are omitted.
     """
     found: dict[str, int] = {}

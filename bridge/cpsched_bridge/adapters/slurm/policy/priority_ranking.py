@@ -35,7 +35,7 @@ _DEFAULT_PARTITION = PartitionPriorityProperties()
 def tres_of_record(record: Record, field_name: str = "requested_tres") -> dict[str, int]:
     """Return the amounts that a job requests or holds, by trackable resource.
 
-    `gres/gpu:a100` also counts as `gres/gpu`. Licences count even if accounting does not track them.
+    `gres/gpu:a100` also counts as `gres/gpu`. Licenses count even if accounting does not track them.
     """
     found = {name: int(amount) for name, amount in (record.get(field_name) or {}).items() if isinstance(amount, int)}
     found |= {LICENSE + name: count for name, count in (requested_licenses(record) or {}).items()}
@@ -67,14 +67,15 @@ class JobEligibleTimes:
             del self._free_since_s[number]
 
     def get_eligible_s(self, number: int) -> int:
-        """Return when the job's dependencies were met, in Unix seconds; 0 if unknown."""
+        """Return when the job's dependencies were met, in Unix seconds, or 0 if unknown."""
         return self._free_since_s.get(number, 0)
 
 
 def compute_age_start_s(record: Record, policy_snapshot: SitePolicySnapshot, clearances: JobEligibleTimes) -> int:
-    """Return when a job's age starts to grow, in Unix seconds.
+    """Return when a job starts to accrue age, in Unix seconds.
 
-    This is Slurm's own time if Slurm has one, otherwise the time from which the job would accrue age without a hold.
+    For a job that is not held, this is Slurm's own accrue time if there is one. Otherwise, it is the time from which
+    the job would accrue age if it were not held.
     """
     own = record.get("accrue_time")
     if record.get("priority") and own:
@@ -292,7 +293,10 @@ class PriorityRanker:
 
 
 def _compute_requested_tres(record: Record, job: Job, machine: ClusterSize) -> dict[str, int]:
-    """Return the amounts that the job will hold, with all CPUs of exclusive nodes."""
+    """Return the amounts that the job will occupy.
+
+    They include all CPUs of exclusive nodes, at the mean number of CPUs per node.
+    """
     tres = tres_of_record(record)
     if job.request.exclusive and machine.nodes:
         tres["cpu"] = max(tres["cpu"], tres["node"] * -(-machine.cpus // machine.nodes))

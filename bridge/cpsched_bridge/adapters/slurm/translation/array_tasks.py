@@ -50,7 +50,7 @@ class RememberedArrayTaskLimits:
     _most: dict[int, int] = field(default_factory=dict)
 
     def remaining_tasks(self, record: Record, active: Mapping[int, int]) -> int | None:
-        """Return how many more tasks of the record's array may run; None if unlimited."""
+        """Return how many more tasks of the record's array may run, or None if unlimited."""
         array = record["array_id"]
         if not array:
             return None

@@ -28,7 +28,7 @@ def mask_of_features(expression: str, features: Mapping[str, BoolArray], nodes: 
     if "".join(tokens) != expression:
         raise _not_modelled(expression, "counts")
     if "[" in tokens and not brackets:
-        raise _not_modelled(expression, "brackets on several nodes")
+        raise _not_modelled(expression, "brackets, but is not limited to one node")
     none = np.zeros(nodes, np.bool_)
 
     def read_group(rest: Iterator[str], opening: str) -> BoolArray:

@@ -85,7 +85,7 @@ class JobDependencyTargets:
         return any(tests) if any_will_do else all(tests)
 
     def unmet_reason(self, record: Record) -> PendingReason | None:
-        """Return why a pending record's dependencies are not met; None if they are."""
+        """Return why a pending record's dependencies are not met, or None if they are."""
         if self.are_dependencies_met(record):
             return None
         wanted = record["dependencies"] if isinstance(record["dependencies"], dict) else {}
@@ -110,7 +110,10 @@ class JobDependencyTargets:
         return self._cached_results[key]
 
     def _is_met(self, kind: str, on: object, record: Record) -> bool:
-        """Return whether one dependency is met; False if it is unknown or has failed."""
+        """Return whether one dependency is met.
+
+        Return False if it has failed or is not understood, and True if its job is no longer listed.
+        """
         read, happened = _DEPENDENCY.fullmatch(str(on)), SATISFACTION_RULES.get(kind)
         if read is None or happened is None or read["state"] == "failed":
             return False

@@ -36,7 +36,7 @@ def lease_from_reservations(reservations: Iterable[Record]) -> Lease | None:
 
 
 def find_lease_comment(reservations: Iterable[Record]) -> str | None:
-    """Return the lease reservation's comment, or None without such a reservation."""
+    """Return the lease reservation's comment, or None if there is no such reservation."""
     return next((each.get("comment") or "" for each in reservations if each["name"] == LEASE_RESERVATION_NAME), None)
 
 

@@ -60,9 +60,9 @@ def _parse_version(text: object) -> tuple[int, int] | None:
 def access_denied_reason(
     record: Record, partition: SlurmPartition, access_context: PartitionAccessContext
 ) -> PendingReason | None:
-    """Return why a job may not use its partition; None if it may or this is unknown.
+    """Return why a job may not use its partition.
 
-    The reason begins with Slurm's name for it.
+    Return None if it may, or if this is unknown. The reason begins with Slurm's name for it.
     """
     return (
         _check_qos_access(str(record["qos"] or ""), partition)

@@ -138,7 +138,7 @@ def list_node_counts(record: Record) -> list[int]:
         if fewest > most:
             raise JobNotModelled("requests more tasks than its nodes may run")
         if has_node_range(record) and fewest * record["ntasks_per_node"] != tasks:
-            raise JobNotModelled("requests a range of node counts that its tasks per node do not fill")
+            raise JobNotModelled("requests a range of node counts, but has too few tasks to fill every node")
         return [fewest]
     counts = [nodes for nodes in range(low, min(most, max(low, MAX_TRIED_NODES)) + 1) if tasks % nodes == 0]
     if not counts:

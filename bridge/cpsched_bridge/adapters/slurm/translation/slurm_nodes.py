@@ -28,8 +28,9 @@ TOPOLOGIES_WITH_ANY_NODE = frozenset(f"topology/{name}" for name in ("tree", "bl
 
 
 def deciding_plugins(config: Record, named: Mapping[str, str]) -> dict[str, str]:
-    """Return topology plugins by topology name; "" if every set of nodes is accepted.
+    """Return topology plugins by topology name.
 
+    A plugin is "" if it accepts every set of nodes.
     The name "" is for partitions that name no topology. `named` contains the topologies in topology.yaml, with the
     default first. If that file exists, Slurm ignores TopologyPlugin, but `scontrol show config` still prints it. With
     TopoOptional, topology/tree decides only for jobs that request it.
@@ -48,7 +49,7 @@ class Topology:
 
     plugin: str
     networks: tuple[str, ...] = ()
-    """The topmost switch above each node, or the node's block; empty if unknown."""
+    """The topmost switch above each node, or the node's block, or empty if unknown."""
 
 
 class CoreLimit(NamedTuple):

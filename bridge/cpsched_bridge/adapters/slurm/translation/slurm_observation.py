@@ -91,7 +91,7 @@ class SlurmTranslator:
         """Return the observation for one reading.
 
         `pinned` contains the jobs whose node list the bridge set. `above` maps each account to its parent, if
-        known. `licenses` are the licences that the site's policy counts.
+        known. `licenses` are the licenses that the site's policy counts.
         """
         machine, partitions = self.read_partitions(seen)
         reservations = translate_reservations(

@@ -25,7 +25,7 @@ class SlurmPartition:
     min_nodes: int
     exclusive: bool
     unmodelled: str | None
-    """Why jobs in this partition are left to Slurm; None if they are not."""
+    """Why jobs in this partition are left to Slurm, or None if they are not."""
     allowed_accounts: frozenset[str] | None = None
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
@@ -35,7 +35,7 @@ class SlurmPartition:
     topology: str | None = None
     """Name of the partition's own topology in topology.yaml."""
     cpus_per_gpu: int = 0
-    """`DefCpuPerGPU`; 0 if not set."""
+    """`DefCpuPerGPU`, or 0 if not set."""
     job_defaults: str | None = None
     """Slurm's other defaults for jobs that request GPUs."""
     tier: int = 0

@@ -68,7 +68,7 @@ class PendingJobTranslationContext:
     """The capacity of the free nodes."""
     to_come: tuple[FutureCoreReservation, ...]
     licenses: Collection[str] = ()
-    """The licences whose total number is known."""
+    """The licenses whose total number is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ The rules come from Slurm's source, 22.05 to 26.05 (`_foreach_job_test_no_resv`,
   resources the reservation's own jobs may use. These flags do not affect other jobs. For TIME_FLOAT, Slurm shows the
   moving start time.
 - A MAGNETIC reservation accepts jobs that do not name it. A job that Slurm could start there now is left to Slurm.
-- A reservation without nodes (ANY_NODES) holds licences. The site's policy does not count reserved licences.
+- A reservation without nodes (ANY_NODES) holds licenses. The site's policy does not count reserved licenses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SlurmReservation:
     start_s: int
     end_s: int
     held: IntArray | None = None
-    """Amounts reserved on other nodes, int64[N, R]; None if there are none."""
+    """Amounts reserved on other nodes, int64[N, R], or None if there are none."""
     record: Record = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class SlurmReservation:
 
     @property
     def is_magnetic(self) -> bool:
-        """Return whether the reservation is magnetic; True if its flags are unreadable."""
+        """Return whether the reservation is magnetic or its flags are unreadable."""
         flags = self.record.get("flags", ())
         return flags is None or "MAGNETIC" in flags
 
@@ -163,7 +163,7 @@ def _can_hold(reservation: SlurmReservation, request: Request, partition: BoolAr
 
 
 def may_use_reservation(reservation: Record, job: Record, access_context: PartitionAccessContext) -> bool:
-    """Return whether a job may use a reservation; True if this is unknown."""
+    """Return whether a job may use a reservation, or True if this is unknown."""
     if "TIME_FLOAT" in (reservation["flags"] or ()):
         return False
     if job["user_id"] == 0:
@@ -198,7 +198,7 @@ def _is_admitted(names: Sequence[str] | None, mine: Iterable[str]) -> bool:
 
 
 def _may_be_in_groups(groups: Sequence[str] | None, user: str, access_context: PartitionAccessContext) -> bool:
-    """Return whether the user may be in one of the groups; True without groups."""
+    """Return whether the user may be in one of the groups, or True if there are none."""
     return not groups or not set(groups) <= set(access_context.outside.get(user, ()))
 
 

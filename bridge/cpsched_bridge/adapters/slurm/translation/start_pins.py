@@ -12,23 +12,23 @@ class StartPinSettings:
     """The settings that a start sends to make Slurm split the job as planned."""
 
     tasks_per_node: int
-    """Number of tasks per node; 0 if Slurm does not need it."""
+    """Number of tasks per node, or 0 if Slurm does not need it."""
     node_count: int
-    """The job's exact number of nodes; 0 if no other number is possible."""
+    """The job's exact number of nodes, or 0 if no other number is possible."""
     restore: str
     """scontrol settings that restore the record fields changed by the pin; may be empty."""
     cpus_per_node: int = 0
-    """Minimum CPUs per node to send with `tasks_per_node`; 0 if that is 0. See `EQUAL_SHARES_SINCE`."""
+    """Minimum CPUs per node to send with `tasks_per_node`, or 0 if it is 0. See `EQUAL_SHARES_SINCE`."""
     cpus: int = 0
     """The job's CPUs, which a change to the minimum CPUs per node would otherwise alter."""
     num_nodes: str = ""
-    """Number of nodes to send with these settings; empty for a single-node job without other settings."""
+    """Number of nodes to send with these settings, or empty for a single-node job without other settings."""
     restore_all: str = ""
     """Settings that restore everything changed by `tasks_per_node` and the settings sent with it."""
     most_nodes: int | None = None
-    """Maximum of the node range that a start sets; None if the range has only one number."""
+    """Maximum of the node range that a start sets, or None if the range has only one number."""
     partitions: str = ""
-    """The partitions of a job that names several, of which a start sets only one; otherwise empty."""
+    """The partitions of a job that names several, or "" for other jobs. A start sets only one of them."""
 
     def format_node_count(self, count: int) -> str:
         """Return scontrol's text for `count` nodes, as a range.
@@ -70,7 +70,7 @@ def make_task_start_pins(record: Record, most_nodes: int | None) -> StartPinSett
 
 
 def _compute_open_maximum(record: Record, most_nodes: int | None) -> int | None:
-    """Return the maximum number of nodes to set; None if the job has a maximum.
+    """Return the maximum number of nodes to set, or None if the job has a maximum.
 
     This is one node per task, or fewer if the partition allows fewer.
     """

@@ -51,7 +51,10 @@ _LICENSE = re.compile(r"([\w.@/+-]+)(?:[:=](\d{1,9}))?", re.ASCII)
 
 
 def requested_licenses(record: Record) -> dict[str, int] | None:
-    """Return a job's requested licences; None for alternatives and node licences."""
+    """Return a job's requested licenses.
+
+    Return None if the job requests alternative licenses or node licenses.
+    """
     found: dict[str, int] = {}
     for text in record.get("licenses") or ():
         match = _LICENSE.fullmatch(text)
@@ -62,7 +65,10 @@ def requested_licenses(record: Record) -> dict[str, int] | None:
 
 
 def uncounted_licenses_reason(record: Record, known: Collection[str]) -> PendingReason | None:
-    """Return why a job's licences require Slurm to place it; None if all are `known`."""
+    """Return why a job's licenses require Slurm to place it.
+
+    Return None if all of them are `known`.
+    """
     asked = requested_licenses(record)
     if asked is None:
         return JobNotModelled("requests alternative licenses").reason

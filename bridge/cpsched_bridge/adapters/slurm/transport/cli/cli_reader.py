@@ -465,7 +465,7 @@ class SlurmCliReader:
             lost = [n for n, row in rows.items() if n not in shown and n not in twice and row["State"] in alive]
             if lost:
                 raise AnswerNotUnderstood(
-                    f"scontrol show job: {format_count(len(lost), 'job')} listed by squeue are missing, e.g. {lost[0]}"
+                    f"scontrol show job: missing {format_count(len(lost), 'job')} listed by squeue, e.g. {lost[0]}"
                 )
             shown |= self._duplicates.resolve(twice, rows)
         else:

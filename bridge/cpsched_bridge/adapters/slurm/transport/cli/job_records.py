@@ -61,7 +61,7 @@ _ROW_ALWAYS: tuple[tuple[str, str, Read], ...] = (
 
 
 def _parse_count_or_infinite(word: str) -> int | str | None:
-    """Return the number of tasks per socket or core; "N/A" in squeue's output means unlimited."""
+    """Return the number of tasks per socket or core. In squeue's output, "N/A" means unlimited."""
     return slurm_output_values.UNLIMITED if word == "N/A" else slurm_output_values.parse_count(word)
 
 

@@ -108,7 +108,7 @@ class CachingSqueueParser:
 
 
 def index_by_number(found: Sequence[Row]) -> dict[int, Row]:
-    """Return the jobs by Slurm's own number.
+    """Return the jobs, keyed by Slurm's `JobID`.
 
     Raise `AnswerNotUnderstood` if a number is missing or repeated.
     """
@@ -142,5 +142,8 @@ def has_array_records(found: Mapping[int, Row]) -> bool:
 
 
 def has_pending_arrays(found: Mapping[int, Row]) -> bool:
-    """Return whether an array's common record is pending; those of ended tasks hide no records."""
+    """Return whether any array's common record is pending.
+
+    The common records of ended tasks hide no other records.
+    """
     return any("_[" in row["JobArrayID"] and row["State"] == "PENDING" for row in found.values())

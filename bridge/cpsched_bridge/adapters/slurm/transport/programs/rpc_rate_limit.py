@@ -78,7 +78,7 @@ def parse_rate_limit(config: str, uid: int) -> SlurmRpcRateLimit | None:
 
 
 def rate_limit_facts(limit: SlurmRpcRateLimit | None) -> dict[str, float] | None:
-    """Return the limit as a fact for the doctor, or None without a limit."""
+    """Return the limit as a fact for the doctor, or None if there is no limit."""
     return None if limit is None else {"bucket": limit.bucket, "per_s": limit.calls_per_s}
 
 

@@ -67,7 +67,7 @@ class PyslurmJobActions(SingleJobActions):
     @override
     def start(self, job: Record, order: Record) -> None:
         if complaint := self.complaints.get(order["job"]):
-            raise JobCommandRefused(f"Slurm rejected its number of nodes: {complaint}")
+            raise JobCommandRefused(f"Slurm rejected the job's number of nodes: {complaint}")
         changes: Record = {"required_nodes": order["nodes"], "priority": RELEASE_PRIORITY}
         if order["tasks_per_node"]:
             changes["ntasks_per_node"] = order["tasks_per_node"]

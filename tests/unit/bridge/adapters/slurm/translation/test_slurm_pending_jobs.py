@@ -90,7 +90,7 @@ def test_unmanaged_job_has_readable_label_and_safe_reason() -> None:
         ({"constraints": ["[a*1&b*1]"]}, "requests features '[a*1&b*1]' with counts"),
         (
             {"constraints": ["[a|b]"], "max_nodes": 2, "ntasks": 2},
-            "requests features '[a|b]' with brackets on several nodes",
+            "requests features '[a|b]' with brackets, but is not limited to one node",
         ),
     ],
 )
