@@ -101,12 +101,12 @@ class CycleReport:
     recorded: Any = None
     """The decision in the journal's format, even if invalid; see `store.round_records.decision_to_json`."""
     memory: Any = None
-    """The dispatcher's state just before the decision, as JSON; None if it exports no state."""
+    """The dispatcher's state just before the decision, as JSON, or None if it exports no state."""
     replayable: bool = True
     """Whether the journal contains everything that the decision depended on."""
     violations: list[Violation] = field(default_factory=list)
     starts: dict[int, Placement] = field(default_factory=dict)
-    """The placements to start, by job id; empty if the decision failed."""
+    """The placements to start, by job id, or {} if the decision failed."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
     """The kind (start, hold, hand_back, advise or preempt) and outcome of each command."""
     bridge_events: list[CycleEvent] = field(default_factory=list)
@@ -126,7 +126,7 @@ class CycleReport:
     failing_users: int = 0
     """Number of users whose starts have all failed, in control mode."""
     advised: PriorityBoostReport | None = None
-    """The last result of advise mode; None in other modes."""
+    """The last result of advise mode, or None in other modes."""
     starting: int = 0
     """Number of jobs that are released but not running yet."""
     kept: int = 0
@@ -134,15 +134,15 @@ class CycleReport:
     stuck: int = 0
     """Number of jobs on which repeated commands have had no effect for longer than the limit."""
     gap_s: float = 0.0
-    """Delay in seconds with which the cycle began; 0 if the delay is small."""
+    """Delay in seconds with which the cycle began, or 0 if the delay is small."""
     pause_s: float = 0.0
     """Time in seconds from this cycle's start to the next, as planned before its result was known."""
     slowed: bool = False
     """Whether cycles are slower than configured because the cluster is busy."""
     checks: Sequence[Check] | None = None
-    """Results of the checks of control mode's requirements in this cycle; None if no checks ran."""
+    """Results of the checks of control mode's requirements in this cycle, or None if no checks ran."""
     paused: str = ""
-    """Why the bridge is not in control although it is configured to be; empty otherwise."""
+    """Why the bridge is not in control although it is configured to be, or "" if this is not the case."""
     other_leader: Lease | None = None
     """The lease of another bridge that controls this cluster."""
 

@@ -53,7 +53,7 @@ class EffectiveConfig:
 
     @property
     def easy_targets(self) -> dict[str, float]:
-        """The largest permitted ratios to EASY, by name; empty if the policy's objective has no targets."""
+        """The largest permitted ratios to EASY, by name, or {} if the objective has no targets."""
         name = self.policy.dispatcher_settings.get("objective", "")
         return OBJECTIVES[name].ratio_targets if self.policy.dispatcher == "lookahead" and name in OBJECTIVES else {}
 

@@ -134,7 +134,7 @@ class PendingJob:
     lower_priority: bool = False
     """Whether the cluster starts other jobs first. Such a delay of a start does not indicate a broken cluster."""
     refused: str = ""
-    """The cluster's reason for not starting the job on the requested nodes; empty if it gives none."""
+    """The cluster's reason for not starting the job on the requested nodes, or empty if it gives none."""
     release_is_pointless: bool = False
     """Whether releasing the held job would not help, because the cluster's scheduler cannot start it."""
     holder: Holder = Holder.OWNER
@@ -184,7 +184,7 @@ class Outage:
     nodes: tuple[int, ...]
     from_s: int
     to_s: int | None
-    """End of the outage; None if unknown."""
+    """End of the outage, or None if unknown."""
 
 
 ObjectKind = Literal["node", "partition", "reservation", "job", "association", "qos"]
@@ -422,7 +422,7 @@ class Check:
     may_pass_later: bool = False
     """Whether the check may pass later without a configuration change, for example once a service is back."""
     mode: Literal["", "advise", "control"] = ""
-    """The only mode that the check applies to; empty for every mode that writes to the cluster."""
+    """The only mode that the check applies to, or empty for every mode that writes to the cluster."""
 
 
 UNKNOWN_NODES = "nodes that currently accept no jobs or were renamed"
@@ -445,7 +445,7 @@ class Backend(Protocol):
 
     @property
     def child_starts(self) -> int:
-        """Number of child processes started so far to access the cluster; 0 if none are needed."""
+        """Number of child processes started so far to access the cluster, or 0 if none are needed."""
         ...
 
     @property
@@ -455,7 +455,7 @@ class Backend(Protocol):
 
     @property
     def transport_info(self) -> str:
-        """The transport in use and why it was chosen; empty if not yet known or if there is only one transport."""
+        """The transport in use and why it was chosen, or empty if not yet known or if there is only one transport."""
         ...
 
     @property
@@ -537,7 +537,10 @@ class Backend(Protocol):
         ...
 
     def release_lease(self, lease: Lease) -> None:
-        """Remove `lease` from the cluster unless another lease has replaced it. Raise the errors of `acquire_lease`."""
+        """Remove `lease` from the cluster unless another lease has replaced it.
+
+        Raise the same errors as `acquire_lease`.
+        """
         ...
 
     def run_checks(self) -> Sequence[Check]:
@@ -551,9 +554,10 @@ class Backend(Protocol):
 
 @runtime_checkable
 class SupportsBoost(Protocol):
-    """A backend whose scheduler starts jobs in an order that boosts can change. Methods raise the errors of `Backend`.
+    """A backend whose scheduler starts jobs in an order that boosts can change.
 
-    A boost changes the priority of a pending job. It neither holds nor starts a job.
+    A boost changes the priority of a pending job. It neither holds nor starts a job. Methods raise the same errors as
+    `Backend`.
     """
 
     scheduler_interval_s: float = 60.0
@@ -579,10 +583,10 @@ class SupportsPreemption(Protocol):
     """Options for the next observations; None means that the bridge does not choose victims."""
 
     def preempt(self, victims: Sequence[Victim]) -> Sequence[Outcome]:
-        """Requeue or cancel each victim and return the outcomes. Raise the errors of `Backend`.
+        """Requeue or cancel each victim and return the outcomes.
 
         Immediately beforehand, check that the job is still in the run that started at `start_s`, and that the cluster
-        may still preempt it. If not, return `refused`.
+        may still preempt it. If not, return `refused`. Raise the same errors as `Backend`.
         """
         ...
 
@@ -592,9 +596,9 @@ class SupportsAccountingChecks(Protocol):
     """A backend that can check past jobs against the adapter's rules, using accounting records."""
 
     def accounting_checks(self, days: float) -> Sequence[Check]:
-        """Check which share of the jobs from the last `days` days would have been unmanaged, by reason.
+        """Check what share of recent jobs would have been unmanaged, by reason.
 
-        Raise the errors of `Backend`.
+        Consider the jobs from the last `days` days. Raise the same errors as `Backend`.
         """
         ...
 
@@ -606,7 +610,7 @@ class QueueGate(Protocol):
     def reopen_queues(self) -> Sequence[str]:
         """Open all queues to the cluster's own scheduler. Return one line per problem.
 
-        Called repeatedly while the bridge is not in control. Raises the errors of `Backend`.
+        Called repeatedly while the bridge is not in control. Raises the same errors as `Backend`.
         """
         ...
 

@@ -32,7 +32,7 @@ class RetiredSetting:
     removed_in: str
     instead: str
     adapter: str = ""
-    """The adapter that had this option; empty for a setting that every adapter had."""
+    """The adapter that had this option, or empty for a setting that every adapter had."""
 
 
 RETIRED_SETTINGS: Mapping[str, RetiredSetting] = {
@@ -191,7 +191,7 @@ class PolicySettings(Section):
         return value
 
     def goal_settings(self) -> dict[str, str]:
-        """Return the dispatcher settings that the goal implies; empty if there is no goal."""
+        """Return the dispatcher settings that the goal implies, or {} if there is no goal."""
         return {} if self.goal is None else {"objective": Goal.of(self.goal).objective}
 
     @property

@@ -54,7 +54,10 @@ class ExponentialBackoff:
     factor: float = 2.0
 
     def delay_s(self, attempts: int) -> float:
-        """Return the delay in seconds after `attempts` attempts. The initial delay follows 0 attempts."""
+        """Return the delay in seconds after `attempts` attempts.
+
+        After 0 attempts, this is the initial delay.
+        """
         return min(self.maximum_s, self.initial_s * self.factor ** min(attempts, 30))
 
     def next_delay_s(self, delay_s: float) -> float:

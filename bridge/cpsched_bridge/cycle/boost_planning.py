@@ -39,7 +39,7 @@ class RankedPendingJob:
 
     @property
     def displayed_priority(self) -> int:
-        """The priority, at least 1, by which the cluster sorts."""
+        """The priority by which the cluster sorts. It is at least 1."""
         return max(1, self.own + self.points)
 
 

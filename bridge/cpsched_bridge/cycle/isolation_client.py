@@ -171,7 +171,7 @@ class IsolatedDispatcher(Dispatcher):
         self._unsent_ended_jobs.append(ended)
 
     def memory(self) -> Any:
-        """Return the child's current memory. Raise the errors of `decide`.
+        """Return the child's current memory. Raise the same errors as `decide`.
 
         Each response includes the memory, so a request is sent only after further training.
         """

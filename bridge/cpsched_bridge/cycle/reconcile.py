@@ -360,7 +360,10 @@ def _reconcile_requeued(
 def _reconcile_reappeared(
     entry: ManagedJobEntry, pending: PendingJob, now_s: int, options: ReconcileOptions
 ) -> LedgerTransition | None:
-    """Process a job that has reappeared. What looks like an administrator's hold is the bridge's own."""
+    """Process a job that has reappeared.
+
+    Treat an apparent administrator's hold as the bridge's own hold.
+    """
     if pending.hold is Hold.CLUSTER:
         return _leave_to_cluster(entry, pending, now_s)
     if pending.hold is Hold.ADMIN:

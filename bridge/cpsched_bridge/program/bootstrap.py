@@ -171,7 +171,10 @@ def prepare_policy(settings: Settings, where: str = "settings") -> BridgePolicie
 
 
 def make_policy(spec: PolicySpec) -> Policy:
-    """Return the policy, built with the files in its settings. Raise the errors of `PolicySpec.build`."""
+    """Return the policy, built with the files in its settings.
+
+    Raise the same errors as `PolicySpec.build`.
+    """
     return spec.build(read_json)
 
 

@@ -471,7 +471,7 @@ def doctor(
     accounting: Annotated[
         float | None,
         typer.Option(
-            metavar="DAYS", min=0.01, help="Also show which share of the last DAYS days' jobs would be unmanaged."
+            metavar="DAYS", min=0.01, help="Also show what share of the last DAYS days' jobs would be unmanaged."
         ),
     ] = None,
 ) -> None:

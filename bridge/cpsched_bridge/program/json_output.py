@@ -115,7 +115,10 @@ def find_job_id(text: str, journal: Journal, entry: ManagedJobEntry | None = Non
 
 
 def read_easy_ratios(settings: Settings) -> tuple[Mapping[str, float], list[str]]:
-    """Return the last round's `Effort.ratios`, and the errors of unreadable files."""
+    """Return the last round's `Effort.ratios` and a list of error messages.
+
+    The list contains one message if the journal is unreadable.
+    """
     if not state_paths.journal_path(settings).exists():
         return {}, []
     try:

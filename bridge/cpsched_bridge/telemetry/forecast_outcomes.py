@@ -61,7 +61,7 @@ class BridgeTelemetryContext:
     child_starts: int = 0
     """Number of processes that the adapter has started to access the cluster."""
     paused: str | None = None
-    """Why the bridge is paused; None if it is not paused."""
+    """Why the bridge is paused, or None if it is not paused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,14 +56,17 @@ class LoopHealth:
         return self._waits_for
 
     def list_stall_reasons(self) -> list[str]:
-        """Return the reasons why the loop appears to hang; empty if it is alive."""
+        """Return the reasons why the loop appears to hang, or an empty list if it is alive."""
         age_s = self.clock() - self._last_s
         if age_s <= self.max_cycle_gap_s:
             return []
         return [f"no cycle has ended for {age_s:.0f} s; the limit is {self.max_cycle_gap_s:.0f} s"]
 
     def list_unready_reasons(self) -> list[str]:
-        """Return the reasons why the bridge is not ready; empty if its last cycle succeeded recently."""
+        """Return the reasons why the bridge is not ready.
+
+        Return an empty list if its last cycle succeeded recently.
+        """
         report, found = self._report, self.list_stall_reasons()
         if self._waits_for:
             found.append(f"no decision yet: {self._waits_for}")

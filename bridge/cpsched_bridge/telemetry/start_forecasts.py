@@ -106,7 +106,7 @@ class ExpectedStart:
     """The expected start of a job, which is None if unknown or if the job can never start."""
 
     asked: str
-    """The alternative request as text; empty for the original request."""
+    """The alternative request as text, or empty for the original request."""
     planned_s: int | None
     interval: StartForecast | None
 
@@ -309,7 +309,10 @@ class StartForecaster:
         return sample_starts(whole, order_s, self._run_times, SAMPLES, snapshot.now_s)[:, -1:]
 
     def backfill_windows(self, partition: str = "") -> list[BackfillWindow] | None:
-        """Return job sizes that could run now; None without a plan. Raise `InvalidValue` for an unknown partition."""
+        """Return job sizes that could run now, or None if there is no plan.
+
+        Raise `InvalidValue` for an unknown partition.
+        """
         with self._busy:
             basis = self._get_forecast_basis()
             if basis is None:
@@ -318,10 +321,16 @@ class StartForecaster:
             return backfill_windows(snapshot, basis.queue, find_node_set(snapshot.cluster, partition))
 
     def plan_time_s(self) -> int:
-        """Return the cluster time of the plan on which answers are based, or 0 without a plan."""
+        """Return the cluster time of the plan on which answers are based.
+
+        Return 0 if there is no plan.
+        """
         latest = self._basis.latest if self._basis is not None else self._latest
         return latest.snapshot.now_s if latest is not None else 0
 
     def list_partitions(self) -> Sequence[str]:
-        """Return the partitions that a query may name, after the name for all nodes; empty without a plan."""
+        """Return the name for all nodes, then the partitions that a query may name.
+
+        Return an empty list if there is no plan.
+        """
         return list_partitions(self._latest.snapshot.cluster) if self._latest is not None else []

@@ -82,7 +82,10 @@ class ConnectionLimiter:
         self.clients.add(client)
 
     def on_disconnect(self, client: LimitedConnection | None) -> None:
-        """Unregister a client whose socket is about to close; None for a socket that did not become a client."""
+        """Unregister a client whose socket is about to close.
+
+        `client` is None for a socket that did not become a client.
+        """
         if client is not None:
             self.clients.discard(client)
         if client is self._closing:

@@ -71,7 +71,9 @@ class JobExplanation:
 
 
 def format_easy_comparison(ratios: Mapping[str, float]) -> str:
-    """Return a line on `Effort.ratios`: the ratios to EASY and the weight that follows; empty without ratios.
+    """Return a line on `Effort.ratios`: the ratios to EASY and the weight that follows.
+
+    Return "" if there is no weight.
 
     >>> format_easy_comparison({"large": 0.98, "waits": 0.714, "area": 0.42})
     'Recent jobs compared with EASY: large jobs 98 %, mean wait 71 %; weight of large jobs 0.42'
@@ -86,7 +88,7 @@ def format_easy_comparison(ratios: Mapping[str, float]) -> str:
 
 
 def format_easy_targets(targets: Mapping[str, float]) -> str:
-    """Return a line with the largest permitted ratios to EASY; empty without targets.
+    """Return a line with the largest permitted ratios to EASY, or "" if there are none.
 
     >>> format_easy_targets({"large": 1.05, "longest": 1.0})
     'Targets compared with EASY: large jobs at most 105 %, longest wait at most 100 %'

@@ -84,7 +84,7 @@ class PbsBackend(Backend, SupportsBoost, QueueGate):
         self._opened_by_others: set[str] = set()
         """Queues in `_controlled_queues` that another actor has opened since."""
         self._closed: set[str] | None = None
-        """Managed queues that were closed at the last reading; None before the first reading."""
+        """Managed queues that were closed at the last reading, or None before the first reading."""
         self._unconfirmed_queues: set[str] = set()
         """Queues whose open command has timed out since the last reading."""
 

@@ -96,7 +96,7 @@ def get_text(record: Mapping[str, Value], name: str, default: str = "") -> str:
 
 
 def get_parts(record: Mapping[str, Value], name: str) -> dict[str, str | tuple[str, ...]]:
-    """Return the parts of an attribute such as `Resource_List`; empty if the attribute is missing."""
+    """Return the parts of an attribute such as `Resource_List`, or {} if it is missing."""
     value = record.get(name, {})
     if not isinstance(value, dict):
         raise ValueError(f"{name} has no parts")

@@ -29,7 +29,7 @@ class ConfiguredNodeTable:
     rows: list[BoolArray] = field(default_factory=list, kw_only=True)
     """Node sets by row, bool[N] each; row 0 contains all nodes."""
     weights: IntArray | None = field(default=None, kw_only=True)
-    """Weight of each node, int64[N]; None if nodes have no weights."""
+    """Weight of each node, int64[N], or None if nodes have no weights."""
     _sets: dict[bytes, int] = field(default_factory=dict, kw_only=True)
     _set_parts: list[tuple[NodeSetCondition, ...]] = field(default_factory=list, kw_only=True)
     _cluster: Cluster | None = field(default=None, kw_only=True)

@@ -1,7 +1,7 @@
 """Draw jobs over nodes and time as SVG, for the page and `cpsched gantt`.
 
 Up to `MAX_ROWS` nodes are drawn as one row each, with one bar per job. More nodes are drawn in groups. A group's row
-shows which share of its nodes is in use or planned over time. Even a drawing of 10,000 nodes is therefore small.
+shows what share of its nodes is in use or planned over time. Even a drawing of 10,000 nodes is therefore small.
 """
 
 from __future__ import annotations

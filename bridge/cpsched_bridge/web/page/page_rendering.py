@@ -211,7 +211,7 @@ class JobTableRow:
 
     job: Job
     state: str
-    """State of the job; empty if all rows have the same state."""
+    """State of the job, or empty if all rows have the same state."""
     wants: str
     why: str
     when: str

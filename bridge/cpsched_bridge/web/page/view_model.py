@@ -142,7 +142,10 @@ class StatusPageState:
 
 
 def make_coverage_rows(counts: Counts) -> list[page_schema.IntervalCoverageView]:
-    """Return one row per horizon that has forecasts, and one for all horizons; no rows without forecasts."""
+    """Return one row per horizon that has forecasts, and one for all horizons.
+
+    Return no rows if there are no forecasts.
+    """
     rows = {
         words: [counts.get((horizon, outcome), 0) for outcome in INTERVAL_OUTCOMES]
         for horizon, words in enumerate(HORIZON_LABELS)

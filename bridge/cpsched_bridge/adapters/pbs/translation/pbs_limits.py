@@ -42,7 +42,7 @@ class PbsRunLimit:
     """A limit of `most` units of `resource` for `who`. `GENERIC_ENTITY` applies to each name without its own limit."""
 
     scope: str
-    """Name of the queue; empty for a limit on the server."""
+    """Name of the queue, or empty for a limit on the server."""
     kind: str
     who: str
     resource: str
@@ -75,7 +75,10 @@ class PbsRunLimitTable:
     def compute_queue_limits(
         self, running: Iterable[Record], waiting: Mapping[int, Record]
     ) -> PendingJobLimitsAndUsage | None:
-        """Return the limits that apply to waiting jobs, by job number, and their usage; None if there are no limits."""
+        """Return the limits that apply to waiting jobs, by job number, and their usage.
+
+        Return None if there are no limits.
+        """
         if not self.limits:
             return None
         counters: dict[tuple[str, str, str, str], int] = {}

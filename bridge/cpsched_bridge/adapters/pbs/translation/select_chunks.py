@@ -77,7 +77,7 @@ class ChunkedRequest:
     chunks: tuple[str, ...]
     """Amounts of each chunk in one unit, in PBS's syntax."""
     choice: CandidateVnodeGroups | None = None
-    """Groups of a job with `group=`; None for other jobs."""
+    """Groups of a job with `group=`, or None for other jobs."""
 
     def matches(self, request: Request, machine: ConfiguredVnodeTable) -> bool:
         """Return whether `request` equals this request, possibly for another of its groups."""
@@ -201,8 +201,8 @@ def chunks_fit(request: Request, free: IntArray, machine: ConfiguredVnodeTable) 
     return int(_count_units_by_vnode(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
 
 
-def _count_units_by_vnode(request: Request, free: IntArray, machine: ConfiguredVnodeTable, mask: BoolArray) -> IntArray:
-    """Return how many units fit on each vnode, int64[N]; 0 outside the mask."""
+def _count_units_by_vnode(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
+    """Return how many units fit on each vnode, int64[N], or 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
     if request.exclusive:

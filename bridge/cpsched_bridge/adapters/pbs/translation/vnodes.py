@@ -75,7 +75,7 @@ class ConfiguredVnodeTable(ConfiguredNodeTable):
     hosts: tuple[str, ...]
     """Hosts of the vnodes, by row."""
     queues: tuple[str, ...]
-    """Queues to which the vnodes are dedicated, by row; empty if none."""
+    """Queues to which the vnodes are dedicated, by row, or empty if there are none."""
     partitions: tuple[str, ...]
     sharing: tuple[str, ...]
     _values: dict[str, dict[str, list[int]]] = field(default_factory=dict, kw_only=True)
