@@ -134,7 +134,7 @@ class ListSchedulerSpec:
 
     - `reservations`: number of jobs that reserve their earliest start, in order, if they cannot start. Other jobs start
       only if they delay none of these jobs. Special values are `STRICT`, `GREEDY` and `EVERY_JOB`.
-    - `order`: a key of `ORDERS`; None if the caller passes positions.
+    - `order`: a key of `ORDERS`, or None if the caller passes positions.
     - `backfill`: order of the other jobs after a single reservation; `reg` keeps the order.
     - `allocation`: node selection.
     """

@@ -81,7 +81,7 @@ class Parameter:
 class Registration:
     """A named entry in a registry. `fixed` contains the `factory` arguments that define this variant.
 
-    `factory` is a class or a function that returns an instance. `origin` is the plug-in's package; empty for built-ins.
+    `factory` is a class or a function that returns an instance. `origin` is the plug-in's package, or "" for built-ins.
     """
 
     name: str
