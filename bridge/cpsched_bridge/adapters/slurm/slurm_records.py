@@ -211,8 +211,8 @@ RESERVATION_FIELDS = (
 )
 """Fields of a reservation.
 
-`cpu_ids_by_node` are the reserved cores ("0-3,8") by node; empty if whole nodes are reserved. `flags` are scontrol's
-flag names; None if they cannot be read, for example because the client library lacks one of them.
+`cpu_ids_by_node` are the reserved cores ("0-3,8") by node, or empty if whole nodes are reserved. `flags` are scontrol's
+flag names, or None if they cannot be read, for example because the client library lacks one of them.
 """
 CONFIG_FIELDS = (
     "accounting_storage_enforce",
@@ -262,8 +262,8 @@ ENDED_JOB_FIELDS = (
 def make_topology_record(plugin: str, networks: Mapping[str, str]) -> Record:
     """Return a topology's record.
 
-    - `plugin`: the topology plugin; empty if it accepts every set of nodes.
-    - `networks`: the topmost switch above each node, or the node's block, by node; empty if unknown.
+    - `plugin`: the topology plugin, or empty if it accepts every set of nodes.
+    - `networks`: the topmost switch above each node, or the node's block, by node, or empty if unknown.
     """
     return {"plugin": plugin, "networks": dict(networks)}
 

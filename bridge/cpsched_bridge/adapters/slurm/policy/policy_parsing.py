@@ -118,9 +118,9 @@ class SitePolicySnapshot:
     - `unmodelled`: descriptions of configured limits that are not modelled.
     - `period_s`: the interval at which Slurm recomputes priorities, in seconds.
     - `trouble`: the unusable objects.
-    - `preemption`: which jobs may preempt which; None if Slurm preempts no job.
+    - `preemption`: which jobs may preempt which, or None if Slurm preempts no job.
     - `exempt_s`: how long jobs run before Slurm may preempt them, in seconds; a QOS may override it.
-    - `victim_order`: the order in which Slurm preempts jobs; None if `PreemptParameters` has an unsupported option.
+    - `victim_order`: the order in which Slurm preempts jobs, or None if `PreemptParameters` has an unsupported option.
     """
 
     site: SiteLimitPolicy = field(default_factory=SiteLimitPolicy)

@@ -29,9 +29,9 @@ _CHILD_ACCOUNTS_SINCE = (23, 2)
 class PartitionAccessContext:
     """Facts about access that neither the job's nor the partition's record contains.
 
-    - `checks_accounts`: whether the controller checks accounts; None if unknown.
+    - `checks_accounts`: whether the controller checks accounts, or None if unknown.
     - `includes_child_accounts`: whether an account includes its child accounts.
-    - `above`: the parent of each account; None if unknown.
+    - `above`: the parent of each account, or None if unknown.
     - `outside`: the groups that each user is known not to belong to, by user.
     """
 

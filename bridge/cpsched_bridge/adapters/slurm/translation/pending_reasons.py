@@ -96,7 +96,7 @@ BACKOFF_KEY_MAKERS: tuple[Group, ...] = (
 class PendingReasonMeaning:
     """The meaning of a reason for a job that was released and does not run.
 
-    - `group`: returns the key of the group that backs off; None if the reason concerns none of the user's jobs.
+    - `group`: returns the key of the group that backs off, or None if the reason concerns none of the user's jobs.
     - `clears_on_end`: whether the reason may disappear when one of the group's jobs ends.
     - `transient`: whether Slurm may show the reason briefly after a release, until its scheduler has tried the job.
     - `refused`: whether Slurm refuses to start the job on its nodes. The start then counts as failed immediately.
