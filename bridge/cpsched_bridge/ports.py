@@ -296,15 +296,15 @@ class Observation:
     - `ended`: jobs that ran and have ended since this backend object's previous observation, sorted by end time. After
       a reconnect, a job may be reported twice. A job that is in none of the lists was cancelled before it ran, or the
       cluster purged it.
-    - `limits`: the status of the pending jobs under the site's limits; None if the adapter does not support limits.
+    - `limits`: the status of the pending jobs under the site's limits, or None if the adapter does not support limits.
     - `notes`: texts, recorded as events, that state which data could not be read and what the adapter used instead.
     - `outages`: why, and until when, nodes accept no jobs. Decisions do not use this field.
     - `otherwise`: the resources allocated to running jobs where they differ from the request, by job id.
     - `lease`: the lease stored on the cluster.
     - `labels`: the labels of running and ended jobs as shown to users, where they differ from the id.
-    - `busy`: the reason to poll the controller less often; empty if there is none.
+    - `busy`: the reason to poll the controller less often, or empty if there is none.
     - `unusable`: the objects that are excluded because one of their fields is unusable.
-    - `cluster_name`: the name that the cluster reports for itself; empty if it has none.
+    - `cluster_name`: the name that the cluster reports for itself, or empty if it has none.
     - `preemptors`: the group whose jobs may preempt a running job, such as `QOS high`, by job id.
     - `checkpoints`: the time of the last checkpoint of each running job that may be preempted, by job id.
     - `preemptions`: the offers that `SupportsPreemption` makes. A new one is for a job in `left`. Its capacity is
