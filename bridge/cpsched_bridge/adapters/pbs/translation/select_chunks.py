@@ -201,7 +201,7 @@ def chunks_fit(request: Request, free: IntArray, machine: ConfiguredVnodeTable) 
     return int(_count_units_by_vnode(request, free, machine, machine.rows[request.node_set]).sum()) >= request.units
 
 
-def _count_units_by_vnode(request: Request, free: IntArray, machine: VnodeTable, mask: BoolArray) -> IntArray:
+def _count_units_by_vnode(request: Request, free: IntArray, machine: ConfiguredVnodeTable, mask: BoolArray) -> IntArray:
     """Return how many units fit on each vnode, int64[N], or 0 outside the mask."""
     units = units_by_node(request, free)
     units[~mask] = 0
