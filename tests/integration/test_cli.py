@@ -22,9 +22,9 @@ CPSCHED = [sys.executable, "-m", "cpsched_bridge.program.cli"]
 SITE = "from tests.remote_site import main; main()"
 
 
-def cpsched(*arguments, check=True, anew=False):
-    """Run a command, in a new process if `anew`. Return its stdout, or with `check=False` its result."""
-    if anew:
+def cpsched(*arguments, check=True, in_new_process=False):
+    """Run a command, in a new process if `in_new_process`. Return its stdout, or with `check=False` its result."""
+    if in_new_process:
         done = subprocess.run([*CPSCHED, *map(str, arguments)], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
         done = warm.cpsched(*arguments, timeout=ENOUGH_S)
@@ -151,7 +151,7 @@ def test_bridge_is_monitored_paused_resumed_and_stopped(new_bridge, config):
     until(lambda: kept(config))
     assert "configured mode: control" in cpsched("status", "--config", config)
     assert cpsched("unmanaged", "--config", config) == "no pending job is unmanaged\n"
-    second = cpsched("bridge", "--config", config, check=False, anew=True)
+    second = cpsched("bridge", "--config", config, check=False, in_new_process=True)
     assert (second.returncode, "another bridge" in second.stderr) == (1, True)
     refused = cpsched("release-all", "--config", config, check=False)
     assert (refused.returncode, "cpsched pause" in refused.stderr) == (1, True)
@@ -175,7 +175,7 @@ def test_release_all_works_without_bridge(bridge, config, tmp_path):
     assert "nothing to do" in cpsched("release-all", "--config", config, "--if-stale", 1e6)
     assert held(config) > 0
     os.utime(tmp_path / "state" / "heartbeat", (0, 0))
-    assert cpsched("release-all", "--config", config, "--if-stale", 60, anew=True).startswith(
+    assert cpsched("release-all", "--config", config, "--if-stale", 60, in_new_process=True).startswith(
         "the bridge no longer holds any job"
     )
     assert held(config) == 0

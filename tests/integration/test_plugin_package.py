@@ -52,9 +52,9 @@ def trace(installed, tmp_path_factory):
     return path
 
 
-def cpsched(*arguments, anew=False):
-    """Return the output of a command, run in a new process if `anew`."""
-    if anew:
+def cpsched(*arguments, in_new_process=False):
+    """Return the output of a command, run in a new process if `in_new_process`."""
+    if in_new_process:
         done = subprocess.run([*CPSCHED, *arguments], capture_output=True, text=True, timeout=ENOUGH_S)
     else:
         done = warm.cpsched(*arguments, timeout=ENOUGH_S)
@@ -63,7 +63,7 @@ def cpsched(*arguments, anew=False):
 
 
 def test_both_plugins_are_listed_with_settings(installed):
-    listed = json.loads(cpsched("dispatchers", "--json", anew=True))["dispatchers"][-1]
+    listed = json.loads(cpsched("dispatchers", "--json", in_new_process=True))["dispatchers"][-1]
     assert (listed["name"], listed["parameters"]) == ("smallest-first", {"reservations": 1})
     assert listed["source"] == "cpsched-example 0.1.0"
     assert json.loads(cpsched("predictors", "--json"))["predictors"][-1]["name"] == "user-median"

@@ -29,7 +29,7 @@ def again(kept, now_s=30_000):
     return forecaster
 
 
-def told(forecaster):
+def jobs_with_forecasts(forecaster):
     """Return the jobs with an interval but no start yet."""
     return {row[0] for row in forecaster.export_memory()["told"]}
 
@@ -66,9 +66,9 @@ def test_learns_each_end_once_despite_repeated_accounting():
 
 def test_judges_job_that_ran_while_bridge_was_down():
     forecaster = again(a_memory())
-    assert 50 in told(forecaster)
+    assert 50 in jobs_with_forecasts(forecaster)
     forecaster(a_report(31_200, EndedJob(a_job(50, walltime_s=600, user="ada"), 31_000, 31_100)))
-    assert 50 not in told(forecaster)
+    assert 50 not in jobs_with_forecasts(forecaster)
     (score,) = forecaster.take_outcomes()
     assert score.width_s > 0 < score.pinball_s
     assert forecaster.take_outcomes() == []
