@@ -15,9 +15,10 @@ import json
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from cpsched.feasibility import FreeAmounts, amounts_used
@@ -29,8 +30,8 @@ from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
 from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, MOST_WAIT_S, SETS, Run, Shape, submit, workload
 
-ONE_DECISION_S = 0.015
-"""Longest time between two victims of one decision. Slurm decides again while the first victims are ending."""
+ONE_GROUP_S = 1.0
+"""Longest time between two victims of one preemptor that are compared together."""
 KILLED_END_S = 2
 """Seconds for which the nodes of a cancelled victim may be in use; the log does not say until when they are."""
 CLASSES = {"low": 1, "normal": 10, "high": 20}
@@ -206,7 +207,7 @@ def read_log(
             freed[job_id(match[1])].append(number)
         elif match := PREEMPTED.search(line):
             victim, preemptor = job_id(match[1]), job_id(match[2])
-            if last[0] != match[2] or times[number] - last[1] > ONE_DECISION_S:
+            if last[0] != match[2] or times[number] - last[1] > ONE_GROUP_S:
                 label = match[2].partition("(")[0]
                 found.append(Preemption(number, times[number], label, 0, *kinds[preemptor], []))
             last = match[2], times[number]
@@ -264,7 +265,7 @@ def compare(record: Record) -> tuple[int, int, int, int]:
     same = clear = both = 0
     for each in record.preemptions:
         before = [one for one in record.segments if one.start_line < each.line <= one.end_line]
-        is_same = twin_victims(cluster, run, rules, order, each, before) == set(each.victims)
+        is_same = stops_same(set(each.victims), partial(twin_victims, cluster, run, rules, order, each, before))
         others = (one for one in record.preemptions if one.line < each.line)
         is_clear = not any(one.start_s == int(each.at_s) and not one.is_logged for one in record.segments) and not any(
             (each.line < one.start_line and one.label != each.label)
@@ -275,6 +276,20 @@ def compare(record: Record) -> tuple[int, int, int, int]:
     return len(record.preemptions), same, clear, both
 
 
+def stops_same(victims: set[int], decide: Callable[[Collection[int]], set[int]]) -> bool:
+    """Return whether one or more decisions of the twin stop exactly these victims.
+
+    Slurm decides again while the first victims are ending. `decide` returns the next victims, given those before.
+    """
+    stopped = set[int]()
+    while stopped != victims:
+        more = decide(stopped)
+        if not more or not more <= victims - stopped:
+            return False
+        stopped |= more
+    return True
+
+
 def twin_victims(
     cluster: Cluster,
     run: Run,
@@ -282,8 +297,9 @@ def twin_victims(
     order: VictimOrder,
     preemption: Preemption,
     segments: Sequence[Segment],
+    stopped: Collection[int],
 ) -> set[int]:
-    """Return the victims that the twin selects in this state; empty if stopping all candidates is not enough."""
+    """Return the twin's victims in this state, in which `stopped` are ending. It is empty if no victims suffice."""
     amounts, running = FreeAmounts(cluster, cluster.capacity.copy()), list[RunningJob]()
     ranks, positions = dict[int, int](), {each.id: each.position for each in segments}
     for segment in segments:
@@ -293,7 +309,7 @@ def twin_victims(
         for node, used in amounts_used(request, placement, cluster.capacity).items():
             amounts.free[node] -= used
         ranks[segment.id] = CLASSES[segment.class_name]
-        is_running = segment.stop_line >= preemption.line
+        is_running = segment.stop_line >= preemption.line and segment.id not in stopped
         if is_running and rules.may_preempt(preemption.class_name, segment.class_name):
             running.append(RunningJob(job, segment.start_s, placement))
     candidates = sort_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
