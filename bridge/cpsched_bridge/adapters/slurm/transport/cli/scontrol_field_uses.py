@@ -139,7 +139,7 @@ JOB = KnownScontrolFields(
         "TresPerJob MailUser MailType ContainerType Container ContainerID SELinuxContext ResvPorts"
     ),
     text=_split_names("Command SubmitLine WorkDir SystemComment Extra StdErr StdIn StdOut"),
-    only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings"), frozenset()),
+    only=dict.fromkeys(("FedOrigin", "FedViableSiblings", "FedActiveSiblings", "MinMemoryTRES"), frozenset()),
 )
 KNOWN_FIELDS_BY_KIND: Mapping[str, KnownScontrolFields] = {
     "node": NODE,

@@ -14,7 +14,7 @@ from cpsched_bridge.adapters.slurm.translation.slurm_observation import SlurmTra
 from cpsched_bridge.adapters.slurm.translation.slurm_partitions import translate_partition
 from cpsched_bridge.adapters.slurm.transport.cli import scontrol_object_parsing
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import KNOWN_FIELDS_BY_KIND, NODE
+from cpsched_bridge.adapters.slurm.transport.cli.scontrol_field_uses import JOB, KNOWN_FIELDS_BY_KIND, NODE
 from cpsched_bridge.errors import AnswerNotUnderstood
 from cpsched_bridge.ports import Observation, UnusableObject
 from tests.builders import words
@@ -218,6 +218,12 @@ def test_each_field_is_in_one_list() -> None:
         lists = [known.read, known.harmless, known.text, known.only.keys()]
         assert sum(map(len, lists)) == len(known.names)
     assert NODE.find_unsupported({"MCS_label": "N/A", "Gres": "x", "New": "y" * 200}) == {"New": "y" * 80}
+
+
+def test_memory_per_gpu_is_known_but_unsupported():
+    """With `--mem-per-gpu`, scontrol prints this field in place of MinMemoryCPU and MinMemoryNode."""
+    assert "MinMemoryTRES" in JOB.names
+    assert JOB.find_unsupported({"MinMemoryTRES": "100M"}) == {"MinMemoryTRES": "100M"}
 
 
 RECORDED = Path(__file__).parents[6] / "data" / "slurm" / "policy" / "partitions.txt"
