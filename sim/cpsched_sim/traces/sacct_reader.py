@@ -340,7 +340,10 @@ class SacctReader(TraceReader):
         self, partition: str, nnodes: str, ncpus: str, req_tres: str, alloc_tres: str
     ) -> tuple[UnitsRequest, Taken]:
         """Parse the texts of a request. Return the request and the assumptions made."""
-        tres, taken = self._parse_tres(req_tres) | self._parse_tres(alloc_tres), list[str]()
+        requested, allocated, taken = self._parse_tres(req_tres), self._parse_tres(alloc_tres), list[str]()
+        if self._has_unrequested_gpus(requested, allocated):
+            allocated = {name: text for name, text in allocated.items() if not name.startswith("gres/gpu")}
+        tres = requested | allocated
         nodes = self._count_nodes(tres.get("node") or nnodes, taken)
         cores = self._parse_whole_number("NCPUS", tres.get("cpu") or ncpus)
         if nodes < 1 or cores < 1:
@@ -349,6 +352,13 @@ class SacctReader(TraceReader):
         totals = {"cores": cores, "memory_mib": self._parse_memory_mib(tres.get("mem", "0")), "gpus": gpus}
         each = tuple((name, -(-total // nodes)) for name, total in totals.items() if total)
         return UnitsRequest(nodes, each, distinct=nodes > 1, partition=partition), taken
+
+    def _has_unrequested_gpus(self, requested: dict[str, str], allocated: dict[str, str]) -> bool:
+        """Return whether the job has GPUs only because it got whole nodes, of which some may have no GPUs."""
+        wanted, got = requested.get("cpu"), allocated.get("cpu")
+        if not wanted or not got or any(name.startswith("gres/gpu") for name in requested):
+            return False
+        return self._parse_whole_number("AllocTRES", got) > self._parse_whole_number("ReqTRES", wanted)
 
     def _count_nodes(self, text: str, taken: list[str]) -> int:
         """Return the number of nodes. If it is unknown, return 1 and add this assumption to `taken`."""

@@ -217,6 +217,18 @@ def test_request_replaces_missing_allocation(tmp_path):
     assert next(iter(SacctReader(path))).ask.each == (("cores", 2), ("memory_mib", 7), ("gpus", 1))
 
 
+@pytest.mark.parametrize(
+    ("requested", "gpus"), [("cpu=3,node=3", None), ("cpu=3,gres/gpu=3", 1), ("cpu=48", 1), ("gres/gpu=2", 1), ("", 1)]
+)
+def test_gpus_of_whole_nodes_were_not_requested(tmp_path, requested, gpus):
+    """`--exclusive` without GPUs on three nodes, of which one has two GPUs: no unit needs a GPU."""
+    path = tmp_path / "jobs.txt"
+    path.write_text(f"{NAMED}|ReqTRES\n{row(nodes='3', cpus='48', tres='cpu=48,gres/gpu=2,node=3')}|{requested}\n")
+    (record,) = SacctReader(path)
+    assert dict(record.ask.each).get("gpus") == gpus
+    assert dict(record.ask.each)["cores"] == 16
+
+
 def test_uses_raw_job_id_if_present(tmp_path):
     path = tmp_path / "jobs.txt"
     path.write_text(f"{NAMED}|JobIDRaw\n{row('5_1')}|77\n{row('5_2')}|77.batch\n")
