@@ -25,6 +25,7 @@ from cpsched.feasibility import FreeAmounts, amounts_used
 from cpsched.model import Cluster, Job, Request, RunningJob
 from cpsched.site.preemption import PreemptionRules
 from cpsched.site.slurm_victims import VictimOrder, slurm_victims, sort_candidates
+from cpsched_bridge.adapters.slurm.policy.policy_parsing import parse_victim_order
 from tests.slurm.harness import Slurm, expand, wait_until
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
@@ -115,7 +116,7 @@ def configuration(type: str, mode: str, run: str) -> SiteConfig:
     tiers = {name: f"0 PriorityTier={tier}" for name, tier in CLASSES.items()}
     settings = (
         ENFORCED, f"PreemptType=preempt/{type}", f"PreemptMode={mode}", f"PreemptParameters={RUNS[run][1]}",
-        "PriorityWeightQOS=10000", "PriorityWeightAge=0", "SlurmctldDebug=info",
+        "PriorityWeightQOS=10000", "PriorityWeightAge=0",
         f"SchedulerParameters={PARAMETERS},bf_max_job_test=2000,disable_job_shrink",
     )  # fmt: skip
     name = f"victims-{type.replace('_', '')}{mode.lower()}{run}"
@@ -244,12 +245,6 @@ def job_id(label: str) -> int:
 # ------------------------------------------------------------------------------------------------ the comparison
 
 
-def order_of(parameters: str) -> VictimOrder:
-    """Return the order for `PreemptParameters`."""
-    found = re.search(r"reorder_count=(\d+)", parameters)
-    return VictimOrder("youngest_first" in parameters, "strict_order" in parameters, int(found[1]) if found else 1)
-
-
 def compare(record: Record) -> tuple[int, int, int, int]:
     """Return the number of preemptions, of those with the same victims, of clear ones, and of clear and same ones.
 
@@ -258,7 +253,8 @@ def compare(record: Record) -> tuple[int, int, int, int]:
     For such a job, Slurm keeps nodes free.
     """
     run, parameters = RUNS[record.run]
-    run, order = run_with_classes(run, record.type), order_of(parameters)
+    run, order = run_with_classes(run, record.type), parse_victim_order(parameters)
+    assert order is not None
     names = [f"w{at + 1}" for at in range(NODES)]
     cluster = Cluster.of([[CORES, MEMORY_MIB]] * NODES, ["cores", "memory_mib"], names)
     rules = PreemptionRules("partition_prio", "requeue", tiers=CLASSES)
@@ -315,8 +311,7 @@ def twin_victims(
     candidates = sort_candidates(sorted(running, key=lambda each: positions[each.job.id]), ranks, order)
     request, trial = request_of(run.shapes[preemption.shape]), FreeAmounts(cluster, amounts.free.clip(0))
     without = trial.copy()
-    for each in candidates:
-        without.release(each.job.request, each.placement)
+    without.release_all(candidates)
     if not without.place(request):
         return set()
     return {victim.job.id for victim in slurm_victims(trial, request, candidates, order)}

@@ -140,8 +140,8 @@ class PreemptionChooser:
 
     def _select_new(self, seen: Observation, entries: Mapping[int, ManagedJobEntry]) -> list[PreemptionOffer]:
         """Return the new offers that the limits permit."""
-        last_s, left = self.ledger.last_end_s("ineffective"), {each.job_id for each in seen.left}
-        if last_s is not None and 0 <= seen.now_s - last_s < PAUSE_S:
+        left = {each.job_id for each in seen.left}
+        if find_pause_end_s(self.ledger, seen.now_s) is not None:
             return []
         if self._other_leader_s is not None and seen.now_s - self._other_leader_s < VICTIMS_END_S:
             return []
@@ -218,6 +218,12 @@ class PreemptionChooser:
     def _drop(self, entry: PreemptionEntry, why: str, now_s: int, report: CycleReport) -> None:
         self.ledger.close_entry(entry, "dropped", now_s)
         report.add_event("preemption_dropped", why, entry.what.job_id)
+
+
+def find_pause_end_s(ledger: PreemptionLedger, now_s: int) -> int | None:
+    """Return until when the bridge chooses no victims after an ineffective preemption, or None if it may choose."""
+    last_s = ledger.last_end_s("ineffective")
+    return last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
 
 
 def is_startable(offer: PreemptionOffer, seen: Observation) -> bool:

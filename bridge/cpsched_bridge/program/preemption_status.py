@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from cpsched.formatting import format_cluster_time, format_count
-from cpsched_bridge.cycle.preemption_chooser import HOUR_S, PAUSE_S
+from cpsched_bridge.cycle.preemption_chooser import HOUR_S, find_pause_end_s
 from cpsched_bridge.errors import CorruptFile
 from cpsched_bridge.ports import Check
 from cpsched_bridge.settings import Settings
@@ -32,7 +32,7 @@ class PreemptionStatus:
 
 
 def read_preemption_status(settings: Settings, now_s: int | None = None) -> PreemptionStatus | None:
-    """Return the status at cluster time `now_s`, by default this host's time; None if the bridge chooses no victims.
+    """Return the status at cluster time `now_s` (default: this host's time), or None if the bridge chooses no victims.
 
     Raise `CorruptFile` if the ledger cannot be read.
     """
@@ -43,13 +43,12 @@ def read_preemption_status(settings: Settings, now_s: int | None = None) -> Pree
     if ledger.unreported_events:
         raise CorruptFile(ledger.unreported_events[0].detail)
     recent = [each for each in ledger.entries if each.since_s >= now_s - HOUR_S]
-    last_s = ledger.last_end_s("ineffective")
-    until_s = last_s + PAUSE_S if last_s is not None and 0 <= now_s - last_s < PAUSE_S else None
-    return PreemptionStatus(len(recent), sum(len(each.what.victims) for each in recent), until_s)
+    victims = sum(len(each.what.victims) for each in recent)
+    return PreemptionStatus(len(recent), victims, find_pause_end_s(ledger, now_s))
 
 
 def check_victim_choice(settings: Settings) -> list[Check]:
-    """Return a check that choosing victims is not paused; no check if the bridge chooses no victims."""
+    """Return a check that choosing victims is not paused, or no check if the bridge chooses no victims."""
     try:
         status = read_preemption_status(settings)
     except CorruptFile as error:

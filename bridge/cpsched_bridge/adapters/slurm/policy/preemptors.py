@@ -185,7 +185,7 @@ class _PreemptionOffers:
     def offer_new(
         self, pending: PendingJob, stopped: Sequence[RunningJob], trial: FreeAmounts
     ) -> PreemptionPlan | None:
-        """Offer the cheapest preemption of these jobs for a held job, and return it; None if there is none."""
+        """Offer the cheapest preemption of these jobs for a held job, and return it, or return None."""
         jobs = sorted(stopped, key=lambda each: (each.job.submit_s, each.job.id))
         plan = plan_preemption(
             trial,
@@ -212,7 +212,7 @@ class _PreemptionOffers:
 
 
 class _VictimRoom:
-    """The amounts that the running jobs of each class free if they end, without those given to a start already."""
+    """The amounts that each class's running jobs free when they end, without the jobs already given to a start."""
 
     def __init__(
         self, cluster: Cluster, preemptible: Mapping[str, Sequence[RunningJob]], given: Collection[int]
@@ -242,7 +242,7 @@ class _VictimRoom:
         return [job for job in self._on_node.get(node, ()) if self._classes[job.job.id] in names]
 
     def give(self, victims: Sequence[RunningJob]) -> None:
-        """Give jobs to a start, so that they make room for no other."""
+        """Give jobs to a start, so that they make room for no other start."""
         new = dict[str, list[RunningJob]]()
         for job in victims:
             if job.job.id not in self.given:
@@ -385,7 +385,7 @@ def _list_preemptor_classes(
 
 
 def _mode_of(record: Record, mode: PreemptMode) -> PreemptMode | None:
-    """Return what Slurm does to a preempted job; None if it is unknown whether the job can be requeued.
+    """Return what Slurm does to a preempted job, or None if it is unknown whether the job can be requeued.
 
     `slurm_job_preempt` cancels a job that `_job_requeue_op` refuses: without `Requeue`, or not a batch job.
     """
