@@ -39,7 +39,7 @@ class SiteFactorBoostAccess:
 
     deadline_s: float = 10.0
     ask: Callable[[list[str], float], str | None] = read_output
-    dialogue: Callable[[float], ScontrolSession] = ScontrolSession
+    open_session: Callable[[float], ScontrolSession] = ScontrolSession
     _records: dict[int, Record] = field(default_factory=dict)
 
     def read_ranks(self, jobs: Sequence[Record], tiers: Mapping[str, int]) -> list[QueueRank]:
@@ -55,7 +55,7 @@ class SiteFactorBoostAccess:
     def advise(self, advice: Sequence[PriorityBoost]) -> list[Outcome]:
         """Set site factors of jobs from the last `read_ranks`, and return the outcomes."""
         outcomes: list[Outcome] = []
-        with self.dialogue(self.deadline_s) as dialogue:
+        with self.open_session(self.deadline_s) as session:
             for at in range(0, len(advice), MAX_BATCH):
                 try:
                     rows = self._read_sprio_rows()
@@ -67,7 +67,7 @@ class SiteFactorBoostAccess:
                         for each in advice[at:]
                     ]
                     break
-                outcomes += [self._set_site_factor(each, rows, dialogue) for each in advice[at : at + MAX_BATCH]]
+                outcomes += [self._set_site_factor(each, rows, session) for each in advice[at : at + MAX_BATCH]]
         return outcomes
 
     def _read_sprio_rows(self) -> dict[int, dict[str, float]]:
@@ -76,7 +76,7 @@ class SiteFactorBoostAccess:
             raise BackendUnavailable("sprio failed or did not respond")
         return parse_sprio(printed)
 
-    def _set_site_factor(self, advice: PriorityBoost, rows: Mapping[int, Row], dialogue: ScontrolSession) -> Outcome:
+    def _set_site_factor(self, advice: PriorityBoost, rows: Mapping[int, Row], session: ScontrolSession) -> Outcome:
         record, row = self._records.get(advice.id), rows.get(advice.id)
         if record is None:
             return Outcome(advice.id, "refused", "is not pending")
@@ -85,7 +85,7 @@ class SiteFactorBoostAccess:
         if row is not None and int(row["site"]) not in (0, *advice.expected_points):
             return Outcome(advice.id, "refused", f"SiteFactor={int(row['site'])} was set by another actor")
         try:
-            reply = dialogue.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
+            reply = session.send_command(f"update JobId={format_job_selector(record)} SiteFactor={int(advice.points)}")
         except ControllerCallError as error:
             return Outcome(advice.id, "unknown" if error.lost else "refused", str(error), error.code)
         except (JobCommandRefused, ValueError) as error:

@@ -23,7 +23,7 @@ def line(number: int, priority: int, site: int = 0, age: int = 0, nice: int = 0,
 
 
 class Scontrol:
-    """A stand-in for a dialogue: records its input and gives prepared answers."""
+    """A stand-in for a session: records its input and gives prepared answers."""
 
     def __init__(self, within_s: float) -> None:
         self.told: list[str] = []

@@ -77,9 +77,9 @@ class ScontrolJobActions(SingleJobActions):
 
     alone_below = 0  # a query for twenty jobs takes one process, as does a query for one job
 
-    def __init__(self, reading: JobRecordLookup, dialogue: ScontrolSession, starts: SubmitPluginCapability) -> None:
+    def __init__(self, reading: JobRecordLookup, session: ScontrolSession, starts: SubmitPluginCapability) -> None:
         self._reading = reading
-        self._session = dialogue
+        self._session = session
         self._starts = starts
         self._guarded = False
 
@@ -195,8 +195,8 @@ class SlurmCliOrderExecutor:
 
     def send(self, kind: OrderKind, orders: Sequence[Record]) -> list[CommandReply]:
         """Execute the orders, and return one reply per order."""
-        with self._open_session() as dialogue:
-            executor = SlurmOrderExecutor(ScontrolJobActions(self._reading, dialogue, self._starts))
+        with self._open_session() as session:
+            executor = SlurmOrderExecutor(ScontrolJobActions(self._reading, session, self._starts))
             act: Callable[[Sequence[Record]], list[CommandReply]] = getattr(executor, kind)
             try:
                 return act(orders)
@@ -206,8 +206,8 @@ class SlurmCliOrderExecutor:
 
     def run_scontrol(self, commands: Sequence[str]) -> list[str]:
         """Run scontrol commands, and return the error of each, or "" on success."""
-        with self._open_session() as dialogue:
-            return [send_and_read_complaint(dialogue, command) for command in commands]
+        with self._open_session() as session:
+            return [send_and_read_complaint(session, command) for command in commands]
 
     def _open_session(self) -> ScontrolSession:
         most_s = MAX_BATCH_TIME_FACTOR * self._deadline_s

@@ -77,8 +77,8 @@ class SlurmOrderExecutor:
     Each method returns one reply per order. It raises `ControllerCallError` if reading fails before a command is sent.
     """
 
-    def __init__(self, hands: SingleJobActions) -> None:
-        self._actions = hands
+    def __init__(self, actions: SingleJobActions) -> None:
+        self._actions = actions
         self._guarded = False
 
     def start(self, orders: Sequence[Record]) -> list[CommandReply]:

@@ -21,21 +21,21 @@ QUERY_TIMEOUT_S = 2.5
 
 def run_scontrol(commands: Sequence[str]) -> list[str]:
     """Run `commands` in one scontrol process, and return the error of each, or "" on success."""
-    with ScontrolSession(SCONTROL_TIMEOUT_S) as dialogue:
-        return [send_and_read_complaint(dialogue, command) for command in commands]
+    with ScontrolSession(SCONTROL_TIMEOUT_S) as session:
+        return [send_and_read_complaint(session, command) for command in commands]
 
 
-def send_and_read_complaint(dialogue: ScontrolSession, command: str) -> str:
+def send_and_read_complaint(session: ScontrolSession, command: str) -> str:
     """Send a command, and return scontrol's error, the reason for a missing answer, or "" on success."""
     try:
-        return dialogue.send_command(command)
+        return session.send_command(command)
     except (ControllerCallError, JobCommandRefused) as error:
         return str(error)
 
 
-def send_or_raise(dialogue: ScontrolSession, command: str) -> None:
+def send_or_raise(session: ScontrolSession, command: str) -> None:
     """Send a command to scontrol. Raise `ControllerCallError` if it fails, or if there is no answer."""
-    if text := dialogue.send_command(command):
+    if text := session.send_command(command):
         raise ControllerCallError(text, lost=may_have_taken_effect(text))
 
 

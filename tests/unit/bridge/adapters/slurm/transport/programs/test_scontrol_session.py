@@ -59,10 +59,10 @@ def test_starts_no_process_without_commands(programs: Path) -> None:
 )
 def test_refuses_text_that_could_be_another_command(programs: Path, command: str) -> None:
     said = put_scontrol(programs)
-    with ScontrolSession(ENOUGH_S) as dialogue:
+    with ScontrolSession(ENOUGH_S) as session:
         with pytest.raises(JobCommandRefused, match="cannot be sent"):
-            dialogue.send_command(command)
-        assert dialogue.send_command("hold 1") == ""
+            session.send_command(command)
+        assert session.send_command("hold 1") == ""
     assert said.read_text() == "hold 1\n"
 
 
@@ -94,11 +94,11 @@ def test_broken_process_leaves_one_command_unknown(programs: Path, how: str) -> 
     if script:
         (programs / "scontrol").write_text(script)
         (programs / "scontrol").chmod(0o755)
-    with ScontrolSession(1.0 if "no response" in words else ENOUGH_S) as dialogue:
+    with ScontrolSession(1.0 if "no response" in words else ENOUGH_S) as session:
         with pytest.raises(ControllerCallError, match=words) as first:
-            dialogue.send_command("hold 1")
+            session.send_command("hold 1")
         with pytest.raises(ControllerCallError, match="not sent") as second:
-            dialogue.send_command("hold 2")
+            session.send_command("hold 2")
     assert (first.value.lost, second.value.lost) == (lost, False)
 
 
