@@ -122,15 +122,9 @@ ASSOCIATION = PendingReasonMeaning(make_association_key, clears_on_end=True)
 QOS = PendingReasonMeaning(make_qos_key, clears_on_end=True)
 """Concerns the user's jobs in the QOS."""
 PRIORITY_ORDER = PendingReasonMeaning(None, lower_priority=True)
-NODES = PendingReasonMeaning(None)
-"""Concerns the chosen nodes."""
 REFUSED_NODES = PendingReasonMeaning(None, refused=True)
-ALL_JOBS = PendingReasonMeaning(None)
-"""Concerns every job, because the cause is in Slurm."""
-HELD = PendingReasonMeaning(None)
-AFTER_RUN = PendingReasonMeaning(None)
-"""Slurm shows it only for jobs that have run."""
-UNKNOWN = PendingReasonMeaning(None)
+NO_GROUP = PendingReasonMeaning(None)
+"""Concerns the chosen nodes, all jobs, a held job or one that has run, so that no group backs off."""
 
 _NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
     (JOB, """
@@ -182,13 +176,13 @@ _NAMES_BY_MEANING: tuple[tuple[PendingReasonMeaning, str], ...] = (
      MaxNodePerAccount MaxNodeRunMinsPerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
      MaxUnknownRunMinsPerAccount"""),
     (PRIORITY_ORDER, "Priority"),
-    (NODES, "NodeDown Resources"),
     (REFUSED_NODES, "ReqNodeNotAvail"),
-    (ALL_JOBS, """
+    (NO_GROUP, """
+     NodeDown Resources
      Cleaning FedJobLock FrontEndDown JobLaunchFailure MaxPoweredUpNodes None PowerNotAvail PowerReserved Prolog
-     SchedDefer SystemFailure"""),
-    (HELD, "JobHeldAdmin JobHeldUser"),
-    (AFTER_RUN, "InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"),
+     SchedDefer SystemFailure
+     JobHeldAdmin JobHeldUser
+     InactiveLimit NonZeroExitCode OutOfMemory RaisedSignal TimeLimit"""),
 )  # fmt: skip
 
 REASONS: dict[str, PendingReasonMeaning] = {
@@ -239,7 +233,7 @@ def get_reason_meaning(reason: str) -> PendingReasonMeaning:
     name = reason_name(reason)
     if name in REASONS:
         return REASONS[name]
-    return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), UNKNOWN)
+    return next((meaning for pattern, meaning in REASON_FAMILIES if re.fullmatch(pattern, name)), NO_GROUP)
 
 
 def find_pending_reason(job: PendingReasonSubject) -> ClusterReason | None:
