@@ -225,7 +225,7 @@ def _load_kernels(show_step: ProgressListener) -> None:
     try:
         kernel_warm_up.load_all_kernels(show_step)
     except Exception as error:
-        structlog.get_logger("bridge").error("kernels", detail=describe_failure(error))
+        structlog.get_logger("bridge").error("kernels_not_loaded", detail=describe_failure(error))
 
 
 def progress_listeners(
@@ -273,7 +273,7 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
 
     The learned state is read from `path` and written there every `SAVE_EVERY_S` seconds and at the end.
     """
-    log, forecaster = structlog.get_logger("outlook"), watch.forecaster
+    log, forecaster = structlog.get_logger("start_forecasts"), watch.forecaster
     load_forecast_state(forecaster, path)
 
     def again_and_again(over: Event) -> None:
@@ -284,14 +284,14 @@ def refresh_forecasts(watch: StatusApplication, path: Path) -> Iterator[None]:
                 forecaster.refresh()
                 watch.write_start_times()
             except Exception as error:  # a failed forecast must not stop the bridge
-                log.error("outlook", detail=describe_failure(error))
+                log.error("refresh_failed", detail=describe_failure(error))
             if time.monotonic() - kept_s > SAVE_EVERY_S:
                 kept_s = time.monotonic()
                 save_forecast_state(forecaster, path)
             pause_s = max(FORECAST_EVERY_S, FORECAST_PAUSE_FACTOR * (time.monotonic() - began_s))
 
     try:
-        with run_in_background("outlook", again_and_again):
+        with run_in_background("start-forecasts", again_and_again):
             yield
     finally:
         save_forecast_state(forecaster, path)
@@ -317,8 +317,8 @@ def load_forecast_state(forecaster: StartForecaster, path: Path) -> None:
         if kept is not None:
             forecaster.restore_memory(forecast_state_codec.memory_from_json(kept))
     except (OSError, CorruptFileContent) as error:
-        structlog.get_logger("outlook").warning(
-            "outlook_forgotten", detail=f"{path}: {error}; forecasts start without history"
+        structlog.get_logger("start_forecasts").warning(
+            "state_unreadable", detail=f"{path}: {error}; forecasts start without history"
         )
 
 
@@ -329,7 +329,7 @@ def save_forecast_state(forecaster: StartForecaster, path: Path) -> None:
         if kept is not None:
             forecast_state_file.write_forecast_state(path, kept)
     except Exception as error:
-        structlog.get_logger("outlook").error("outlook_not_kept", detail=describe_failure(error))
+        structlog.get_logger("start_forecasts").error("state_not_written", detail=describe_failure(error))
 
 
 def read_telemetry_context(settings: Settings, backend: Backend) -> BridgeTelemetryContext:
